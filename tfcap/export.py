@@ -17,7 +17,7 @@ from absl import flags
 
 from tfcap import cli
 from tfcap.files import sizes
-from tfcap.picture_files import MOST_PIXELS, SERVED_PIXELS
+from tfcap.images import MOST_PIXELS, SERVED_PIXELS
 
 
 def _define_flags() -> None:

@@ -134,16 +134,8 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if argv[1:] and given.engine != "beam":
-<<<<<<< HEAD
-        raise cli.UsageError(f"{argv[1]!r} is no flag: flags begin with --.")
-    cli.require("out")
-    keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += ["overwrite", "engine", "workers", "name", "images", "features", "seed"]
-    keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
-=======
         raise cli.UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
     cli.require("out")
->>>>>>> top
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys = [*_PASSED_ON, *(key for key in _OF_BACKBONE if given[key].present)]
     asked = {key: given[key].value for key in keys}
@@ -193,36 +185,19 @@ def prepare(
     if source in BUILT_IN:
         if captions or settings.pop("images", None) or settings.pop("features", None):
             raise cli.UsageError(
-<<<<<<< HEAD
-                f"--source={source} draws its own pictures: leave --captions, --images and "
-                "--features out."
-=======
                 f"--source={source} makes its own captions and images. Leave out --captions, "
                 "--images and --features."
->>>>>>> top
             )
         return run.prepare_built_in(source, out, **settings)
     if source != "auto" and source not in READERS:
-<<<<<<< HEAD
         raise cli.UsageError(f"--source is one of auto, {', '.join((*READERS, *BUILT_IN))}.")
     if captions is None and settings.get("images") is None:
         raise cli.UsageError("--captions, the caption file, is missing.")
-=======
-        raise cli.UsageError(
-            f"--source={source} is none of auto, {', '.join((*READERS, *BUILT_IN))}."
-        )
-    if captions is None and settings.get("images") is None:
-        raise cli.UsageError("--captions is missing.")
->>>>>>> top
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
     known = [field.name for field in dataclasses.fields(Settings)]
     if unknown := sorted(set(settings) - set(known)):
-<<<<<<< HEAD
         raise cli.UsageError(f"prepare has no setting {unknown[0]}; it has {', '.join(known)}.")
-=======
-        raise cli.UsageError(f"{unknown[0]} is no setting of prepare: {', '.join(known)}.")
->>>>>>> top
     return run.prepare(Settings(captions, out, source, **settings))
 
 

@@ -75,22 +75,6 @@ def test_a_folder_gives_its_frames_in_the_order_of_their_numbers(tmp_path):
     assert [frame[0, 0, 0] for frame in found] == [0, 30, 60, 90]
 
 
-def test_only_the_frames_that_are_kept_are_read(tmp_path):
-    write_frames(tmp_path, 4)
-    (tmp_path / "frame1.png").write_bytes(b"damaged")
-    assert len(clips.read_path(tmp_path, 2)) == 2  # frames 0 and 2
-    with pytest.raises(ValueError, match="frame1.png: a picture must be JPEG"):
-        clips.read_path(tmp_path, 4)
-
-
-def test_a_clip_that_is_missing_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no such file or folder of frames"):
-        clips.read_path(tmp_path / "none.gif", 4)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="a folder of frames must hold pictures"):
-        clips.read_path(tmp_path / "empty", 4)
-
-
 def test_a_sheet_shows_each_frame_in_its_box():
     frames = [np.full((4, 6, 3), 40 * n, np.uint8) for n in range(5)]
     frames[3] = np.full((8, 8, 3), 120, np.uint8)  # of another size
@@ -100,10 +84,3 @@ def test_a_sheet_shows_each_frame_in_its_box():
         x1, y1, x2, y2 = np.rint(box * [18, 8, 18, 8]).astype(int)
         assert (sheet[y1:y2, x1:x2] == 40 * number).all() and (x2 - x1, y2 - y1) == (6, 4)
     assert (sheet[4:, 12:] == 255).all()  # the place that no frame fills
-
-
-@pytest.mark.parametrize("frames", [1, 2, 3, 4, 8, 16, 17])
-def test_boxes_of_a_sheet_lie_inside_and_apart(frames):
-    boxes = clips.sheet_boxes(frames)
-    assert len(boxes) == frames and boxes.min() >= 0 and boxes.max() <= 1
-    assert len({tuple(box[:2]) for box in boxes.tolist()}) == frames

@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import picture_bytes
 from PIL import Image
 
-from tfcap import picture_files
+from tfcap import images
 from tfcap.data import pictures
 
 HEIGHT, WIDTH = 24, 40
@@ -102,15 +102,6 @@ def test_exif_that_pillow_writes_is_applied(form, decode):
     assert np.abs(upright - _scene()).mean() < (2 if form == "JPEG" else 1e-9)
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF", "WEBP"])
-def test_a_picture_without_exif_is_as_tensorflow_decodes_it(form, decode):
-    stream = io.BytesIO()
-    Image.fromarray(_scene()).save(stream, form)
-    content = tf.constant(stream.getvalue())
-    expected = tf.io.decode_image(content, 3, expand_animations=False)
-    np.testing.assert_array_equal(decode(content), expected)
-
-
 @pytest.mark.parametrize("order", "<>")
 def test_the_tag_is_found_wherever_it_stands(order, decode):
     others = [(0x0100 + i, LONG, 1, (i,)) for i in range(3)]
@@ -158,16 +149,6 @@ def test_damaged_exif_is_ignored(damage, decode):
     np.testing.assert_array_equal(decode(content), tf.io.decode_image(plain, 3))
 
 
-def test_exif_ends_with_its_segment(decode):
-    """The directory would go on in the next segment, with the tag."""
-    exif, tag = _exif([_short(0x0100 + i, tag=0x0100) for i in range(2)]), _exif([_short(6)])[10:22]
-    exif = exif[:8] + struct.pack("<H", 4) + exif[10:34]  # four entries, but the length of two
-    plain = _jpeg()
-    content = _with_exif(exif, plain, after=_segment(0xFFEF, bytes(8) + tag))
-    assert pictures.orientation(tf.constant(content)) == 1
-    decode(tf.constant(content))
-
-
 def test_the_walk_through_a_file_is_limited(orientation):
     """A file of fill bytes, of chunks without content, and of markers without an end."""
     for content in (
@@ -182,29 +163,12 @@ def test_the_walk_through_a_file_is_limited(orientation):
         assert time.process_time() - begin < 1
 
 
-def test_exif_among_the_pixels_is_not_read(decode):
-    """The segment stands behind the start of the scan, where it is image data."""
-    plain = _jpeg()
-    content = plain + _segment(0xFFE1, b"Exif\0\0" + _exif([_short(6)]))
-    assert pictures.orientation(tf.constant(content)) == 1
-
-
 def test_a_webp_with_transparency_drops_it(decode):
     image = Image.fromarray(_scene()).convert("RGBA")
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     stream = io.BytesIO()
     image.save(stream, "WEBP", lossless=True, exact=True)
     np.testing.assert_array_equal(decode(tf.constant(stream.getvalue())), _scene())
-
-
-def test_a_gpu_gets_none_of_the_small_operations(decode):
-    graph = decode.get_concrete_function().graph.as_graph_def()
-    functions = {f.signature.name: f for f in graph.library.function}
-    nodes = [node for f in functions.values() for node in f.node_def]
-    assert len(nodes) > 100
-    elsewhere = [n.op for n in nodes if "CPU:0" not in n.device and n.op not in ("Const", "NoOp")]
-    # TensorFlow returns the results of the four functions by an Identity each.
-    assert set(elsewhere) <= {"Identity"} and len(elsewhere) <= 4
 
 
 def _mutations(form, count):
@@ -235,7 +199,7 @@ def test_a_damaged_file_gives_a_picture_or_an_error(form, decode):
         try:
             picture = decode(tf.constant(content))
         except tf.errors.InvalidArgumentError:
-            reason = picture_files.refusal(content)
+            reason = images.refusal(content)
             assert reason.endswith(".") and "\n" not in reason
             results.add("error")
         else:

@@ -68,9 +68,3 @@ def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
     assert data.fingerprint["pictures"] == {"shorter_side": 110}
     changed = plain.fingerprint.keys() ^ data.fingerprint.keys()
     assert changed == {"pictures"}
-
-
-@pytest.mark.parametrize("other", [{"crops": 10}, {"features": "somewhere"}])
-def test_what_has_no_whole_picture_is_refused(given, tmp_path, other):
-    with pytest.raises(ValueError, match="--keep_pictures cannot be used"):
-        prepare(given, tmp_path / "out", keep_pictures=True, **other)

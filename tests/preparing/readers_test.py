@@ -1,10 +1,8 @@
 """Layouts of captions go through prepare."""
 
-import json
-
 import pytest
 from helpers.photos import examples, messages
-from helpers.sources import FIXTURES, picture
+from helpers.sources import FIXTURES
 
 from tfcap.data.prepared import PreparedData
 from tfcap.doctor import PROBLEM, findings
@@ -37,28 +35,6 @@ def test_a_source_is_prepared_with_no_option_but_paths(name, tmp_path, capsys):
     assert (out / "splits.json").exists() == (made.splits is None)
     prepare(settings(made, tmp_path / "out"))
     assert "is prepared already" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_folder_and_a_table_are_one_command(tmp_path):
-    """Two columns without names, and pictures: the splits are drawn and written down."""
-    for number in range(10):
-        picture(tmp_path / "photographs" / f"{number}.jpg", number)
-    rows = "".join(f"{number}.jpg,A dog {number}.\n" for number in range(10))
-    (tmp_path / "captions.csv").write_text(rows)
-    given = {"backbone": "pixels", "weights": None, "min_count": 1}
-    given |= {"images": str(tmp_path / "photographs"), "captions": str(tmp_path / "captions.csv")}
-    out = prepare(Settings(out=str(tmp_path / "out"), **given))
-    data = PreparedData.load(out)
-    splits = json.loads((out / "splits.json").read_text())
-    for split, count in (("train", 8), ("val", 1), ("test", 1)):
-        assert len(splits[split]) == count == data.split(split)["images"]
-        assert sorted(data.file_names(split).values()) == sorted(splits[split])
-    again = {**given, "split_ids": str(out / "splits.json"), "out": str(tmp_path / "again")}
-    other = PreparedData.load(prepare(Settings(**again)))
-    assert other.references("val") == data.references("val")
-    with pytest.raises(ValueError, match="Different: splits"):
-        prepare(Settings(out=str(out), seed=2, **given))
 
 
 @pytest.mark.slow

@@ -69,14 +69,6 @@ def test_gif_clips_are_prepared_with_drawn_splits(captions, tmp_path, capsys):
     assert "grey" in [name for split in splits for name in data.file_names(split).values()]
 
 
-def test_other_numbers_of_frames_are_other_settings(captions, tmp_path):
-    given = dict(source="gif", images=tmp_path / "clips", **SETTINGS)
-    out = prepare(tmp_path / "out", captions, **given)
-    assert PreparedData.load(out).frames == 16
-    with pytest.raises(ValueError, match="prepared with other settings. Different: frames"):
-        prepare(tmp_path / "out", captions, frames=5, **given)
-
-
 def test_msr_vtt_is_prepared_from_ready_features(tmp_path):
     videos = [{"video_id": f"video{n}", "split": "train"} for n in range(4)]
     sentences = [{"video_id": f"video{n}", "caption": f"clip {n}"} for n in range(4)] * 3
@@ -135,19 +127,3 @@ def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
     before = (tmp_path / folder / "dataset.json").stat().st_mtime_ns
     assert start.data_directory(configured) == folder
     assert (tmp_path / folder / "dataset.json").stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize("stage", ["", "_scst"])
-def test_the_experiment_of_clips_differs_from_that_of_shapes_in_data_and_positions(stage):
-    clips, shapes = (
-        configs.values(configs.resolve(f"{name}{stage}"))
-        for name in ("xtransformer_video", "xtransformer")
-    )
-    differs = {key: value for key, value in clips.items() if value != shapes[key]}
-    expected = {
-        "task.data_dir": "data/moving_shapes",
-        "task.model.xtransformer.region_positions": "frames",
-    }
-    if stage:
-        expected["task.init_checkpoint"] = "runs/xtransformer_video/best_ckpt"
-    assert differs == expected

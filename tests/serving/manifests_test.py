@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 pytest.importorskip("tensorflow_serving")
-from tfcap.picture_files import SERVED_PIXELS  # noqa: E402
+from tfcap.images import SERVED_PIXELS  # noqa: E402
 from tfcap.serving import manifests, server_files  # noqa: E402  it imports tensorflow_serving
 
 SIZE = 120 * 2**20  # bytes of a model

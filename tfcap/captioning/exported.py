@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
-from tfcap.picture_files import MOST_PIXELS, refusal
+from tfcap.images import MOST_PIXELS, refusal
 
 
 class ExportedModel:

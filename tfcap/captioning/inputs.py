@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.captioning import reading
-from tfcap.picture_files import ENDINGS, is_animated, is_picture_name, upright
+from tfcap.images import ENDINGS, is_animated, is_picture_name, upright
 
 # Errors of TensorFlow for one element of a data set: a damaged, missing, unreadable file, a folder.
 _OF_ELEMENTS = (

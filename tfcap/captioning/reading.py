@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
-from tfcap.picture_files import ENDINGS, MOST_BYTES
+from tfcap.images import ENDINGS, MOST_BYTES
 
 _SECONDS = 30  # without an answer, until a download fails
 

@@ -18,7 +18,7 @@ from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
 from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
-from tfcap.picture_files import refusal
+from tfcap.images import refusal
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.likelihood import PairScorer, encode
 

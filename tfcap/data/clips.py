@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, refusal
+from tfcap.images import MOST_BYTES, MOST_PIXELS, refusal
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -103,8 +103,8 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
     names = [name for name in every if name.lower().endswith(ENDINGS)]
     if not names:
         raise ValueError(
-            f"a folder of frames must hold pictures ({', '.join(ENDINGS)}). Received: none. Save "
-            "the frames into it, for example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
+            f"the folder has no pictures ({', '.join(ENDINGS)}). Save the frames into it, for "
+            "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
         )
     return sorted(names, key=key)
 
@@ -157,7 +157,7 @@ def _content(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file. Raises ValueError if there are too many."""
     if (size := files.size(path)) > MOST_BYTES:
         name = os.path.basename(path)
-        raise ValueError(f"{name} must have at most {MOST_BYTES} bytes. Received: {size}.")
+        raise ValueError(f"{name} has {size} bytes, which are more than {MOST_BYTES}.")
     return files.read_bytes(path)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tfcap.picture_files import MOST_PIXELS
+from tfcap.images import MOST_PIXELS
 
 DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
 UNKNOWN = -1  # number of pixels of a file whose head is damaged
@@ -61,7 +61,7 @@ def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.
     Raises:
       tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, a BMP
         with a table of colours, or one that claims too many pixels.
-        `tfcap.picture_files.refusal` says which.
+        `tfcap.images.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
         if most_pixels is not None:

@@ -30,8 +30,7 @@ from tfcap.preparing import moving_shapes, shapes, shards
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features import default_weights, saved
 from tfcap.preparing.features.frames import SampledFrames
-from tfcap.preparing.features.kept import shorter_side
-from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.features.pictures import Pictures, shorter_side
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -42,8 +41,8 @@ from tfcap.preparing.vocabulary import Kept, Vocabulary, lengths, tokenize
 STATE = ".prepare.json"  # the settings of an unfinished or finished directory
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # What prepare writes into a directory. The fingerprint first: without it the rest does not look
-# like a finished data set. `[!.]`: the index of features, `.features.index.npz`, is a new file.
-_WRITTEN = (FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "[!.]*.index.npz")
+# like a finished data set.
+_WRITTEN = (FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz")
 _WRITTEN += (DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED)
 _LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # temporary files of a killed prepare
 

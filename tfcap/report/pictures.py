@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from tfcap import picture_files
+from tfcap import images
 from tfcap.shading import full_strength
 
 # Maps an image id to the bytes of its picture or None, or to the path of a file.
@@ -33,7 +33,7 @@ def thumbnail(picture: bytes | str | os.PathLike, side: int = 320, quality: int 
     try:
         with Image.open(source) as image:
             image.draft("RGB", (2 * side, 2 * side))  # lets JPEG decode a smaller picture
-            upright = picture_files.upright(image)
+            upright = images.upright(image)
             if "A" in upright.getbands() or "transparency" in upright.info:
                 upright = upright.convert("RGBA")
                 white = Image.new("RGBA", upright.size, "white")

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfcap import decoding
 from tfcap.data.tokens import Vocab
+from tfcap.images import SERVED_PIXELS
 from tfcap.models.captioner import Captioner
-from tfcap.picture_files import SERVED_PIXELS
 from tfcap.preparing.features.frames import Clips, from_fingerprint
 from tfcap.runs import requests
 from tfcap.runs.decoding_options import search

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfcap import cli
 from tfcap.data import pictures
-from tfcap.picture_files import refusal
+from tfcap.images import refusal
 
 _BATCH = 32
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tfcap.picture_files import SERVED_PIXELS
+from tfcap.images import SERVED_PIXELS
 from tfcap.serving.server_files import (
     BATCHING,
     FOLDER,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
-from tfcap.picture_files import ENDINGS, MOST_BYTES, is_picture_name
+from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name
 
 _SIZES = ((640, 480), (480, 640), (500, 375), (1024, 768), (320, 240), (600, 600))  # of drawings
 _REGIONS = 36  # of an image whose features do not come from a backbone

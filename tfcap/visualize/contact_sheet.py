@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tfcap.files import replacing
-from tfcap.picture_files import upright
+from tfcap.images import upright
 
 TILE = 240  # side of the square for a picture, in pixels
 EDGE = 12

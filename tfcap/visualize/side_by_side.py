@@ -12,7 +12,7 @@ from PIL import Image
 
 from tfcap import cli, files
 from tfcap.files import replacing
-from tfcap.picture_files import upright
+from tfcap.images import upright
 from tfcap.shading import full_strength
 from tfcap.visualize.attention import Attended
 from tfcap.visualize.figures import SIZE, labelled, outlined_panel, resized, share

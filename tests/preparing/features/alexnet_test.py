@@ -70,21 +70,5 @@ def test_fc7_is_that_of_torchvision(tmp_path):
     np.testing.assert_array_equal(again.extract(picture[None]), found)
     kept = {"features.0.weight": tensors["features.0.weight"]}
     torch_writer.write(tmp_path / "alexnet.pth", kept)
-    with pytest.raises(
-        ValueError, match=r"do not fit alexnet \(the file has no tensor features.0.bias"
-    ):
+    with pytest.raises(ValueError, match="do not fit alexnet .*features.0.bias"):
         Backbone("alexnet", weights=tmp_path / "alexnet.pth")
-
-
-@pytest.mark.parametrize(
-    "options, reason",
-    [
-        ({"weights": "imagenet"}, "imagenet is no file for alexnet"),
-        ({"weights": "imagenet", "image_size": 256}, "must be 224, not 256"),
-        ({}, "--weights of alexnet is missing"),
-        ({"weights": "none.pth"}, "none.pth is no file"),
-    ],
-)
-def test_what_alexnet_cannot_have_is_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        Backbone("alexnet", **options)

@@ -79,21 +79,6 @@ def test_vgg16_of_torchvision_gives_its_grid_and_fc7(tensors, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_state_dict_of_another_network_is_refused(path, tmp_path):
-    with pytest.raises(ValueError, match="resnet50 reads no state dict of PyTorch"):
-        Backbone("resnet50", weights=path)
-    with pytest.raises(
-        ValueError, match=r"do not fit vgg16 .*\(the tensor classifier.0.weight gives"
-    ):
-        Backbone("vgg16", weights=path, image_size=96, vector=True)
-    torch_writer.write(tmp_path / "other.pth", {"conv1.weight": np.zeros([2, 2], np.float32)})
-    with pytest.raises(
-        ValueError, match=r"do not fit vgg16 .*\(the file has no tensor features.0.weight"
-    ):
-        Backbone("vgg16", weights=tmp_path / "other.pth", image_size=32)
-
-
-@pytest.mark.slow
 def test_a_vector_of_the_others_is_the_mean_of_the_grid(tmp_path):
     seeds.set_seed(1)
     shape, path = (64, 64, 3), tmp_path / "mobile.weights.h5"
@@ -110,8 +95,3 @@ def test_a_vector_of_the_others_is_the_mean_of_the_grid(tmp_path):
     np.testing.assert_array_equal(found, mean.extract(picture))
     grid = one.model(picture / 127.5 - 1, training=False).numpy()  # as Keras scales for it
     np.testing.assert_allclose(found[0, 0], grid[0].mean((0, 1)), rtol=2e-3, atol=1e-5)
-
-
-def test_a_vector_has_no_grid():
-    with pytest.raises(ValueError, match="vector cannot be used with a grid.*grid=3"):
-        Backbone("vgg16", grid=3, weights="imagenet", vector=True)

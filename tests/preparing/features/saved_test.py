@@ -1,6 +1,5 @@
 """Weights in a prepared directory and in a run: one file, or the directory of a preset."""
 
-import hashlib
 import shutil
 
 import pytest
@@ -30,14 +29,6 @@ def made_by(tmp_path):
     return {"weights": name, "weights_sha256": digest.sha256, "files": digest.files}
 
 
-def test_a_preset_has_the_sha256_of_each_file(made_by):
-    assert made_by["weights"] == "backbone.preset"
-    assert made_by["files"] == {
-        "config.json": hashlib.sha256(b"{}").hexdigest(),
-        "model.weights.h5": hashlib.sha256(b"weights").hexdigest(),
-    }
-
-
 def test_unchanged_weights_are_not_written_again(made_by, tmp_path):
     again = _Preset()
     saved.save(again, tmp_path / "data", made_by["weights_sha256"])
@@ -60,21 +51,9 @@ def test_a_copy_of_a_preset_is_accepted_and_a_change_is_named(made_by, tmp_path)
     saved.copy(source, copied)  # a run that starts again
     assert saved.checked_weights(made_by, run) == str(copied)
     (copied / "model.weights.h5").write_bytes(b"wrong")
-    with pytest.raises(ValueError, match="another SHA-256 of model.weights.h5 than"):
+    with pytest.raises(ValueError, match="are not those that made the features"):
         saved.checked_weights(made_by, run)
     shutil.copy(source / "model.weights.h5", copied)
     (copied / "task.json").write_text("{}")
-    with pytest.raises(ValueError, match="another SHA-256 of task.json than"):
+    with pytest.raises(ValueError, match="are not those that made the features"):
         saved.checked_weights(made_by, run)
-
-
-def test_a_failed_save_leaves_the_old_preset(made_by, tmp_path):
-    class Full(_Preset):
-        def save(self, path):
-            super().save(path)
-            raise OSError("no space")
-
-    with pytest.raises(OSError, match="no space"):
-        saved.save(Full(), tmp_path / "data", None)
-    assert saved.checked_weights(made_by, tmp_path / "data")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["backbone.preset"]

@@ -18,12 +18,6 @@ def pictures(seed=0):
     return tf.constant(numbers, tf.float32)
 
 
-def test_a_cell_for_16_pixels(small):
-    assert (small.num_regions, small.feature_dim, small.image_size) == (9, 128, 48)
-    assert small.extract(pictures()).shape == [2, 9, 128]
-    assert Backbone("small_cnn").grid == 6
-
-
 def test_the_first_weights_and_their_file_are_always_the_same(small, tmp_path):
     again = Backbone("small_cnn", image_size=48)
     names = [layer.name for layer in again.model.layers]
@@ -42,19 +36,3 @@ def test_the_network_knows_where_a_pixel_is(small):
     grey = tf.fill([1, 48, 48, 3], 100.0)
     features = small.extract(grey)[0].numpy().reshape(3, 3, -1)
     assert np.abs(features[1, 0] - features[1, 2]).max() > 0.05
-
-
-def test_weights_travel_in_a_file(small, tmp_path):
-    small.model.weights[0].assign_add(tf.ones(small.model.weights[0].shape))
-    small.save_weights(tmp_path / "own.weights.h5")
-    other = Backbone("small_cnn", image_size=48, weights=tmp_path / "own.weights.h5")
-    np.testing.assert_array_equal(other.extract(pictures()), small.extract(pictures()))
-    small.model.weights[0].assign_sub(tf.ones(small.model.weights[0].shape))
-
-
-def test_what_cannot_be_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="multiple of 16, not 50"):
-        Backbone("small_cnn", image_size=50)
-    (tmp_path / "bad.weights.h5").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="do not fit small_cnn"):
-        Backbone("small_cnn", weights=tmp_path / "bad.weights.h5")

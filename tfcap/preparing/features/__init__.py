@@ -23,8 +23,8 @@ def check_name(name: str) -> None:
     if name not in BACKBONES and (not is_hub(name) or name == HUB):
         raise ValueError(
             f"backbone must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of"
-            f" keras-hub. Received: {name!r}. To use another network, write its features into npz"
-            " files and give them with --features."
+            f" keras-hub, not {name!r}. To use another network, write its features into npz files"
+            " and give them with --features."
         )
 
 

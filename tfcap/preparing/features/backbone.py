@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_PIXELS
-from tfcap.preparing.features import NETWORKS, is_hub
+from tfcap.images import MOST_PIXELS
+from tfcap.preparing.features import is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights
 
@@ -87,13 +87,11 @@ class Backbone(tf.Module):
         cells = self.network.cells
         self.grid = 1 if vector or crops > 1 else grid or cells
         if name == "pixels" and self.grid != cells:
-            raise ValueError(
-                f"grid of 'pixels' must be image_size / 16 = {cells}. Received: {self.grid}."
-            )
+            raise ValueError(f"grid of 'pixels' must be image_size / 16 = {cells}.")
         if not 1 <= self.grid <= cells:
             raise ValueError(
-                f"grid of {name} must be 1 to {cells}, the cells that it has along a side. "
-                f"Received: image_size={self.image_size}, grid={self.grid}."
+                f"grid of {name} must be 1 to {cells}, the cells that it has along a side of "
+                f"{self.image_size} pixels."
             )
         # A vector that is the mean of the grid is the grid of one cell.
         self.vector = vector and self.network.is_vector and name != "alexnet"
@@ -298,15 +296,11 @@ def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None
     alone = grid in (None, 1)
     if crops not in CROPS or (crops > 1 and (name == "pixels" or is_hub(name) or not alone)):
         raise ValueError(
-            f"crops must be 1, or 10 with one of {', '.join(NETWORKS)}, efficientnet_lite2, "
-            "alexnet, small_cnn and without a grid: ten crops make one vector. Received: "
-            f"crops={crops!r}, {name}, grid={grid}."
+            "crops must be 1, or 10 with a network of Keras, alexnet or small_cnn and without a "
+            "grid: ten crops make one vector."
         )
     if vector and not alone:
-        raise ValueError(
-            "vector cannot be used with a grid: it is one vector of the whole picture. Received: "
-            f"{name}, grid={grid}."
-        )
+        raise ValueError("vector cannot be used with a grid: it is one vector of the picture.")
 
 
 def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:

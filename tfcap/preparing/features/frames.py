@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import clips
-from tfcap.picture_files import MOST_PIXELS
+from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
@@ -34,18 +34,10 @@ class Clips(tf.Module):
     Args:
       backbone: the network; it gives one vector per picture.
       frames: N.
-
-    Raises:
-      ValueError: the backbone gives several regions per picture.
     """
 
     def __init__(self, backbone: Backbone, frames: int):
         super().__init__(name="clips")
-        if backbone.num_regions != 1 or backbone.crops != 1:
-            raise ValueError(
-                "A backbone of clips must give one vector per picture, from one crop. Received: "
-                f"{backbone.num_regions} regions and {backbone.crops} crops."
-            )
         self.backbone = backbone
         self.frames = frames
         self.num_regions = frames
@@ -171,12 +163,9 @@ class ClipFeatures:
         return np.stack([self._resize(frame).numpy() for frame in pixels])
 
     def _pixels(self, entry: Entry) -> clips.Frames:
-        content = getattr(entry, "content", None)
-        if content is not None:
-            return clips.read(content.read(), self.regions)
-        if self.directory is None:
-            raise ValueError("the clip has neither a file nor its content")
-        return clips.read_path(os.path.join(self.directory, entry.file_name), self.regions)
+        if entry.content is not None:
+            return clips.read(entry.content.read(), self.regions)
+        return clips.read_path(os.path.join(self.directory or "", entry.file_name), self.regions)
 
 
 class SampledFrames:

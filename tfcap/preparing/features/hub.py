@@ -12,7 +12,7 @@ device. Its settings are copied here, and the copy is compared with it on one pi
 Letters: B images, H and W pixels of an image, n cells along a side of the grid, N tokens, F width.
 """
 
-import difflib
+import json
 import math
 import os
 import warnings
@@ -23,7 +23,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.files import read_json
 from tfcap.preparing.features.networks import Network, float32, one_line, steady_names
 
 _METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
@@ -63,15 +62,20 @@ class Hub(Network):
         with float32():
             place = os.fspath(saved) if saved else preset
             hub = library()
-            _check_place(place)
             self._backbone = _load(hub.models.Backbone, preset, place, dtype="float32")
-            _input(preset, _encoder(self._backbone))
+            _, shape = _input(preset, _encoder(self._backbone))
             converter = _load(hub.layers.ImageConverter, preset, place)
             self._converter = preprocessor(preset, place) if converter is None else converter
-            side = _side(preset, self._backbone, self._converter)
+            sides = {n for n in (*(self._converter.image_size or ()), *shape[1:3]) if n}
+            if len(sides) != 1:
+                raise ValueError(
+                    f"The pictures of hub:{preset} must be squares of one size, and its converter "
+                    f"and its network have {sorted(sides)}."
+                )
+            side = int(sides.pop())
+            self._converter.image_size = (side, side)
             if image_size not in (None, side):
                 raise ValueError(f"image_size of hub:{preset} must be {side}, not {image_size}.")
-            self._converter.image_size = (side, side)
             model, probe = _built(preset, self._backbone, side, vector)
         self.copied = Scaling(self._converter)
         self.copied.check(preset, self._converter, side)
@@ -159,7 +163,7 @@ class Scaling:
         return tf.cast(resized, tf.float32)
 
     def check(self, preset: str, converter: Any, side: int) -> None:
-        """Compares the copy with the converter; raises ValueError if they differ."""
+        """Raises ValueError if the converter gives another picture than this copy of it."""
         picture = np.random.default_rng(1).uniform(0, 255, (*_PROBE, 3)).astype(np.float32)
         wanted = keras.ops.convert_to_numpy(converter(picture[None]))[0]
         result = self.resize(tf.constant(picture), side) * self.scale + self.offset
@@ -181,61 +185,41 @@ def _encoder(backbone: Any) -> Any:
 
 def _input(preset: str, encoder: Any) -> tuple[str | None, list[int | None]]:
     """Returns the key of the pictures, None if the network takes no dictionary, and their shape."""
-    given = encoder.input
-    keys = list(given) if isinstance(given, dict) else [None]
-    first = given[keys[0]] if isinstance(given, dict) else given
+    inputs = encoder.input if isinstance(encoder.input, dict) else {None: encoder.input}
+    key, first = next(iter(inputs.items()))
     shape = list(getattr(first, "shape", []))
-    if len(keys) != 1 or len(shape) != 4 or shape[3] != 3:
+    if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
         raise ValueError(
             f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3] alone: "
             "choose a preset such as hub:resnet_50_imagenet."
         )
-    return keys[0], shape
-
-
-def _side(preset: str, backbone: Any, converter: Any) -> int:
-    """Returns the side of the pictures, by the converter and by the network."""
-    _, shape = _input(preset, _encoder(backbone))
-    sizes = {
-        tuple(size) for size in (converter.image_size, shape[1:3]) if size and None not in size
-    }
-    sides = {side for size in sizes for side in size}
-    if len(sides) != 1:
-        raise ValueError(
-            f"The pictures of hub:{preset} must be squares of one size, not "
-            f"{sorted(sizes) or 'of no size'}: its image converter needs the size of the network."
-        )
-    return int(sides.pop())
+    return key, shape
 
 
 def _built(preset: str, backbone: Any, side: int, vector: bool) -> tuple[keras.Model, tf.Tensor]:
-    """Builds the model, and runs it once on zeros."""
+    """Builds the model from scaled pictures to tokens, a map or an embedding; runs it on zeros."""
+    encoder = _encoder(backbone)
+    key, _ = _input(preset, encoder)
+    pictures = keras.Input((side, side, 3))
     with warnings.catch_warnings():
         # Keras warns of a Swin whose windows do not fit the size, and leaves it half built.
         warnings.simplefilter("ignore")
         try:
-            model = _model(backbone, _input(preset, _encoder(backbone))[0], side, vector)
+            if vector and hasattr(backbone, "get_vision_embeddings"):
+                output = backbone.get_vision_embeddings(pictures)
+            elif not vector and hasattr(encoder, "head") and hasattr(encoder, "post_layer_norm"):
+                # SigLIP's encoder ends with a head that pools the tokens.
+                output = keras.Model(encoder.inputs, encoder.post_layer_norm.output)(pictures)
+            else:
+                output = encoder(pictures if key is None else {key: pictures})
+            if isinstance(output, dict):
+                output = output["sequence_output"]
+            model = keras.Model(pictures, output)
             return model, model(tf.zeros([1, side, side, 3]), training=False)
         except Exception as error:
             raise ValueError(
                 f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))})."
             ) from error
-
-
-def _model(backbone: Any, key: str | None, side: int, vector: bool) -> keras.Model:
-    """Builds a model from scaled pictures [B, H, W, 3] to tokens, a map or an embedding."""
-    encoder = _encoder(backbone)
-    pictures = keras.Input((side, side, 3))
-    if vector and hasattr(backbone, "get_vision_embeddings"):
-        output = backbone.get_vision_embeddings(pictures)
-    elif not vector and hasattr(encoder, "head") and hasattr(encoder, "post_layer_norm"):
-        # SigLIP's encoder ends with a head that pools the tokens.
-        output = keras.Model(encoder.inputs, encoder.post_layer_norm.output)(pictures)
-    else:
-        output = encoder(pictures if key is None else {key: pictures})
-    if isinstance(output, dict):
-        output = output["sequence_output"]
-    return keras.Model(pictures, output)
 
 
 def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
@@ -258,7 +242,7 @@ def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tup
 
 
 def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
-    """Loads an object of a class of keras-hub; raises ValueError with one line if it fails.
+    """Loads an object of a class of keras-hub.
 
     Keras creates only classes of Keras and of keras-hub from a configuration, and never unpickles.
     """
@@ -267,12 +251,7 @@ def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
             warnings.simplefilter("ignore")  # what is wrong is found when the network runs
             return cls.from_preset(place, **options)
     except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
-        if not os.path.isdir(place):
-            raise _no_download(f"The preset hub:{preset}", error) from error
-        raise ValueError(
-            f"The preset in {place} could not be loaded as {cls.__name__} "
-            f"({one_line(str(error))}): {_WRITE}."
-        ) from error
+        raise _not_loaded(f"{cls.__name__} of hub:{preset}", error) from error
 
 
 def preprocessor(preset: str, place: str) -> Any:
@@ -281,43 +260,37 @@ def preprocessor(preset: str, place: str) -> Any:
     For most of its models keras-hub has none. Pictures whose shorter side is resized and whose
     middle is cut there are cut to the middle square here, and then resized.
     """
-    if os.path.isdir(place):
+    if not os.path.isdir(place) and not place.startswith(_HUGGING_FACE):
+        raise ValueError(f"hub:{preset} is a preset without an image converter: {_WRITE}.")
+    try:
         path = os.path.join(place, _PREPROCESSOR)
-    elif place.startswith(_HUGGING_FACE):
-        try:
+        if place.startswith(_HUGGING_FACE):
             from huggingface_hub import hf_hub_download
 
             path = hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
-        except Exception as error:  # of Hugging Face, its HTTP library and the disk
-            raise _no_download(f"{_PREPROCESSOR} of hub:{preset}", error) from error
-    else:
-        raise ValueError(f"hub:{preset} is a preset without an image converter: {_WRITE}.")
-    config = read_json(path, f"{_WRITE}.".capitalize())
-    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
         cut = bool(config.get("do_center_crop")) or "shortest_edge" in config["size"]
         size = config["crop_size"] if config.get("do_center_crop") else config["size"]
         if isinstance(size, dict):
             size = size.get("height") or size["shortest_edge"]
-        mean, std = config["image_mean"], config["image_std"]
-        factor = config.get("rescale_factor", 1 / 255)
+        mean, std = (np.array(config[f"image_{name}"], float) for name in ("mean", "std"))
         return library().layers.ImageConverter(
             image_size=(int(size), int(size)),
-            scale=[factor / float(one) for one in std],
-            offset=[-float(one) / float(other) for one, other in zip(mean, std, strict=True)],
+            scale=(config.get("rescale_factor", 1 / 255) / std).tolist(),
+            offset=(-mean / std).tolist(),
             crop_to_aspect_ratio=cut,
             interpolation=_RESAMPLE[config.get("resample", 2)],
             antialias=True,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"{path} must have size, image_mean and image_std ({type(error).__name__}: {error})."
-        ) from None
+    except Exception as error:  # of Hugging Face, its HTTP library, JSON and missing keys
+        raise _not_loaded(f"{_PREPROCESSOR} of hub:{preset}", error) from error
 
 
-def _no_download(what: str, error: Exception) -> ValueError:
+def _not_loaded(what: str, error: Exception) -> ValueError:
     return ValueError(
-        f"{what} could not be loaded ({one_line(str(error))}): check its name, the network and "
-        f"your access, or load it on another machine, and {_WRITE}."
+        f"{what} could not be loaded ({type(error).__name__}: {one_line(str(error))}): check the "
+        f"name and the network, or load it on another machine and {_WRITE}."
     )
 
 
@@ -333,18 +306,3 @@ def library() -> Any:
             "Python 3.11 or newer."
         ) from None
     return keras_hub
-
-
-def _check_place(place: str) -> None:
-    """Raises ValueError for a directory without a preset and for an unknown name."""
-    if os.path.isdir(place):
-        if not os.path.isfile(os.path.join(place, "config.json")):
-            raise ValueError(f"{place} is a directory without config.json: {_WRITE}.")
-    elif not place.startswith((_HUGGING_FACE, "kaggle://", "modelscope://")):
-        known = library().models.Backbone.presets
-        if place not in known:
-            near = difflib.get_close_matches(place, known, 1)
-            raise ValueError(
-                f"hub:{place} is no preset of keras-hub, no hf://owner/name and no directory."
-                + (f" Did you mean hub:{near[0]}?" if near else "")
-            )

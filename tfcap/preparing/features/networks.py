@@ -167,7 +167,7 @@ def build(
         if path is not None and from_torch and row.tensors is not None:
             tensors = torch_file.load(path)
             for layer, tensor, channels in row.tensors(model):
-                assign(layer, tensors, tensor, channels)
+                layer.set_weights(values(layer, tensors, tensor, channels))
         elif path is not None:
             _load(path, model, whole)
     except Exception as error:  # Keras, h5py and urllib raise many types
@@ -445,11 +445,7 @@ def _load(path: str, *models: keras.Model) -> None:
 
 
 def wheel_file() -> str:
-    """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0).
-
-    Raises:
-      ValueError: the wheel is not installed.
-    """
+    """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0)."""
     try:
         files = importlib.metadata.files(WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
@@ -484,11 +480,6 @@ def checked_wheel_file(sha256: str) -> str:
     return path
 
 
-def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1) -> None:
-    """Assigns the tensors of `values` to a Keras layer."""
-    layer.set_weights(values(layer, tensors, name, channels))
-
-
 def values(
     layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
 ) -> list[np.ndarray]:
@@ -502,46 +493,24 @@ def values(
         Keras: C.
 
     Returns:
-      float32 arrays in the order and with the shapes of `layer.weights`.
+      float32 arrays in the order of `layer.weights`.
 
     Raises:
-      ValueError: a tensor is missing, not floating point or of another shape.
+      KeyError: a tensor is missing.
+      ValueError: a tensor has another number of axes.
     """
     parts = ["weight", "bias"][: len(layer.weights)]
     if isinstance(layer, keras.layers.BatchNormalization):
         parts = ["weight", "bias", "running_mean", "running_var"]
-    found = []
-    for part, variable in zip(parts, layer.weights, strict=True):
-        value = tensors.get(f"{name}.{part}")
-        if value is None:
-            raise ValueError(f"the file has no tensor {name}.{part}")
-        if value.dtype.kind != "f":
-            raise ValueError(f"the tensor {name}.{part} is {value.dtype}, not floating point")
-        if part == "weight":
-            value = _weight(layer, value, channels)
-        if value.shape != tuple(variable.shape):
-            raise ValueError(
-                f"the tensor {name}.{part} gives {list(value.shape)}, not {list(variable.shape)}"
-            )
-        found.append(value.astype(np.float32))
-    return found
-
-
-def _weight(layer: Any, value: np.ndarray, channels: int) -> np.ndarray:
-    """Returns a weight with its axes in the order of Keras."""
+    weight, *others = (np.asarray(tensors[f"{name}.{part}"], np.float32) for part in parts)
     if isinstance(layer, keras.layers.DepthwiseConv2D):
-        order = (2, 3, 0, 1)  # [C, 1, k, k] to [k, k, C, 1]
+        weight = weight.transpose(2, 3, 0, 1)  # [C, 1, k, k] to [k, k, C, 1]
     elif isinstance(layer, keras.layers.Conv2D):
-        order = (2, 3, 1, 0)  # [O, C, k, k] to [k, k, C, O]
-    elif isinstance(layer, keras.layers.Dense) and value.ndim == 2:
-        if value.shape[1] % channels:
-            return value.T  # the caller names the shape
-        # [O, C N] to [N C, O]
-        split = value.reshape(len(value), channels, -1)
-        return split.transpose(2, 1, 0).reshape(-1, len(value))
-    else:
-        return value
-    return value.transpose(order) if value.ndim == 4 else value
+        weight = weight.transpose(2, 3, 1, 0)  # [O, C, k, k] to [k, k, C, O]
+    elif isinstance(layer, keras.layers.Dense):  # [O, C N] to [N C, O]
+        split = weight.reshape(len(weight), channels, -1)
+        weight = split.transpose(2, 1, 0).reshape(-1, len(weight))
+    return [weight, *others]
 
 
 def one_line(message: str) -> str:

@@ -10,7 +10,6 @@ a few of them.
 """
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,13 +19,17 @@ import tensorflow as tf
 from tfcap import files
 from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
-from tfcap.picture_files import is_animated, refusal
+from tfcap.images import MOST_BYTES, is_animated, refusal
 from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.kept import kept
 from tfcap.preparing.sources import Entry, check_size
 
 BATCH = 32  # pictures; larger batches are not faster on a CPU
+# Of a picture that is stored in its record.
+_MOST_KEPT = 2**17  # bytes of a file that is kept as it is
+_MARGIN = 8 / 7  # a backbone that crops reads 256 pixels for its 224
+_LONGEST = 4  # times the shorter side
+_QUALITY = 95  # of JPEG
 
 
 class Extracted(NamedTuple):
@@ -69,16 +72,14 @@ class Pictures:
         Args:
           directory: directory of the image files; None if every entry has its content.
           backbone: the network.
-          keep: whether each `Extracted` also gets the picture, see `kept.kept`.
+          keep: whether each `Extracted` also gets the picture, see `kept`.
 
         Raises:
           ValueError: there is no such directory.
         """
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(
-                f"--images must be an existing directory. Received: {directory}. Correct the path."
-            )
+            raise ValueError(f"--images={directory} is no directory.")
         self.backbone, self.keep = backbone, keep
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
@@ -247,15 +248,56 @@ class Pictures:
 def _may_be_read(path: str) -> bool:
     """Returns whether reading a file would end; TensorFlow finds that one is missing.
 
-    Remote files are not asked one after the other, which would take longer than reading them.
+    Remote files are not asked one after the other, which would take longer than reading them. A
+    pipe waits, and a device may have no end.
     """
-    if files.is_remote(path):
+    if files.is_remote(path) or not os.path.exists(path):
         return True
-    try:
-        status = os.stat(path)
-        check_size(status.st_size)
-    except ValueError:
-        return False
-    except OSError:
-        return True
-    return stat.S_ISREG(status.st_mode)  # a pipe waits, and a device may have no end
+    return os.path.isfile(path) and os.path.getsize(path) <= MOST_BYTES
+
+
+def shorter_side(image_size: int) -> int:
+    """Returns the largest shorter side that a stored picture can have, in pixels.
+
+    Args:
+      image_size: side of the square that the backbone reads.
+    """
+    return round(image_size * _MARGIN)
+
+
+def expected_bytes(image_size: int) -> int:
+    """Returns about how many bytes a kept photograph has."""
+    return round(0.8 * shorter_side(image_size) ** 2)
+
+
+def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Returns the file itself if it is small, and otherwise a smaller JPEG of the upright picture.
+
+    A small file is kept byte for byte, so that training decodes what a server decodes. A larger one
+    would be decoded and shrunk in every epoch: a photograph of a camera takes ten times as long and
+    a hundred times the space. Its shorter side is resized to `shorter_side`, which is a little more
+    than the backbone reads, and its aspect is kept, because a backbone may crop. JPEG of quality 95
+    without chroma subsampling is hardly visible after the backbone has shrunk the picture again.
+
+    Args:
+      content: string [], bytes of a picture file.
+      image: uint8 [H, W, 3], what `data.pictures.decode` returns for it.
+      image_size: side of the square that the backbone reads.
+
+    Returns:
+      string [], bytes of a picture file.
+    """
+    sides, short = tf.shape(image)[:2], shorter_side(image_size)
+    fits = (tf.reduce_min(sides) <= short) & (tf.reduce_max(sides) <= _LONGEST * short)
+    is_small = fits & (tf.strings.length(content) <= _MOST_KEPT)
+    return tf.cond(is_small, lambda: content, lambda: _encoded(image, sides, short))
+
+
+def _encoded(image: tf.Tensor, sides: tf.Tensor, short: int) -> tf.Tensor:
+    """Returns a JPEG of uint8 [H, W, 3] whose shorter side has at most `short` pixels."""
+    scale = tf.minimum(1.0, short / tf.cast(tf.reduce_min(sides), tf.float32))
+    size = tf.cast(tf.round(tf.cast(sides, tf.float32) * scale), tf.int32)
+    size = tf.clip_by_value(size, 1, _LONGEST * short)
+    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+    resized = tf.saturate_cast(tf.round(resized), tf.uint8)
+    return tf.io.encode_jpeg(resized, quality=_QUALITY, chroma_downsampling=False)

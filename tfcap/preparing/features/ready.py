@@ -1,48 +1,39 @@
 """Reads features that a detector or another program has written, one class per layout.
 
-A layout says which files are its own, and finds what they hold for an image by a key: the image's
+A layout says which files are its own, and reads what they hold for an image by a key: the image's
 id, or a name that belongs to the image's file. To add one, write such a class and put it into
-`LAYOUTS`. `regions.checked` checks what was found.
+`LAYOUTS`. `checked` turns what was found into features [R, F] and boxes in 0..1.
 
-Letters: N images, R regions, F feature width, F2 width of the vector of a whole image.
+Letters: N images, R regions, F feature width, F2 width of the vector of a whole image, H rows and W
+columns of a grid.
 """
 
 import abc
 import base64
 import collections
-import concurrent.futures
 import functools
 import io
+import itertools
 import json
 import os
 import pathlib
 import re
-import threading
 import unicodedata
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import h5py
 import numpy as np
-import tensorflow as tf
 import tqdm
 
-from tfcap.files import replacing
-from tfcap.picture_files import upright_size
+from tfcap import files
+from tfcap.images import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
-from tfcap.preparing.features.regions import Found, Regions, checked
 from tfcap.preparing.sources import Entry
 
-INDEX = ".features.index.npz"  # in the prepared directory
+INDEX = ".features.index.json"  # in the prepared directory
 _PROBES = 20
-_THREADS = 4
-_AHEAD = 16  # images that are read before they are asked for
-# NumPy reads the header of an array with Python's parser. If two threads do that at a time, CPython
-# 3.11 may raise SystemError for a good file (https://github.com/python/cpython/issues/106905).
-_PARSER = threading.Lock()
-
 # Names that published files give to the arrays of an image; the first that is there counts.
 _FEATURES = ("feat", "features", "x", "z")
 _BOXES = ("boxes", "bbox")
@@ -50,19 +41,36 @@ _COUNTS = ("num_boxes", "num_bbox")  # rows behind this number are padding
 _SIZES = (("image_w", "image_h"), ("img_w", "img_h"))
 _OTHERS = (*_BOXES, *_COUNTS, "image", *(name for pair in _SIZES for name in pair))
 
+_MOST_CELLS = 64  # along a side of a grid; more means that the axes have another order
+_PIXEL_ROUNDING = 1.0  # pixels by which a detector's box may leave its image
+_UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
+# VinVL appends x1, y1, x2, y2, width and height of a region, in 0..1, to its 2,048 features.
+_VINVL_WIDTH, _VINVL_BOX = 2054, 6
 
-_Lines = dict[bytes, list[tuple[int, int, int]]]  # file, offset and length of the lines of a key
+_Size = tuple[Any, Any]  # width and height of an image in pixels
+_Lines = dict[str, list[tuple[int, int, int]]]  # file, offset and length of the lines of a key
 
 
-class Copy(NamedTuple):
-    """One of the places that have an image: what errors call it, and a function that reads it."""
+class Found(NamedTuple):
+    """What a file holds for one image; nothing is checked yet.
 
-    where: str
-    read: Callable[[], Found]
+    Attributes:
+      features: [R, F], also as [1, R, F] or [R, 1, F], a grid [H, W, F], or one vector [F].
+      boxes: [R, 4] as x1, y1, x2, y2, in 0..1 or in pixels, or None.
+      size: width and height of the image, or None.
+      image: the vector [F2] of the whole image, or None.
+      regions: how many rows of features [R, F] and of boxes are no padding; None for all.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray | None = None
+    size: _Size | None = None
+    image: np.ndarray | None = None
+    regions: int | None = None
 
 
 class Layout(abc.ABC):
-    """Opened files of features; several threads may read them.
+    """Opened files of features.
 
     Args:
       paths: the files and directories that `recognise` found, at least one.
@@ -77,45 +85,34 @@ class Layout(abc.ABC):
     endings: ClassVar[str]
     beginning: ClassVar[bytes]
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         self.paths = list(paths)
 
     @classmethod
-    def recognise(cls, path: pathlib.Path, files: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        """Returns the files of this layout; only their first bytes are read.
-
-        Args:
-          path: a file or a directory.
-          files: `path` itself, or the files directly inside it.
-        """
+    def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+        """Returns the files of this layout at `path`; `inside` is `path`, or the files in it."""
         # A number may follow the ending, as in karpathy_train.tsv.0.
         ending = re.compile(rf"(?i)\.({cls.endings})(\.\d+)?$")
-        named = [file for file in files if file == path or ending.search(file.name)]
+        named = [file for file in inside if file == path or ending.search(file.name)]
         return [file for file in named if re.search(cls.beginning, _first_bytes(file))]
 
-    @abc.abstractmethod
-    def copies(self, key: str) -> list[Copy]:
-        """Returns where the features of an image are.
-
-        Files may have an image twice: three images of the published features of test2014 have a cut
-        line before the whole one.
-        """
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys, as far as the layout can list them."""
+        return ()
 
     def has(self, key: str) -> bool:
         """Returns whether there are features under a key."""
-        return bool(self.copies(key))
+        return key in self.keys
 
-    def missing(self, key: str) -> str:
-        """Returns what an error says about a key that the files do not have."""
-        return f"no {key} in {self.about()}"
+    @abc.abstractmethod
+    def read(self, key: str) -> Found:
+        """Reads the features under a key that the files have."""
 
-    def example(self) -> str:
-        """Returns a key of the files, for errors; empty where the layout cannot tell one."""
-        return ""
-
-    def about(self) -> str:
-        """Describes the files in a few words."""
-        return f"{self.title}, {', '.join(map(str, self.paths))}"
+    def near(self, key: str) -> str:
+        """Returns what an error adds on a missing key: one of the files, if it can be told."""
+        other = next(iter(self.keys), None)
+        return "" if other is None else f"; another is {other}"
 
 
 class Tsv(Layout):
@@ -140,30 +137,45 @@ class Tsv(Layout):
         rb"|\s*\{\s*\"(?:num_boxes|features)\")"
     ) % (_BASE64, _BASE64)
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        # `os.pread` needs no position, so that several threads can read at the same time.
         self._files = [open(path, "rb", buffering=0) for path in paths]  # noqa: SIM115
-        self._lines = self._kept(cache) or self._built(cache)
+        # Files with other names, sizes or times get a new index.
+        made_of = [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in paths]
+        if cache is not None and files.exists(cache):
+            index = json.loads(files.read_bytes(cache))
+            if index["files"] == made_of:
+                self._lines: _Lines = index["lines"]
+                return
+        self._lines = self._index()
+        if cache is not None:
+            files.write_json(cache, {"files": made_of, "lines": self._lines}, indent=None)
 
-    def copies(self, key: str) -> list[Copy]:
-        return [
-            Copy(
-                f"{self.paths[file]}, {key} at byte {offset}",
-                functools.partial(self._read, file, offset, length),
-            )
-            for file, offset, length in self._lines.get(_encoded(key), ())
-        ]
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._lines
 
-    def example(self) -> str:
-        return next(iter(self._lines), b"").decode("utf-8", "replace")
+    def read(self, key: str) -> Found:
+        """Reads the first whole line of an image.
 
-    def _read(self, file: int, offset: int, length: int) -> Found:
-        line = os.pread(self._files[file].fileno(), length, offset)
+        Three images of the published features of test2014 have a cut line before the whole one.
+        """
+        lines = self._lines[key]
+        for file, offset, length in lines:
+            self._files[file].seek(offset)
+            try:
+                return self._parsed(self._files[file].read(length))
+            except (ValueError, KeyError):
+                if (file, offset, length) == tuple(lines[-1]):
+                    raise
+        raise KeyError(key)
+
+    @staticmethod
+    def _parsed(line: bytes) -> Found:
         fields = [field.strip() for field in line.split(b"\t")]
         if len(fields) == 2 and fields[1].startswith(b"{"):
             content = json.loads(fields[1])
-            return Found(_floats(content["features"], content["num_boxes"]))
+            return Found(_floats(content["features"].encode(), content["num_boxes"]))
         if len(fields) == 6:
             width, height, count, boxes, features = fields[1:]
         elif len(fields) == 10:
@@ -171,9 +183,9 @@ class Tsv(Layout):
         else:
             raise ValueError(f"a line must have 2, 6 or 10 fields; this one has {len(fields)}.")
         regions, size = int(count), (int(width), int(height))
-        return Found(_floats(features, regions), _floats(boxes, regions, 4), size, pixels=True)
+        return Found(_floats(features, regions), _floats(boxes, regions, 4), size)
 
-    def _built(self, cache: str | os.PathLike | None) -> _Lines:
+    def _index(self) -> _Lines:
         """Reads the files from end to end."""
         lines: _Lines = {}
         total = sum(path.stat().st_size for path in self.paths)
@@ -186,39 +198,12 @@ class Tsv(Layout):
                     for line in file:
                         key, tab, _ = line[:200].partition(b"\t")
                         if tab and key not in (b"image_id", b"img_id"):
-                            lines.setdefault(key.strip(), []).append((number, offset, len(line)))
+                            name = key.strip().decode("utf-8", "replace")
+                            lines.setdefault(name, []).append((number, offset, len(line)))
                         offset += len(line)
                         bar.update(len(line))
         print(f"index of features: {len(lines)} images", flush=True)
-        if cache is not None:
-            rows = [(key, place) for key, places in lines.items() for place in places]
-            with replacing(cache) as temporary, open(temporary, "wb") as output:
-                np.savez(
-                    output,
-                    made_by=np.frombuffer(self._identity(), np.uint8),
-                    keys=np.frombuffer(b"\n".join(key for key, _ in rows), np.uint8),
-                    places=np.array([place for _, place in rows], np.int64).reshape(-1, 3),
-                )
         return lines
-
-    def _kept(self, cache: str | os.PathLike | None) -> _Lines | None:
-        """Reads the index that `_built` has kept; None if there is none of these files."""
-        if cache is None or not tf.io.gfile.exists(cache):
-            return None
-        with tf.io.gfile.GFile(cache, "rb") as file:
-            arrays = np.load(io.BytesIO(file.read()), allow_pickle=False)
-        if arrays["made_by"].tobytes() != self._identity():
-            return None
-        lines: _Lines = {}
-        keys = arrays["keys"].tobytes().split(b"\n")
-        for key, (number, offset, length) in zip(keys, arrays["places"].tolist(), strict=True):
-            lines.setdefault(key, []).append((number, offset, length))
-        return lines
-
-    def _identity(self) -> bytes:
-        """Returns the names, sizes and times of the files; other ones get a new index."""
-        files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in self.paths]
-        return json.dumps({"format": 2, "files": [list(file) for file in files]}).encode()
 
 
 class Hdf5(Layout):
@@ -234,7 +219,7 @@ class Hdf5(Layout):
     endings = "h5|hdf5|hdf|he5"
     beginning = rb"\A\x89HDF\r\n\x1a\n"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
         self._files = []
         for path in paths:
@@ -243,22 +228,22 @@ class Hdf5(Layout):
             except OSError as error:
                 raise ValueError(f"{path} cannot be opened: {error}. Copy it again.") from None
 
-    def copies(self, key: str) -> list[Copy]:
-        found = []
-        for path, file in zip(self.paths, self._files, strict=True):
-            names = ("features", "boxes", "image")
-            arrays = {n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file}
-            if "features" in arrays:
-                found.append(Copy(f"{path}, {key}_features", functools.partial(_found, arrays)))
-            value = file.get(key)
-            if isinstance(value, h5py.Dataset):
-                found.append(Copy(f"{path}, {key}", functools.partial(_found, {"feat": value})))
-            elif isinstance(value, h5py.Group) and any(name in value for name in _FEATURES):
-                found.append(Copy(f"{path}, {key}", functools.partial(_found, value)))
-        return found
+    def has(self, key: str) -> bool:
+        return any(key in file or f"{key}_features" in file for file in self._files)
 
-    def example(self) -> str:
-        return next((name for file in self._files for name in file), "")
+    def read(self, key: str) -> Found:
+        for file in self._files:
+            if f"{key}_features" in file:
+                names = ("features", "boxes", "image")
+                return _found({n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file})
+            if key in file:
+                value = file[key]
+                return _found(value if isinstance(value, h5py.Group) else {"feat": value})
+        raise KeyError(key)
+
+    @property
+    def keys(self) -> Iterable[str]:
+        return itertools.chain.from_iterable(self._files)
 
 
 class Lmdb(Layout):
@@ -271,36 +256,33 @@ class Lmdb(Layout):
     title = "LMDB"
     endings = "mdb|lmdb"
     beginning = rb"(?s)\A.{16}\xde\xc0\xef\xbe"
-    # The library opens a file once in a process.
-    _opened: ClassVar[weakref.WeakValueDictionary[str, Any]] = weakref.WeakValueDictionary()
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
+        super().__init__(paths, cache)
         try:
             import lmdb
         except ImportError:
             raise ValueError(
                 f"{paths[0]} needs the package lmdb. Run: pip install 'tfcap[features]'"
             ) from None
-        super().__init__(paths, cache)
-        self._stores = []
-        for path in paths:
-            place = os.path.realpath(path)
-            if (store := self._opened.get(place)) is None:
-                # Without a lock nothing is written beside the data.
-                store = lmdb.open(place, subdir=False, readonly=True, lock=False)
-                self._opened[place] = store
-            self._stores.append(store)
+        # Without a lock nothing is written beside the data. A process may open a file once only.
+        self._open = functools.partial(lmdb.open, subdir=False, readonly=True, lock=False)
 
-    def copies(self, key: str) -> list[Copy]:
-        name, found = _encoded(key), []
+    def has(self, key: str) -> bool:
+        return self._value(key) is not None
+
+    def read(self, key: str) -> Found:
+        return _read_arrays(self._value(key))
+
+    def _value(self, key: str) -> Any:
+        name = key.encode("utf-8", "replace")
         if name.startswith(b"__") or len(name) > 511:
-            return []
-        for path, store in zip(self.paths, self._stores, strict=True):
-            with store.begin() as transaction:
-                content = transaction.get(name)
-            if content is not None:
-                found.append(Copy(f"{path}, {key}", functools.partial(_read_arrays, content)))
-        return found
+            return None
+        for path in self.paths:
+            with self._open(os.fspath(path)) as store, store.begin() as transaction:
+                if (value := transaction.get(name)) is not None:
+                    return value
+        return None
 
 
 class Matrix(Layout):
@@ -315,40 +297,32 @@ class Matrix(Layout):
     endings = "npy"
     beginning = rb"\A\x93NUMPY"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        self._rows: dict[str, list[tuple[pathlib.Path, np.ndarray, int]]] = {}
+        self._rows: dict[str, tuple[np.ndarray, int]] = {}
         for path in paths:
-            try:
-                matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (ValueError, OSError, EOFError) as error:
-                raise ValueError(f"{path} cannot be read: {error}. Copy it again.") from None
+            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
             if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3):
                 raise ValueError(
                     f"{path} has {matrix.dtype} {list(matrix.shape)}: write floating point "
                     "[images, regions, width] or [images, width]."
                 )
             for row, key in enumerate(self._ids(path, len(matrix))):
-                self._rows.setdefault(key, []).append((path, matrix, row))
+                self._rows.setdefault(key, (matrix, row))
 
     @classmethod
-    def recognise(cls, path: pathlib.Path, files: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+    def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         if path.is_dir():  # which may also be a folder of one file per image
-            files = [file for file in files if file.suffix == ".npy"]
-            files = [file for file in files if file.stem.endswith("_ims")] or files[:20]
-        return super().recognise(path, [file for file in files if cls._list_of(file)])
+            inside = [file for file in inside if file.suffix == ".npy"]
+            inside = [file for file in inside if file.stem.endswith("_ims")] or inside[:20]
+        return super().recognise(path, [file for file in inside if cls._list_of(file)])
 
-    def copies(self, key: str) -> list[Copy]:
-        return [
-            Copy(f"{path}, row {row} ({key})", functools.partial(self._read, matrix, row))
-            for path, matrix, row in self._rows.get(key, ())
-        ]
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._rows
 
-    def example(self) -> str:
-        return next(iter(self._rows), "")
-
-    @staticmethod
-    def _read(matrix: np.ndarray, row: int) -> Found:
+    def read(self, key: str) -> Found:
+        matrix, row = self._rows[key]
         return Found(np.array(matrix[row]))
 
     @staticmethod
@@ -363,11 +337,7 @@ class Matrix(Layout):
         """Returns the id of each row of a matrix."""
         file = cls._list_of(path)
         assert file is not None  # `recognise` has seen it
-        try:
-            ids = file.read_text("utf-8-sig").rstrip().splitlines()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file} is not UTF-8 text at byte {error.start}.") from None
-        ids = [key.strip() for key in ids]
+        ids = [key.strip() for key in file.read_text("utf-8-sig").rstrip().splitlines()]
         # Another list of this length, such as all ids five times, belongs to another matrix.
         if len(ids) == 5 * rows and ids == [key for key in ids[::5] for _ in range(5)]:
             ids = ids[::5]
@@ -391,45 +361,37 @@ class Folder(Layout):
 
     title = "one file per image"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
-        super().__init__(paths, cache)
-        beside = [_beside(path, end) for path in paths for end in ("_fc", "_box")]
-        self._about = [path for path in (*paths, *beside) if path]
-
     @classmethod
-    def recognise(cls, path: pathlib.Path, files: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        if any(file != path and file.suffix in (".npz", ".npy") for file in files):
+    def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+        if any(file != path and file.suffix in (".npz", ".npy") for file in inside):
             return [path]
         folders = [folder for folder in path.iterdir() if folder.is_dir()] if path.is_dir() else []
         regions = [folder for folder in folders if folder.name.endswith("_att")]
         # Without such a folder these may be folders of files, as in train2014/ID.npz.
         return regions[:1] if len(regions) == 1 else [path] if folders and not regions else []
 
-    def copies(self, key: str) -> list[Copy]:
-        return [
-            Copy(str(file), functools.partial(self._read, folder, file, key))
-            for folder in self.paths
-            for ending in (".npz", ".npy")
-            if os.path.isfile(file := folder / f"{key}{ending}")
-        ]
+    def has(self, key: str) -> bool:
+        return self._file(key) is not None
 
-    def missing(self, key: str) -> str:
-        file = self.paths[0] / f"{key}.npz"
-        near = spelling.near(self.paths[0], f"{key}.npz")
-        return f"{file}: No such file, and none that ends in .npy{near}."
-
-    def about(self) -> str:
-        return f"{self.title} in {', '.join(map(str, self._about))}"
-
-    def _read(self, folder: pathlib.Path, file: pathlib.Path, key: str) -> Found:
+    def read(self, key: str) -> Found:
+        file = self._file(key)
+        assert file is not None  # `has` has seen it
+        folder = file.parents[key.count("/")]
         found = _read_arrays(file.read_bytes())
         if vectors := _beside(folder, "_fc"):
-            found = found._replace(
-                image=_read_arrays((vectors / f"{key}.npy").read_bytes()).features
-            )
+            vector = _read_arrays((vectors / f"{key}.npy").read_bytes())
+            found = found._replace(image=vector.features)
         if boxes := _beside(folder, "_box"):
-            found = found._replace(boxes=_read_arrays((boxes / f"{key}.npy").read_bytes()).features)
+            corners = _read_arrays((boxes / f"{key}.npy").read_bytes())
+            found = found._replace(boxes=corners.features)
         return found
+
+    def near(self, key: str) -> str:
+        return spelling.near(self.paths[0], f"{key}.npz")
+
+    def _file(self, key: str) -> pathlib.Path | None:
+        places = (path / f"{key}{end}" for path in self.paths for end in (".npz", ".npy"))
+        return next((place for place in places if os.path.isfile(place)), None)
 
 
 def _beside(folder: pathlib.Path, end: str) -> pathlib.Path | None:
@@ -443,13 +405,7 @@ LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths; first bytes of files are enough.
-
-    Args:
-      paths: files or directories.
-
-    Returns:
-      The layout and its files.
+    """Finds the layout that recognises all paths, and its files; first bytes are enough.
 
     Raises:
       ValueError: a path does not exist, or the paths do not have one layout that is known.
@@ -462,12 +418,9 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib
         names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
         inside.append([path / name for name in names] if path.is_dir() else [path])
     for cls in LAYOUTS:
-        each = [cls.recognise(path, files) for path, files in zip(paths, inside, strict=True)]
+        each = [cls.recognise(path, found) for path, found in zip(paths, inside, strict=True)]
         if all(each):
-            return cls, [file for files in each for file in files]
-        if any(each):
-            other = next(path for path, files in zip(paths, each, strict=True) if not files)
-            raise ValueError(f"--features: {other} is not {cls.title} as the others.")
+            return cls, [file for found in each for file in found]
     raise ValueError(
         f"--features: {', '.join(map(str, paths))} has none of the layouts "
         f"{', '.join(cls.title for cls in LAYOUTS)}. See docs/prepare.md for what each looks like."
@@ -506,14 +459,10 @@ class ReadyFeatures:
       cache: a directory in which an index is kept between runs, or None.
 
     Attributes:
-      layout: the files.
       named_by: which name of an image is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
       regions: mean R of the first images.
-
-    Raises:
-      ValueError: the files have no known layout, or no features of the first images.
     """
 
     def __init__(
@@ -524,8 +473,9 @@ class ReadyFeatures:
         cache: str | os.PathLike | None = None,
     ):
         self.images = None if images is None else pathlib.Path(images)
-        cls, files = recognise(paths)
-        self.layout: Layout = cls(files, None if cache is None else os.path.join(cache, INDEX))
+        cls, found = recognise(paths)
+        self.layout: Layout = cls(found, None if cache is None else os.path.join(cache, INDEX))
+        self._files = f"{cls.title}, {', '.join(map(str, found))}"
         probes = entries[:_PROBES]
         counts = {
             name: sum(self.layout.has(self._spelled(key)) for key in map(of, probes) if key)
@@ -533,84 +483,46 @@ class ReadyFeatures:
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
         self.dim, self.image_dim = 0, None  # until the first images are read
-        samples, reasons = [], []
-        for entry in probes:
-            try:
-                samples.append(self._regions(entry))
-            except ValueError as error:
-                reasons.append(str(error))
-        if not samples:
+        first = [self._extracted(entry) for entry in probes]
+        usable = [one for one in first if one.features is not None]
+        if not usable:
             looked = dict.fromkeys(of(probes[0]) for of in _KEYS.values())
-            example = self.layout.example()
-            there = f"; a name in the files is {example}" if example else ""
             raise ValueError(
-                f"--features: {self.layout.about()} has no usable features of the first "
-                f"{len(probes)} images, looked for as {' or '.join(filter(None, looked))}{there}: "
-                f"{reasons[0]}"
+                f"--features: none of the first {len(probes)} images has usable features, looked "
+                f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
             )
-        shapes = [one.features.shape for one in samples]
-        self.dim = collections.Counter(width for _, width in shapes).most_common(1)[0][0]
-        self.regions = round(sum(regions for regions, _ in shapes) / len(shapes))
-        vectors = collections.Counter(None if r.image is None else len(r.image) for r in samples)
-        self.image_dim = vectors.most_common(1)[0][0]
+        widths = collections.Counter(map(_widths, usable))
+        self.dim, self.image_dim = widths.most_common(1)[0][0]
+        self.regions = round(sum(len(np.asarray(one.features)) for one in usable) / len(usable))
 
     def about(self) -> str:
         """Describes the files and what they hold in a line."""
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
-        return f"{self.layout.about()}; named by {self.named_by}{vectors}"
+        return f"{self._files}; named by {self.named_by}{vectors}"
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
-        waiting: collections.deque[concurrent.futures.Future[Extracted]] = collections.deque()
-        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-            for entry in entries:
-                waiting.append(pool.submit(self._read, entry))
-                if len(waiting) > _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        yield from map(self._extracted, entries)
 
-    def _read(self, entry: Entry) -> Extracted:
-        try:
-            regions = self._regions(entry)
-        except ValueError as error:
-            return Extracted(entry, None, None, str(error))
-        image = regions.image if self.image_dim else None
-        return Extracted(
-            entry, regions.features, regions.boxes, None, regions.boxes_dropped, image=image
-        )
-
-    def _regions(self, entry: Entry) -> Regions:
-        """Returns the first usable copy of an image's features.
-
-        Raises:
-          ValueError: there is none; the message is about the first copy.
-        """
+    def _extracted(self, entry: Entry) -> Extracted:
         key = self._spelled(_KEYS[self.named_by](entry))
-        reasons = []
-        for copy in self.layout.copies(key) if key else ():
-            try:
-                regions = checked(copy.read(), functools.partial(self._size, entry))
-                self._check_widths(regions)
-                return regions
-            except Exception as error:  # of NumPy, h5py, zip, zlib, base64 and JSON
-                kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-                reasons.append(f"{copy.where}: {kind}{' '.join(str(error).split())[:300]}")
-        raise ValueError(reasons[0] if reasons else self.layout.missing(key))
-
-    def _check_widths(self, regions: Regions) -> None:
-        width = regions.features.shape[1]
-        if self.dim and width != self.dim:
-            raise ValueError(
-                f"features must be {self.dim} wide, as in most of the first images, and are "
-                f"{width}."
-            )
-        vector = None if regions.image is None else len(regions.image)
-        if self.image_dim and vector != self.image_dim:
-            raise ValueError(
-                f"the vector of the whole image must be {self.image_dim} wide, as in most of the "
-                f"first images, and is {vector or 'missing'}."
-            )
+        if not key or not self.layout.has(key):
+            reason = f"no {key} in {self._files}{self.layout.near(key)}"
+            return Extracted(entry, None, None, reason)
+        try:
+            extracted = checked(entry, self.layout.read(key), self._size)
+            if self.dim and not self.image_dim:
+                extracted = extracted._replace(image=None)
+            widths = _widths(extracted)
+            if self.dim and widths != (self.dim, self.image_dim):
+                raise ValueError(
+                    f"features are {widths[0]} wide, the vector of the whole image {widths[1]}; "
+                    f"most of the first images have {self.dim} and {self.image_dim}."
+                )
+        except Exception as error:  # of NumPy, h5py, zip and zlib
+            reason = f"{key} in {self._files}: {' '.join(str(error).split())[:300]}"
+            return Extracted(entry, None, None, reason)
+        return extracted
 
     def _spelled(self, key: str) -> str:
         """Returns a key as the files have it: macOS writes an accent as a character of its own."""
@@ -619,19 +531,21 @@ class ReadyFeatures:
         forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
         return next((form for form in forms if self.layout.has(form)), key)
 
-    def _size(self, entry: Entry) -> tuple[int, int] | None:
+    def _size(self, entry: Entry) -> _Size | None:
         if entry.content is not None:
             return upright_size(io.BytesIO(entry.content.read()))
         return None if self.images is None else upright_size(self.images / entry.file_name)
 
 
+def _widths(found: Extracted) -> tuple[int, int | None]:
+    """Returns F and F2."""
+    return np.asarray(found.features).shape[1], None if found.image is None else len(found.image)
+
+
 def _read_arrays(content: bytes) -> Found:
     """Reads what an image has in the bytes of an npz or npy file."""
-    if not content.startswith((b"\x93NUMPY", b"PK")):
-        raise ValueError("not an npz or npy file: copy it again.")
-    with _PARSER:
-        arrays = np.load(io.BytesIO(content), allow_pickle=False)
-        return Found(arrays) if isinstance(arrays, np.ndarray) else _found(arrays)
+    arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    return Found(arrays) if isinstance(arrays, np.ndarray) else _found(arrays)
 
 
 def _found(arrays: Mapping[str, Any]) -> Found:
@@ -651,39 +565,138 @@ def _found(arrays: Mapping[str, Any]) -> Found:
         return next((np.asarray(arrays[other]) for other in there), None)
 
     count, image = first(_COUNTS), first(["image"])
-    regions = None
-    if count is not None and count.size == 1 and count.dtype.kind in "iuf":
-        regions = count.item()
     sizes = ((first([width]), first([height])) for width, height in _SIZES)
     size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
     if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
         image = None  # something else, such as the pixels of the picture
+    regions = count.item() if count is not None and count.size == 1 else None
     return Found(np.asarray(arrays[name]), first(_BOXES), size, image, regions=regions)
 
 
-def _floats(text: bytes | str, rows: int, columns: int | None = None) -> np.ndarray:
+def _floats(text: bytes, rows: int, columns: int | None = None) -> np.ndarray:
     """Decodes float32 [rows, columns] in base64; None takes the columns that the length gives.
 
     Python 3 programs sometimes write `b'...'` around the text; this is removed.
     """
-    text = text.encode() if isinstance(text, str) else text
     if text.startswith((b"b'", b'b"')):
         text = text[2:-1]
     try:
-        raw = base64.b64decode(text, validate=True)
-        if columns is None or len(raw) == 4 * rows * columns:
-            return np.frombuffer(raw, "<f4").reshape(rows, -1)
-        raise ValueError(f"{len(raw)} bytes")
+        values = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
+        return values.reshape(rows, columns or -1)
     except ValueError as error:
         raise ValueError(
             f"no float32 [{rows}, {columns or 'width'}] in base64 ({error}): the line may be cut."
         ) from None
 
 
-def _encoded(key: str) -> bytes:
-    return key.encode("utf-8", "replace")  # a name may have half of a surrogate pair
-
-
 def _first_bytes(path: pathlib.Path) -> bytes:
     with open(path, "rb") as file:
         return file.read(1 << 16)  # LXMERT's fields before the boxes have up to 4 kB
+
+
+def checked(
+    entry: Entry, found: Found, size_of: Callable[[Entry], _Size | None] = lambda entry: None
+) -> Extracted:
+    """Makes features [R, F] and boxes in 0..1 of what a file holds for an image.
+
+    A grid becomes H * W regions, row by row, with the boxes of its cells; [R, 1, F] and [1, R, F]
+    are R regions and no grid. Features [F, R] beside R boxes, as MCAN and OpenVQA have them, are
+    transposed. Features of VinVL, whose last six columns are the box of the region, give the boxes
+    where there are no others.
+
+    `size_of` returns width and height of an image if the file does not have them, or None.
+
+    Raises:
+      ValueError: a shape that does not fit, or boxes outside the image. The message does not name
+        the file.
+    """
+    values, boxes = found.features, found.boxes
+    rows = None if boxes is None else boxes.shape[:1]
+    if rows == values.shape[1:] != values.shape[:1]:
+        values = values.T
+    if found.regions is not None and values.ndim == 2:
+        # Features [F, R] without boxes [R, 4] would lose all but R rows of R numbers.
+        turned = found.regions == values.shape[1] != len(values) and rows != values.shape[:1]
+        if turned or not 0 < found.regions <= len(values):
+            raise ValueError(
+                f"{found.regions} regions do not fit features {list(values.shape)}: write them "
+                "as [regions, width]."
+            )
+        values = values[: int(found.regions)]
+        boxes = None if boxes is None else boxes[: int(found.regions)]
+    features, unit = _rows(values)
+    dropped = False
+    if boxes is not None:
+        unit = _unit_boxes(boxes, len(features), found, lambda: size_of(entry))
+        dropped = unit is None
+    elif unit is None and features.shape[1] == _VINVL_WIDTH:
+        unit = _last_columns(features)
+    return Extracted(
+        entry,
+        np.asarray(features, np.float32),
+        None if unit is None else np.asarray(unit, np.float32),
+        None,
+        dropped,
+        image=None if found.image is None else found.image.astype(np.float32).ravel(),
+    )
+
+
+def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns features [R, F], and the boxes of the cells if they were a grid."""
+    features, boxes = values, None
+    if features.ndim == 3 and len(features) == 1:
+        features = features[0]
+    # No grid is one cell wide. [2048, 1, 1] is neither: it has its channels first.
+    if features.ndim == 3 and features.shape[1] == 1 < features.shape[2]:
+        features = features[:, 0]
+    features = features[None] if features.ndim == 1 else features
+    if features.ndim == 3 and max(features.shape[:2]) <= _MOST_CELLS:
+        rows, columns, _ = features.shape
+        y, x = np.divmod(np.arange(rows * columns), columns)
+        boxes = np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], 1)
+        features = features.reshape(rows * columns, -1)
+    if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
+        raise ValueError(
+            f"features are {values.dtype} {list(values.shape)}: write floating point "
+            f"[regions, width], or a grid [rows, columns, width] of at most {_MOST_CELLS} rows."
+        )
+    return features, boxes
+
+
+def _last_columns(features: np.ndarray) -> np.ndarray | None:
+    """Returns the boxes [R, 4] in the last columns of VinVL's features, or None."""
+    columns = features[:, -_VINVL_BOX:].astype(np.float64)
+    boxes, sides = columns[:, :4], columns[:, 4:]
+    fits = _inside(boxes, np.full(4, _UNIT_ROUNDING))
+    fits = fits and np.allclose(boxes[:, 2:] - boxes[:, :2], sides, atol=_UNIT_ROUNDING)
+    return np.clip(boxes, 0, 1) if fits and (sides >= 0).all() else None
+
+
+def _unit_boxes(
+    corners: np.ndarray, regions: int, found: Found, size_of: Callable[[], _Size | None]
+) -> np.ndarray | None:
+    """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
+    if corners.shape != (regions, 4):
+        raise ValueError(f"boxes are {list(corners.shape)}: write numbers [{regions}, 4].")
+    boxes, rounding = corners.astype(np.float64), np.full(4, _UNIT_ROUNDING)
+    pixels = "of unknown size"
+    if not _inside(boxes, rounding):
+        size = found.size or size_of()
+        if size is None:
+            return None
+        sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
+        pixels = f"of {sides[0]:g} x {sides[1]:g} pixels"
+        if not (sides > 0).all():
+            raise ValueError(f"the image has {sides[0]:g} x {sides[1]:g} pixels: correct the size.")
+        boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
+    if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
+        raise ValueError(
+            f"boxes of {corners.min()} to {corners.max()} are not x1, y1, x2, y2 inside an image "
+            f"{pixels}, with x1 <= x2 and y1 <= y2."
+        )
+    return np.clip(boxes, 0, 1)
+
+
+def _inside(boxes: np.ndarray, rounding: np.ndarray) -> bool:
+    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding [4]; False for NaN."""
+    return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())

@@ -108,15 +108,6 @@ def checked_weights(
     if current is None:
         raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
     raise ValueError(
-        f"The weights {path} must be those that made the features. Received: another"
-        f" SHA-256{_changed(current, made_by)} than in dataset.json. {remedy}"
+        f"The weights {path} are not those that made the features: their SHA-256 differs from that "
+        f"in dataset.json. {remedy}"
     )
-
-
-def _changed(current: Digest, made_by: Mapping[str, Any]) -> str:
-    """Names the first file of a preset that is missing, new or changed."""
-    wanted = made_by.get("files") or {}
-    for name in sorted({*wanted, *(current.files or {})}):
-        if (current.files or {}).get(name) != wanted.get(name):
-            return f" of {name}"
-    return ""

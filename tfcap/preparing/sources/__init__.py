@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tfcap.picture_files import MOST_BYTES
+from tfcap.images import MOST_BYTES
 
 SPLITS = ("train", "val", "test")
 _PRINTED = 20  # skipped rows that are printed in full; a table may have millions

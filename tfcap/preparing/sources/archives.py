@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from tfcap import cli
 from tfcap.files import read_json
-from tfcap.picture_files import ENDINGS
+from tfcap.images import ENDINGS
 from tfcap.preparing import spelling
 from tfcap.preparing.sources import Entry, FilePart, Source, check_size
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.picture_files import ENDINGS
+from tfcap.images import ENDINGS
 from tfcap.preparing.sources import Entry, Source, check_size, head
 from tfcap.preparing.sources.splits import files_of, split_name
 
