@@ -196,7 +196,7 @@ def test_other_settings_are_refused_and_foreign_files_survive(tmp_path):
     moving_shapes.write(tmp_path, train=2, val=1, test=0)
     holiday = tmp_path / "clips" / "holiday.gif"
     holiday.write_bytes(b"mine")
-    with pytest.raises(ValueError, match="not hold moving_shapes with other settings.*--overwrite"):
+    with pytest.raises(ValueError, match="has moving_shapes with other settings.*--overwrite"):
         moving_shapes.write(tmp_path, train=1, val=1, test=0)
     moving_shapes.write(tmp_path, train=1, val=1, test=0, overwrite=True)
     assert sorted(p.name for p in (tmp_path / "clips").iterdir()) == [

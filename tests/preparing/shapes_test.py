@@ -165,7 +165,7 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
     shapes.write(tmp_path, train=4, val=1, test=1)
     holiday = tmp_path / "images" / "holiday.png"
     holiday.write_bytes(b"mine")
-    with pytest.raises(ValueError, match="not hold shapes with other settings.*--overwrite"):
+    with pytest.raises(ValueError, match="has shapes with other settings.*--overwrite"):
         shapes.write(tmp_path, train=2, val=1, test=1)
     before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     for wrong in ({"workers": 0}, {"grid": 0}):

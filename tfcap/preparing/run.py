@@ -42,8 +42,8 @@ STATE = ".prepare.json"  # the settings of an unfinished or finished directory
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # What prepare writes into a directory. The fingerprint first: without it the rest does not look
 # like a finished data set.
-_WRITTEN = (FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz")
-_WRITTEN += (DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED)
+_WRITTEN = [FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz"]
+_WRITTEN += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED]
 _LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # temporary files of a killed prepare
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their names
@@ -209,7 +209,7 @@ class _Preparation:
     def _begin(self) -> None:
         """Removes files of a killed prepare or of other settings, and writes the settings."""
         self._remove_leftovers()
-        for pattern in _WRITTEN if self.is_new else (FINGERPRINT,):
+        for pattern in _WRITTEN if self.is_new else [FINGERPRINT]:
             for path in files.matching(self.out, pattern):
                 files.remove(path)
         files.make_directory(os.path.join(self.out, shards.FOLDER))

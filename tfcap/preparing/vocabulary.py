@@ -92,10 +92,10 @@ def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Kept]:
             if (words := next(words_of_all))
         ]
         # One string per different word: a large data set has millions of words.
-        words = [[sys.intern(word) for word in words] for _, _, words in kept]
+        interned = [[sys.intern(word) for word in words] for _, _, words in kept]
         stored = [text for _, text, _ in kept] if given_tokens else None
         captions = [caption for caption, _, _ in kept]
-        yield Kept(entry.id, entry.file_name, entry.split or "", captions, words, stored)
+        yield Kept(entry.id, entry.file_name, entry.split or "", captions, interned, stored)
 
 
 def _texts(entry: Entry) -> list[str]:
