@@ -130,7 +130,7 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
         ("worse.json", 2, "two or more different result files and --references"),
         ("worse.json .", 2, "two or more different result files"),
         ("worse.json worse.json", 2, "two or more different result files"),
-        ("worse.json better.json --level 100", 2, "--level must be between 0 and 100"),
+        ("worse.json better.json --level 100", 2, "--level=100 is not between 0 and 100"),
         ("worse.json better.json --scores B", 3, "Metrics are BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
