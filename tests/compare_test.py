@@ -7,7 +7,7 @@ import pytest
 from helpers import commands
 
 from tfcap import cli, compare, evaluate
-from tfcap.metrics import bootstrap, coco, comparison, results
+from tfcap.metrics import bootstrap, coco, results
 
 WORDS = "red blue green big small circle square above below near".split()
 
@@ -61,7 +61,7 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     assert change["verdict"] == "higher" and 0 < change["low"] < change["value"] < change["high"]
     references, worse, better = world
     with coco.CocoScorer(("CIDEr", "BLEU")) as scorer:
-        found = comparison.compare(
+        found = bootstrap.compare(
             {"worse": worse, "better": better},
             references,
             scorer,
@@ -79,7 +79,7 @@ def test_the_command_prints_and_writes_the_difference(files, world):
 def test_three_sets_are_compared_with_the_first(world):
     references, worse, better = world
     with coco.CocoScorer(("CIDEr",), java=None) as scorer:
-        found = comparison.compare(
+        found = bootstrap.compare(
             {"a": better, "b": worse, "same": better}, references, scorer, samples=50
         )
     assert list(found.differences) == ["b", "same"]
@@ -89,9 +89,9 @@ def test_three_sets_are_compared_with_the_first(world):
     assert table.count("plain tokenizer") == 1  # once, not once per set
     text = compare.format_difference(found.differences["same"], "same", "a")
     assert "+0.00 [+0.00, +0.00]" in text and "not significant" in text
-    gains, losses = comparison.most_different(found.scores["a"], found.scores["b"], 3)
+    gains, losses = bootstrap.most_different(found.scores["a"], found.scores["b"], 3)
     assert len(losses) == 3 and not set(gains) & set(losses)
-    assert comparison.most_different(found.scores["a"], found.scores["b"], 0) == ([], [])
+    assert bootstrap.most_different(found.scores["a"], found.scores["b"], 0) == ([], [])
     captions = {"a": better, "b": worse}
     assert "loses most" in compare._format_images(found, captions, "b", 1)
     assert not compare._format_images(found, captions, "b", 0)
@@ -101,7 +101,7 @@ def test_three_sets_are_compared_with_the_first(world):
     ]
     lost = found.scores["b"].per_image[losses[0]]["CIDEr"]
     assert lost - found.scores["a"].per_image[losses[0]]["CIDEr"] == min(change)
-    assert comparison.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
+    assert bootstrap.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
 
 
 @pytest.mark.slow
@@ -130,8 +130,8 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
         ("worse.json", 2, "two or more different result files and --references"),
         ("worse.json .", 2, "two or more different result files"),
         ("worse.json worse.json", 2, "two or more different result files"),
-        ("worse.json better.json --level 100", 2, "--level must be between 0 and 100"),
-        ("worse.json better.json --scores B", 3, "metrics must be some of BLEU, MET"),
+        ("worse.json better.json --level 100", 2, "--level=100 is not between 0 and 100"),
+        ("worse.json better.json --scores B", 3, "Metrics are BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
         ("worse.json better.json --reference_set c5", 3, "c5 needs 5 references"),

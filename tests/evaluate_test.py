@@ -12,7 +12,7 @@ from helpers.prepared import with_other_vocabulary, without_training_images
 import tfcap
 from tfcap import cli, configs, evaluate, runs
 from tfcap.data.prepared import PreparedData, write_references
-from tfcap.metrics import diversity, hypotheses, registry, results
+from tfcap.metrics import diversity, results
 from tfcap.reranking import hypotheses as reranking
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.begun import first_words
@@ -59,7 +59,7 @@ def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated, trained)
     numbers = {k: v for k, v in metrics.items() if k not in apart}
     assert metrics["signature"] == "cross-entropy" and "trained with: cross-entropy" in printed
     left_out = metrics.get("unavailable", {})
-    assert set(numbers) | set(left_out) == set(registry.KEYS[:8])
+    assert set(numbers) | set(left_out) == set(results.KEYS[:8])
     assert set(left_out) == {"METEOR", "SPICE"} and set(numbers) == set(NO_JAVA)
     assert "note:" in printed
     assert all(isinstance(value, float) for value in numbers.values()) and numbers["CIDEr"] > 0
@@ -148,7 +148,7 @@ def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_
     commands.run_here(evaluate, *flag, "--output", output, "--hypotheses", every)
     whole = results.load_results(evaluated[1])
     assert results.load_results(output) == dict(list(whole.items())[:7])
-    found = hypotheses.load_hypotheses(every)
+    found = results.load_hypotheses(every)
     assert {image: captions[0] for image, captions in found.captions.items()} == dict(
         list(whole.items())[:7]
     )
@@ -162,7 +162,7 @@ def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tm
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=3", "--diversity"]
     flag += ["--hypotheses", every, "--prefix_words=2"]
     commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
-    captions, references = hypotheses.load_hypotheses(every).captions, data.references("val")
+    captions, references = results.load_hypotheses(every).captions, data.references("val")
     for image, own in captions.items():  # every caption has the first words of a reference
         words = first_words({image: references[image]}, data.vocab, 2)[image]
         begun = " ".join(data.vocab.words[word] for word in words)
@@ -259,7 +259,7 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
         if kind == "consensus":
             more += ["--rerank_neighbours", "5", "--rerank_index", tmp_path / "index"]
         commands.run_here(evaluate, *flag, *files, *(more if kind else []))
-        found[kind] = hypotheses.load_hypotheses(every).captions
+        found[kind] = results.load_hypotheses(every).captions
         ciders[kind] = json.loads(scores.read_text())["CIDEr"]
     best = tmp_path / "best.json"
     results.write_results(best, {image: own[0] for image, own in found[""].items()})
@@ -284,7 +284,7 @@ def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
     flag = ["--model_dir", folder, "--split", "val", "--hypotheses", tmp_path / "all.json"]
     more = ["--rerank", "consensus", "--rerank_neighbours", "2", "--rerank_best", "10"]
     commands.run_here(evaluate, *flag, *more, "--rerank_index", tmp_path / "index")
-    found = hypotheses.load_hypotheses(tmp_path / "all.json")
+    found = results.load_hypotheses(tmp_path / "all.json")
     reranker = Consensus(data, neighbours=2, best=10, index_dir=None, max_regions=2)
     batch = data.read("val", list(found.captions), 2)
     vectors = reranker.vectors(batch["features"], batch["mask"])
@@ -301,7 +301,7 @@ def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, 
     texts = [own[0] for own in data.references("val").values()]
     given = {image: texts[n:] + texts[:n] for n, image in enumerate(data.references("val"))}
     source, index = tmp_path / "given.json", tmp_path / "index"
-    hypotheses.write_hypotheses(source, given)
+    results.write_hypotheses(source, given)
     flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
     flag += ["--data_dir", shapes, "--rerank", "consensus", "--rerank_index", index]
 
@@ -332,7 +332,7 @@ def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, 
     shares = [f"{rank}: {100 * firsts.count(rank) / 12:.1f} %" for rank in sorted(set(firsts))]
     assert line.endswith(f"reranking: {', '.join(shares)}")
     other = tmp_path / "other.json"
-    hypotheses.write_hypotheses(other, dict(list(given.items())[1:]))
+    results.write_hypotheses(other, dict(list(given.items())[1:]))
     flag[1] = other
     before = (tmp_path / "hypotheses").read_bytes()
     with pytest.raises(ValueError, match="There are no predictions for image"):
@@ -344,7 +344,7 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     folder = without_training_images(shapes, tmp_path / "val")
     data = PreparedData.load(folder)
     source, written = tmp_path / "given.json", tmp_path / "written.json"
-    hypotheses.write_hypotheses(source, data.references("val"))
+    results.write_hypotheses(source, data.references("val"))
     flag = ["--predictions", source, "--references", f"{folder}/references_val.json"]
     flag += ["--data_dir", folder, "--scores=BLEU", "--hypotheses", written]
     for more, message in (
@@ -358,7 +358,7 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     commands.run_here(evaluate, *flag, "--rerank=consensus", "--rerank_references=val", *own)
     for more in ("--rerank_frequencies=val", own[0]):  # the oracle reads no reference images
         commands.run_here(evaluate, *flag, "--rerank=oracle", more)
-    assert len(hypotheses.load_hypotheses(written).captions) == 12
+    assert len(results.load_hypotheses(written).captions) == 12
 
 
 def test_a_file_without_captions_is_not_reranked(shapes, tmp_path):

@@ -22,8 +22,8 @@ from absl import flags
 
 from tfcap import cli, pretrained
 from tfcap.files import write_json
-from tfcap.metrics import bootstrap, chair, coco, comparison, hypotheses, registry, results
-from tfcap.metrics.comparison import Compared
+from tfcap.metrics import bootstrap, chair, coco, results
+from tfcap.metrics.bootstrap import Compared
 
 _BATCH = 16  # pictures that a run captions together
 _WIDTH = 68  # longest caption in the list of images, in characters
@@ -37,7 +37,7 @@ def format_scores(compared: Compared) -> str:
         [8, *(len(key) + 1 for scores in compared.scores.values() for key in scores.corpus)]
     )
     lines = [" " * first + "".join(f"{name:>{width}}" for name in names)]
-    for key in registry.KEYS:
+    for key in results.KEYS:
         cells = []
         for name in names:
             interval = compared.intervals[name].get(key)
@@ -61,7 +61,7 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
     width = max([8, *(len(key) + 1 for key in differences)])
     title = f"{'difference':>28}{'p':>9}{'higher in':>11}"
     lines = [f"{name} minus {first}", " " * width + title]
-    for key in registry.KEYS:
+    for key in results.KEYS:
         if key in differences:
             change = differences[key]
             cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
@@ -75,7 +75,7 @@ def _format_images(
 ) -> str:
     first = next(iter(runs))
     lines = []
-    groups = comparison.most_different(compared.scores[first], compared.scores[name], count)
+    groups = bootstrap.most_different(compared.scores[first], compared.scores[name], count)
     for title, images in zip(("gains most", "loses most"), groups, strict=True):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
@@ -148,7 +148,7 @@ def _define_flags() -> None:
     cli.define_reference_set()
     flags.DEFINE_list(
         "scores",
-        registry.defaults(),
+        results.defaults(),
         "Scores to compute, separated by commas. These must be asked for: CHAIR.",
     )
     flags.DEFINE_list(
@@ -214,10 +214,7 @@ def compare(
     else:
         source = references or ""
         every = results.load_references(source)
-        runs = {
-            name: hypotheses.load_results_or_hypotheses(path).best()
-            for name, path in _named(paths).items()
-        }
+        runs = {name: results.load_results(path) for name, path in _named(paths).items()}
         if partial:
             shared = results.common(every, runs.values())
             print(f"note: {len(shared)} of {len(every)} images with references are scored")
@@ -234,9 +231,9 @@ def compare(
             results.check_ids(every, runs[name])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    options = registry.Options(chair.read_labels(instances, every))
+    options = results.Options(chair.read_labels(instances, every))
     with coco.CocoScorer(scores, options=options) as scorer:
-        compared = comparison.compare(runs, every, scorer, samples=samples, level=level, seed=seed)
+        compared = bootstrap.compare(runs, every, scorer, samples=samples, level=level, seed=seed)
     if metrics:
         about = {"images": len(every), "reference_set": reference_set}
         about |= {"samples": samples, "level": level, "seed": seed}

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from tfcap import cli, report, reranking, visualize
-from tfcap.metrics import (
-    bootstrap,
-    chair,
-    comparison,
-    diversity,
-    registry,
-    results,
-    submission,
-)
-from tfcap.metrics import hypotheses as captions_file
+from tfcap.metrics import bootstrap, chair, diversity, results
 from tfcap.metrics.coco import CocoScorer
-from tfcap.metrics.hypotheses import Hypotheses
-from tfcap.metrics.results import Scores
+from tfcap.metrics.results import Hypotheses, Scores
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -90,7 +80,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
     flags.DEFINE_list(
         "scores",
-        registry.defaults(),
+        results.defaults(),
         "Scores to compute, separated by commas. These must be asked for: CHAIR, CLIPScore.",
     )
     flags.DEFINE_list(
@@ -129,7 +119,7 @@ def evaluate(
     reference_set: str = "all",
     partial: bool = False,
     scorer: CocoScorer | None = None,
-    options: registry.Options | None = None,
+    options: results.Options | None = None,
     instances: Sequence[str] = (),
     clip: str | None = None,
     model_dir: str | Sequence[str] = (),
@@ -225,11 +215,11 @@ class _Evaluation:
             _make_folder(path)
         _make_folder(given.per_image)
         _make_folder(given.report)
-        names = registry.defaults() if given.metrics is None else given.metrics
+        names = results.defaults() if given.metrics is None else given.metrics
         self.metrics = [names] if isinstance(names, str) else list(names)
-        if not self.metrics or set(self.metrics) - set(registry.METRICS):
+        if not self.metrics or set(self.metrics) - set(results.METRICS):
             raise cli.UsageError(
-                f"Scores are some of {','.join(registry.METRICS)}. Received: "
+                f"Scores are some of {','.join(results.METRICS)}. Received: "
                 f"{','.join(self.metrics)!r}."
             )
         if given.predictions is None:
@@ -254,7 +244,7 @@ class _Evaluation:
             pictures: Mapping[int, str] = {}
             if clip and self.data:
                 pictures = self.data.picture_paths(given.split, given.images)
-            options = registry.Options(self.labels, pictures, clip)
+            options = results.Options(self.labels, pictures, clip)
         with CocoScorer(self.metrics, options=options) as scorer:
             return self._score(scorer)
 
@@ -266,7 +256,7 @@ class _Evaluation:
             print(f"scoring: {hint}", file=sys.stderr, flush=True)
         if given.report:
             every = {self.name: captions} | self._others()
-            compared = comparison.compare(every, references, scorer)
+            compared = bootstrap.compare(every, references, scorer)
             scores = compared.scores[self.name]
         else:
             scores = scorer.score(references, captions)
@@ -314,7 +304,7 @@ class _Evaluation:
         references = _references(given.references)
         if given.partial:
             paths = [item.partition("=")[2] for item in given.beside]
-            others = [captions_file.load_results_or_hypotheses(path).captions for path in paths]
+            others = [results.load_hypotheses(path).captions for path in paths]
             kept = results.common(references, [self.captions.captions, *others])
             given.say(f"note: {len(kept)} of {len(references)} images with references are scored")
             self.captions = self.captions.of_images(kept)
@@ -362,7 +352,7 @@ class _Evaluation:
         given.say(f"{run.described} on {data.folder}, split {given.split}")
         ids = data.index(given.split).id[: given.limit or None].tolist()
         if given.submission:
-            submission.check(given.split, len(ids))
+            results.check_submission(given.split, len(ids))
         self.references = self._references_of(ids)
         if unlike := unlike_references(data, given.split):
             print(f"warning: {unlike}", file=sys.stderr, flush=True)
@@ -451,9 +441,9 @@ class _Evaluation:
             results.write_results(given.output, best, names)
         if given.hypotheses:
             every, scores = self.captions.captions, self.captions.scores
-            captions_file.write_hypotheses(given.hypotheses, every, scores, ranks_before)
+            results.write_hypotheses(given.hypotheses, every, scores, ranks_before)
         if given.submission:
-            given.say(submission.add(given.submission, given.split, best))
+            given.say(results.add_submission(given.submission, given.split, best))
 
     def _load_beside(self, data: "PreparedData | None", ids: list[int]) -> None:
         """Reads the captions, and loads the models, of the runs to compare with."""
@@ -523,7 +513,7 @@ class _Evaluation:
             count = visualize.write_figures(given.attention, pictures, self.attention)
             given.say(f"{given.attention}: {count} figures")
 
-    def _report(self, compared: comparison.Compared, signature: str) -> None:
+    def _report(self, compared: bootstrap.Compared, signature: str) -> None:
         """Writes the HTML page of --report."""
         given, name, run, data = self.given, self.name, self.run, self.data
         captions = self.captions.best()
@@ -589,7 +579,7 @@ def _make_folder(path: str | None) -> None:
 
 def _captions(given: Any) -> Hypotheses:
     if isinstance(given, str | os.PathLike):
-        return captions_file.load_results_or_hypotheses(given)
+        return results.load_hypotheses(given)
     captions = {}
     for image, caption in _by_image(given, "predictions"):
         captions[image] = [getattr(caption, "text", caption)]

@@ -276,7 +276,7 @@ class Study:
                 for name in ("BLEU-4", "METEOR", "CIDEr")
                 if all(name in result["scores"] for result in found)
             }
-            interval = bootstrap.intervals_of_seeds(scores[key])["CIDEr"]
+            interval = bootstrap.intervals(scores[key])["CIDEr"]
             minutes = sum(result["cpu_minutes"] for result in found) / len(found)
             cells = (
                 _name(key),
@@ -295,7 +295,7 @@ class Study:
             lines += ["", "| claim | difference in CIDEr | 95 % interval | result |"]
             lines.append("|" + "---|" * 4)
         for above, below in pairs:
-            change = bootstrap.differences_of_seeds(scores[below], scores[above])["CIDEr"]
+            change = bootstrap.differences(scores[below], scores[above])["CIDEr"]
             verdicts = {"higher": "holds", "lower": "the opposite holds"}
             cells = (
                 f"{_name(above)} is above {_name(below)}",

@@ -102,14 +102,14 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"finished": "stop"}, "^finished must be one of hold, retire. Received: 'stop'"),
-        ({"beam": 0}, "^beam must be from 1 to 500. Received: 0"),
-        ({"beam": 5, "groups": 2}, r"^beam must be a multiple of groups \(2\). Received: 5"),
+        ({"finished": "stop"}, "^finished must be one of hold, retire"),
+        ({"beam": 0}, "^beam must be from 1 to 500"),
+        ({"beam": 5, "groups": 2}, r"^beam must be a multiple of groups \(2\)"),
         ({"length_penalty": "wu"}, "must be one of average, gnmt"),
         ({"temperature": 0.0}, "^temperature must be above 0"),
         ({"search": "sample", "order": "consensus", "samples": 1}, "must be at least 2"),
-        ({"beam": 5000}, "^beam must be from 1 to 500. Received: 5000"),
-        ({"search": "greedy"}, "^search must be one of beam, sample. Received: 'greedy'"),
+        ({"beam": 5000}, "^beam must be from 1 to 500"),
+        ({"search": "greedy"}, "^search must be one of beam, sample"),
     ],
 )
 def test_options_that_cannot_work_are_refused(given, message):
@@ -128,7 +128,7 @@ def test_an_option_of_another_search_is_not_used():
 
 def test_words_become_ids_and_text_is_refused_by_a_search():
     options = Options(suppress="a b", prefix="c")
-    with pytest.raises(ValueError, match="suppress must be a tuple of word ids.*Received: 'a b'"):
+    with pytest.raises(ValueError, match="A search needs ids for suppress"):
         options.ids("suppress")
     found = options.with_ids(lambda name, text: tuple(5 + ord(c) - 97 for c in text if c != " "))
     assert found == dataclasses.replace(options, suppress=(5, 6), prefix=(7,))

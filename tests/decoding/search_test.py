@@ -26,7 +26,7 @@ def test_samples_of_an_image_follow_its_seed():
     again = search(model, part, seeds[1:][::-1])
     np.testing.assert_array_equal(again[0], tokens[1:][::-1])
     assert (search(model, context, seeds + 1)[0] != tokens).numpy().any()
-    with pytest.raises(ValueError, match="search must be one of beam, sample. Received: 'greedy'"):
+    with pytest.raises(ValueError, match="search must be one of beam, sample"):
         Search(options(search="greedy"), 6)
 
 
@@ -59,12 +59,3 @@ def test_groups_rules_temperature_and_penalty_work_together():
         words = [word for word in row if word > 2]
         assert words[0] == 4 and 3 not in words and words[-1] != 5
         assert len(words) >= 2 and len(set(words)) == len(words)
-
-
-def test_a_search_by_consensus_needs_the_consensus_function():
-    """A search with another order refuses the function, because it would not apply it."""
-    by_consensus = options(search="sample", order="consensus")
-    with pytest.raises(ValueError, match="must be given for the order by consensus"):
-        Search(by_consensus, 3)
-    with pytest.raises(ValueError, match="only for it"):
-        Search(options(), 3, lambda tokens: tokens)

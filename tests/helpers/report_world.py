@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tfcap import report
-from tfcap.metrics import coco, comparison
+from tfcap.metrics import bootstrap, coco
 
 IMAGES = 60
 ATTACK = (
@@ -77,7 +77,7 @@ def write(folder):
     """Writes report.html into `folder`; returns its path, what was compared, and the captions."""
     references, first, second = captions()
     with coco.CocoScorer(("BLEU", "CIDEr"), java=None) as scorer:
-        found = comparison.compare(
+        found = bootstrap.compare(
             {"first": first, "second & <b>": second}, references, scorer, samples=100
         )
     seen = {image: attended(text) for image, text in first.items() if image != 2}

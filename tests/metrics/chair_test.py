@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfcap.metrics import bootstrap, chair, coco, registry, results
+from tfcap.metrics import bootstrap, chair, coco, results
 
 REFERENCES = {
     1: ["A man walks his dog.", "A person and an animal outside."],
@@ -23,7 +23,7 @@ def score(options=None):
 
 
 def labels(*paths):
-    return registry.Options(labels=chair.read_labels(paths, list(REFERENCES)))
+    return results.Options(labels=chair.read_labels(paths, list(REFERENCES)))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_file_of_another_layout_is_refused(tmp_path, text):
 
 
 def test_it_is_computed_only_where_it_is_asked_for():
-    assert "CHAIR" not in registry.defaults() and "CHAIR" in registry.METRICS
+    assert "CHAIR" not in results.defaults() and "CHAIR" in results.METRICS
     found = coco.CocoScorer(java=None).score(REFERENCES, CAPTIONS)
     assert not {"CHAIRi", "CHAIRs", "CHAIR-recall"} & {*found.corpus, *found.unavailable}
     assert "\nCHAIR-recall   66.67" in results.format_table(score())
@@ -98,3 +98,47 @@ def test_a_resample_adds_the_counts_of_its_images():
     ratios = [100 * p / w if w else 0 for p, w in zip(part, whole, strict=True)]
     ends = np.percentile(ratios, [2.5, 97.5]).tolist()
     assert [interval.low, interval.high] == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(
+    ("caption", "found"),
+    [
+        ("two dogs and a man", ["dog", "person"]),
+        ("men women and children", ["person"] * 3),
+        ("a hot dog on a table", ["hot dog", "dining table"]),
+        ("a train on the train tracks", ["train"]),
+        ("a baby elephant with its mother", ["elephant", "person"]),
+        ("a teddy bear next to a bear", ["teddy bear", "bear"]),
+        ("a baseball player with a baseball bat", ["person", "baseball bat"]),
+        ("knives forks and wine glasses", ["knife", "fork", "wine glass"]),
+        ("an orange shirt and an orange and white cat", ["cat"]),
+        ("oranges on a plate with an orange", ["orange", "orange"]),
+        ("puppies on buses with couches and boxes", ["dog", "bus", "couch"]),
+        ("two canoes beside a canoe and tvs on shelves", ["boat", "boat", "tv"]),
+        ("policemen firemen and gentlemen in minibuses", ["person"] * 3 + ["bus"]),
+        ("neckties and bowties", ["tie", "tie"]),
+        ("tomatoes and avocados as it was", []),
+        ("", []),
+    ],
+)
+def test_mentions_of_a_caption(caption, found):
+    assert chair.mentions(caption.split()) == found
+
+
+@pytest.mark.parametrize(
+    ("plural", "one"),
+    [
+        ("buses", "bus"),
+        ("bus", "bus"),
+        ("grass", "grass"),
+        ("puppies", "puppy"),
+        ("couches", "couch"),
+        ("potatoes", "potato"),
+        ("tennis", "tennis"),
+        ("people", "person"),
+        ("glasses", "glasses"),
+        ("ties", "tie"),
+    ],
+)
+def test_plurals_become_singular(plural, one):
+    assert chair.singular(plural) == one

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tfcap.metrics import coco, registry
+from tfcap.metrics import coco, results
 
 REFERENCES = {3: ["A dog.", "Two dogs"], 1: ["A cat"], 2: ["A bird."]}
 CAPTIONS = {1: "A Cat, asleep", 2: "a plane", 3: "a dog"}
@@ -37,7 +37,7 @@ def cosine(one, other):
 
 def test_the_scores_are_those_of_the_formulas():
     encoder = Random()
-    options = registry.Options(pictures=PICTURES, clip=encoder)
+    options = results.Options(pictures=PICTURES, clip=encoder)
     with coco.CocoScorer(["CLIPScore"], java=None, options=options) as scorer:
         found = scorer.score(REFERENCES, CAPTIONS)
     for image, caption in CAPTIONS.items():
@@ -61,7 +61,7 @@ def test_opposite_vectors_give_zero():
         def texts(self, texts):
             return -np.ones([len(texts), 3], np.float32)
 
-    options = registry.Options(pictures=PICTURES, clip=Opposite())
+    options = results.Options(pictures=PICTURES, clip=Opposite())
     scorer = coco.CocoScorer(["CLIPScore"], java=None, options=options)
     assert scorer.score(REFERENCES, CAPTIONS).corpus == {"CLIPScore": 0, "RefCLIPScore": 0}
 
@@ -70,12 +70,12 @@ def test_opposite_vectors_give_zero():
     ("options", "why"),
     [
         (
-            registry.Options(pictures=PICTURES),
+            results.Options(pictures=PICTURES),
             "needs the weights of CLIP. Give tfcap.evaluate --cl",
         ),
-        (registry.Options(clip=Random()), "3 of 3 are missing, for example the picture of image 3"),
+        (results.Options(clip=Random()), "3 of 3 are missing, for example the picture of image 3"),
         (
-            registry.Options(pictures={1: "a", 3: "b"}, clip=Random()),
+            results.Options(pictures={1: "a", 3: "b"}, clip=Random()),
             "1 of 3 are missing, .*age 2",
         ),
     ],
@@ -94,7 +94,7 @@ def test_a_picture_that_cannot_be_read_leaves_the_other_scores():
         def pictures(self, paths):
             raise ValueError(f"{paths[0]}: it is no picture")
 
-    options = registry.Options(pictures=PICTURES, clip=Refusing())
+    options = results.Options(pictures=PICTURES, clip=Refusing())
     with coco.CocoScorer(["CIDEr", "CLIPScore"], java=None, options=options) as scorer:
         found = scorer.score(REFERENCES, CAPTIONS)
     assert found.corpus.keys() == {"CIDEr"}

@@ -1,20 +1,18 @@
 """Scores equal pycocoevalcap; if Java fails, the scores that need no Java are computed."""
 
-import inspect
+import json
+import math
 import os
-import re
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
-from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 
-from tfcap.metrics import bootstrap, coco, format_table, leave_one_out_cider
+from tfcap.metrics import bootstrap, coco, format_table, leave_one_out_cider, results
 from tfcap.metrics import java as java_lib
 
 WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
@@ -56,11 +54,6 @@ def test_every_score_equals_pycocoevalcap(scores, official, references):
         assert 5 < scores.corpus[key] < 500
 
 
-def test_pycocoevalcap_still_calls_meteor_as_for_the_stored_scores():
-    command = re.sub(r"\s", "", inspect.getsource(Meteor.__init__)).replace('"', "'")
-    assert "METEOR_JAR,\\'-','-','-stdio','-l','en','-norm']" in command
-
-
 def meteor_scores(scorer, references, captions):
     """The corpus score and the scores of the images, from captions with one counting."""
     return scorer._meteor.evaluate(scorer._meteor.statistics(references, captions))
@@ -84,20 +77,6 @@ def test_meteor_of_a_resample_equals_meteor_of_the_repeated_captions(
     assert found.low < found.value == scores.corpus["METEOR"] < found.high
     with coco.CocoScorer(("CIDEr",), java=None) as none, pytest.raises(java_lib.JavaError):
         none.meteor_of(table)
-
-
-def test_meteor_stays_alive_and_references_are_tokenized_once(
-    scorer, scores, monkeypatch, references, predictions
-):
-    pid, calls = scorer._meteor.pid, []
-    real = java_lib.ptb_tokenize
-    monkeypatch.setattr(
-        java_lib, "ptb_tokenize", lambda c, *rest: calls.append(len(c)) or real(c, *rest)
-    )
-    again = scorer.score(references, predictions)
-    assert again.corpus == scores.corpus
-    assert scorer._meteor.pid == pid
-    assert calls == [len(predictions)]
 
 
 def test_meteor_of_a_resample_with_perfect_captions(scorer):
@@ -174,36 +153,6 @@ def test_without_java_the_other_scores_are_computed(
         assert "is not computed: " in format_table(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("behaviour", "seconds", "reason"),
-    [
-        ("sleep 60", 1, "did not answer within 1 s"),
-        ("echo java.lang.OutOfMemoryError: heap >&2; exit 1", 20, "OutOfMemoryError: heap"),
-        ("while read line; do echo Error: nothing; done", 20, "refused a line: Error: nothing"),
-        ("while read line; do echo 1,0; echo 1,0; done", 20, "something else than numbers"),
-    ],
-)
-def test_a_failing_meteor_makes_only_meteor_unavailable(
-    fake_java, scores, behaviour, seconds, reason, references, predictions
-):
-    start = time.monotonic()
-    with coco.CocoScorer(("METEOR", "CIDEr"), java=fake_java(behaviour), timeout=20) as broken:
-        assert broken._meteor._timeout == 20
-        broken._meteor._timeout = seconds  # the real tokenizer may need longer
-        found = broken.score(references, predictions)
-        first = time.monotonic() - start
-        later = broken.score(references, predictions)
-        assert time.monotonic() - start - first < 3, (
-            "the second call waited for the failed metric again"
-        )
-        assert broken._meteor.pid is None
-    assert first < 20
-    assert found.corpus == later.corpus == {"CIDEr": scores.corpus["CIDEr"]}
-    assert reason in found.unavailable["METEOR"] and "\n" not in found.unavailable["METEOR"]
-    assert found.notes == []
-
-
 def test_a_failing_tokenizer_is_replaced_for_captions_and_references(
     java, monkeypatch, references, predictions
 ):
@@ -232,12 +181,6 @@ def test_meteor_starts_only_when_needed_and_ends_with_the_interpreter(java):
         os.kill(int(done.stdout), 0)
 
 
-def test_scoring_prints_nothing(java, capfd, references, predictions):
-    with coco.CocoScorer(FAST, java=java.path) as quiet:
-        quiet.score(references, predictions)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):
     references = {
         1: ["a red circle", "a red circle", "one blue square"],
@@ -253,51 +196,6 @@ def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):
         rounds.append(100 * Cider().compute_score(gts, res)[0])
     with coco.CocoScorer(("CIDEr",), java=java.path) as one:
         assert leave_one_out_cider(references, one) == pytest.approx(np.mean(rounds), rel=1e-12)
-        with pytest.raises(ValueError, match="two reference captions. Received: none"):
-            leave_one_out_cider({1: ["a"], 2: ["b"]}, one)
-
-
-@pytest.mark.parametrize(
-    ("references", "predictions", "message"),
-    [
-        ({1: ["a"]}, {1: "a", 2: "b"}, r"no references for image 2 of the 2 predictions"),
-        (
-            {i: ["a"] for i in range(9)},
-            {0: "a"},
-            r"no predictions for images 1, 2, 3, … \(8 images\) of the 9",
-        ),
-        ({}, {}, "nothing to score"),
-        (
-            {1: ["", " "], 2: ["..."]},
-            {1: "a", 2: "b"},
-            r"Image 1 must have a reference .* 2 images",
-        ),
-        ({1: "a dog"}, {1: "a"}, "References of image 1 must be a list of text"),
-        ({1: [None]}, {1: "a"}, "References of image 1 must be a list of text"),
-        ({1: ["a"]}, {1: ["a"]}, "Caption of image 1 must be text"),
-        ({"1": ["a"]}, {"1": "a"}, "Image ids must be whole numbers. Received: '1'"),
-    ],
-)
-def test_captions_and_references_of_a_wrong_form_are_refused(references, predictions, message):
-    with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
-        one.score(references, predictions)
-
-
-@pytest.mark.parametrize("metrics", [("BLEU-4",), (), ("CIDEr", "cider")])
-def test_unknown_metrics_are_refused(metrics):
-    with pytest.raises(ValueError, match="metrics must be some of BLEU, METEOR"):
-        coco.CocoScorer(metrics)
-
-
-def test_a_scorer_names_what_it_computes(references, predictions, monkeypatch):
-    """The progress line of evaluate shows it, because SPICE takes minutes."""
-    seen = []
-    scorer = coco.CocoScorer(("BLEU", "CIDEr", "METEOR", "SPICE"), java=None)
-    monkeypatch.setattr(
-        scorer, "_score_with_java", lambda name, *others: seen.append((name, scorer.current))
-    )
-    scorer.score(references, predictions)
-    assert seen == [("METEOR", "METEOR"), ("SPICE", "SPICE")]
 
 
 def test_captions_without_a_word_of_the_references_are_told():
@@ -306,3 +204,69 @@ def test_captions_without_a_word_of_the_references_are_told():
     notes = scorer.score(references, {1: "一只 狗 在 草地 上", 2: "一只 猫"}).notes
     assert notes[-1].startswith("only 0 of the 7 words of the captions occur in the references")
     assert len(scorer.score(references, {1: references[1][0], 2: "一只猫坐着"}).notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("sleep 60", "did not answer within 1 s"),
+        ("echo java.lang.OutOfMemoryError: heap >&2; exit 1", "OutOfMemoryError: heap"),
+    ],
+)
+def test_a_failing_meteor_makes_only_meteor_unavailable(
+    fake_java, scores, behaviour, reason, references, predictions
+):
+    with coco.CocoScorer(("METEOR", "CIDEr"), java=fake_java(behaviour)) as broken:
+        broken._meteor._timeout = 1
+        for _ in range(2):
+            found = broken.score(references, predictions)
+            assert found.corpus == {"CIDEr": scores.corpus["CIDEr"]} and found.notes == []
+            assert reason in found.unavailable["METEOR"]
+        assert broken._meteor.pid is None
+
+
+@pytest.mark.parametrize(
+    ("references", "predictions", "message"),
+    [
+        ({1: ["a"]}, {1: "a", 2: "b"}, "no references for image 2 of the 2 predictions"),
+        (
+            {i: ["a"] for i in range(9)},
+            {0: "a"},
+            r"no predictions .* … \(8 images",
+        ),
+        ({}, {}, "nothing to score"),
+        ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, "of images 1, 2 have no word"),
+        ({1: "a dog"}, {1: "a"}, "image 1 are a text and not a list"),
+    ],
+)
+def test_captions_that_cannot_be_scored_are_refused(references, predictions, message):
+    with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
+        one.score(references, predictions)
+    with pytest.raises(ValueError, match="Metrics are BLEU, METEOR"):
+        coco.CocoScorer(("CIDEr", "cider"))
+
+
+def brevity(references, captions):
+    """The share of captions that are shorter than their first reference."""
+    return [
+        float(len(c.split()) < len(r[0].split())) for r, c in zip(references, captions, strict=True)
+    ]
+
+
+def test_a_registered_metric_is_computed_shown_and_written(tmp_path, monkeypatch):
+    for table in ("METRICS", "KEYS", "FURTHER"):
+        monkeypatch.setattr(results, table, getattr(results, table).copy())
+    for _ in range(2):  # a notebook registers it again
+        results.register("Brevity")(brevity)
+    texts = {1: ["a red circle", "one circle"], 2: ["two dogs"]}
+    found = coco.CocoScorer(java=None).score(texts, {1: "a circle", 2: "two dogs run"})
+    assert found.corpus["Brevity"] == 50
+    assert [image["Brevity"] for image in found.per_image.values()] == [100, 0]
+    assert results.format_table(found).count("\nBrevity    50.00") == 1
+    results.write_metrics(tmp_path / "scores.json", found)
+    assert json.loads((tmp_path / "scores.json").read_text())["Brevity"] == 50
+    with pytest.raises(ValueError, match="a metric CIDEr already"):
+        results.register("CIDEr")(brevity)
+    results.register("Brevity")(lambda *captions: [math.nan, 1.0])
+    with pytest.raises(ValueError, match="Brevity must return a finite number for each of the 2"):
+        coco.CocoScorer(["Brevity"], java=None).score(texts, {1: "a", 2: "b"})

@@ -16,15 +16,6 @@ def test_distinct_share_ignores_white_space():
     assert distinct_share({1: "a", 2: "b"}) == 100.0
 
 
-def test_empty_arguments_are_refused():
-    with pytest.raises(ValueError, match="predictions must hold at least one caption"):
-        distinct_share({})
-    with pytest.raises(ValueError, match="captions must hold at least one caption"):
-        diversity.novel_share([], ["a"])
-    with pytest.raises(ValueError, match="captions must hold at least one image"):
-        diversity.div({}, 1)
-
-
 def test_novel_captions_are_not_among_the_training_captions():
     captions = ["a dog runs", "a cat", "a dog", "a cat"]
     assert diversity.novel_share(captions, ["a cat", "a dog runs fast"]) == 50.0
@@ -132,21 +123,6 @@ def test_the_kernel_of_self_cider_equals_pycocoevalcap():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("score", [diversity.mbleu, lambda c: diversity.self_cider(c, REFERENCES)])
-@pytest.mark.parametrize("group", [["a dog"], [], "a dog"])
-def test_an_image_with_fewer_than_two_captions_is_refused(score, group):
-    with pytest.raises(ValueError, match="image 3 must have a list of at least 2 captions"):
-        score({1: ["a", "b"], 3: group})
-
-
-def test_self_cider_needs_references_of_two_images():
-    with pytest.raises(ValueError, match="at least 2 images"):
-        diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
-    # A command that evaluates one image goes on without it.
-    values, text = diversity.summarize({1: ["a", "b"]}, {1: ["a"]}, None)
-    assert values == {} and "several images with several captions each" in text
-
-
 @pytest.mark.slow
 def test_measure_computes_every_value_and_the_oracle(java):
     references = {
@@ -210,22 +186,3 @@ class Broken(dict):
         if self.used == 3:
             self.breaks()
         return super().items()
-
-
-def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(java, monkeypatch):
-    references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
-    captions = {1: ["a U.S. dog", "A dog."], 2: ["a 3.5 m man", "A bus!"]}
-
-    def breaks():
-        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
-
-    metrics = ("BLEU", "CIDEr")
-    with coco.CocoScorer(metrics, java=None) as bare, coco.CocoScorer(metrics, java=java.path) as s:
-        good = diversity.measure(captions, references, s, ["a U.S. dog"])
-        broken = Broken(references, breaks)
-        found = diversity.measure(captions, broken, s, ["a U.S. dog"])
-        plain = diversity.measure(captions, references, bare, ["a U.S. dog"])
-    assert broken.used > 3 and good.notes == []
-    assert found.corpus == plain.corpus != good.corpus and found.oracle == plain.oracle
-    assert "NoSuchOption" in found.notes[0]
-    assert "\nnote: plain tokenizer" in diversity.format_table(found)

@@ -12,14 +12,15 @@ in pycocoevalcap's folder `spice`:
 import json
 import pathlib
 import socket
+import sys
 
 import pytest
 
+from tfcap import cli
 from tfcap.metrics import coco
 from tfcap.metrics import java as java_lib
 
 FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "spice.json"
-RHINO = ("rhino-1.7.15.1.jar", "rhino-engine-1.7.15.1.jar")
 
 
 @pytest.mark.slow
@@ -33,15 +34,15 @@ def test_twenty_captions_score_as_with_the_original_class():
         pytest.skip(f"SPICE cannot be computed here: {error}")
     images = json.loads(FIXTURE.read_text())
     wanted = [image["f"] for image in images]
-    mean, each = java_lib.spice(
+    blocks = java_lib.spice(
         [image["refs"] for image in images],
         [image["test"] for image in images],
         runtime,
-        timeout=600,
+        block=12,
     )
+    each = [score for block in blocks for score in block]
     assert len(wanted) == 20 and len(set(wanted)) > 10
     assert each == pytest.approx(wanted, abs=1e-12)
-    assert mean == pytest.approx(sum(wanted) / 20, abs=1e-12)
 
 
 @pytest.fixture
@@ -67,79 +68,75 @@ def test_missing_jars_are_named_and_not_downloaded(
     assert f"3.6.0-models.jar of Maven Central in {tmp_path}" in found.unavailable["SPICE"]
 
 
-def stand_in(path, version, modules):
-    """An executable that answers as a Java of this version with these modules."""
-    lines = "\\n".join(f"{module}@{version}" for module in modules.split())
-    path.write_text(
-        f'#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "{version}.0.1"\' >&2\n'
-        f"[ \"$1\" = --list-modules ] && printf '{lines}\\n'\nexit 0\n"
+ANSWER = """
+import json, os, sys
+asked, answer = sys.argv[sys.argv.index("edu.anu.spice.SpiceScorer") + 1:][:3:2]
+open("FOLDER/log", "a").write(open(asked).read() + "\\n")
+scores = [
+    {"image_id": image["image_id"], "scores": {"All": {"f": len(image["test"]) / 100}}}
+    for image in json.load(open(asked))
+]
+json.dump(scores[::-1], open(answer, "w"))
+"""
+
+
+@pytest.fixture
+def stand_in(java, jars, tmp_path):
+    """A Java that answers for SPICE with the lengths of captions, and keeps what it was asked."""
+    (tmp_path / "spice.py").write_text(ANSWER.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "java").write_text(
+        f'#!/bin/sh\ncase "$*" in *SpiceScorer*) exec {sys.executable} {tmp_path}/spice.py "$@";;\n'
+        f'*) exec {java.path} "$@";; esac\n'
     )
-    path.chmod(0o755)
-    return java_lib.find_java(path)
-
-
-@pytest.mark.parametrize(
-    ("version", "modules", "rhino", "lacks"),
-    [
-        (8, "", (), None),
-        (14, "java.base jdk.scripting.nashorn", (), None),
-        (15, "java.base java.scripting", (), "lacks. Put the jars rhino and rhino-engine"),
-        (25, "java.base java.scripting", RHINO[:1], "lacks. Put the jars rhino and rhino-engine"),
-        (25, "java.base java.scripting", RHINO, None),
-        (25, "java.base", RHINO, "the module java.scripting"),
-    ],
-)
-def test_javascript_is_looked_for_before_the_parsing(
-    tmp_path, jars, version, modules, rhino, lacks
-):
-    for name in rhino:
+    (tmp_path / "java").chmod(0o755)
+    for name in ("rhino-1.7.15.1.jar", "rhino-engine-1.7.15.1.jar"):
         (jars / name).write_bytes(b"")
-    java = stand_in(tmp_path / "java", version, modules)
-    if lacks is None:
-        java_lib.check_spice(java, jars)
-    else:
-        with pytest.raises(java_lib.JavaError, match=lacks):
-            java_lib.spice([["a dog"]], ["a dog"], java, jars=jars, timeout=60)
+    return tmp_path / "java"
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_scores_in_blocks_beside_meteor_equal_serial_ones(
+    stand_in, jars, scores, references, predictions, monkeypatch, tmp_path, capsys, cores
+):
+    monkeypatch.setattr(java_lib.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(cli, "LOG_INTERVAL", 0.0)
+    real = java_lib.spice
+    monkeypatch.setattr(java_lib, "spice", lambda *given, **how: real(*given, block=3, **how))
+    names = ("METEOR", "SPICE")
+    with coco.CocoScorer(names, java=stand_in, spice_jars=jars) as scorer:
+        found = scorer.score(references, predictions)
+        tokens = scorer.tokenize([predictions[image] for image in references])
+    assert found.corpus["METEOR"] == scores.corpus["METEOR"]
+    each = [found.per_image[image]["SPICE"] for image in references]
+    assert each == [len(text) for text in tokens]
+    assert found.corpus["SPICE"] == pytest.approx(sum(each) / len(each))
+    asked = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [len(block) for block in asked] == [3, 3, 2]
+    assert asked[0][0].keys() == {"image_id", "test", "refs"} and len(asked[0][0]["refs"]) == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("SPICE")]
+    assert [line.split()[1] for line in lines][-3:] == ["3/8", "6/8", "8/8"]  # what a log file gets
 
 
 def test_a_failure_inside_spice_is_reported(java, jars):
-    for name in RHINO:
-        (jars / name).write_bytes(b"")
-    with pytest.raises(java_lib.JavaError, match="ended with exit code 1: .*(Error|Exception)"):
-        java_lib.spice([["a dog"]], ["a dog"], java, jars=jars, timeout=60)
+    for version in (14, 25):  # without JavaScript: it fails before the parsing
+        with pytest.raises(java_lib.JavaError, match="exit code 1|rhino and rhino-engine"):
+            broken = java_lib.Java(java.path, version, "argument")
+            list(java_lib.spice([["a dog"]], ["a dog"], broken, jars=jars))
 
 
-def answering(tmp_path, java, answer):
-    """Returns a Java that writes `answer` instead of running SPICE, and keeps its input."""
-    path = tmp_path / "spice-java"
-    (tmp_path / "answer").write_text(answer)
-    path.write_text(
-        "#!/bin/sh\n"
-        'while [ "$1" != edu.anu.spice.SpiceScorer ]; do shift; done\n'
-        f'cp "$2" {tmp_path}/asked; cp {tmp_path}/answer "$4"\n'
+def test_ctrl_c_ends_spice(stand_in, jars, references, predictions, monkeypatch):
+    started = []
+    real = java_lib.launch
+    monkeypatch.setattr(
+        java_lib, "launch", lambda *c, **k: started.append(real(*c, **k)) or started[-1]
     )
-    path.chmod(0o755)
-    return java_lib.Java(str(path), 8, "argument")
 
+    def interrupt(*given):
+        raise KeyboardInterrupt
 
-def test_request_and_answer_have_the_format_of_pycocoevalcap(tmp_path, java, jars):
-    entries = [
-        {"image_id": 1, "scores": {"All": {"f": 0.25}}},
-        {"image_id": 0, "scores": {"All": {"f": 0.75}}},
-    ]
-    stand_in = answering(tmp_path, java, json.dumps(entries))
-    found = java_lib.spice(
-        [["a dog", "b"], ["a café"]], ["x", "y"], stand_in, jars=jars, timeout=60
-    )
-    assert found == (0.5, [0.75, 0.25])
-    assert json.loads(pathlib.Path(tmp_path, "asked").read_text()) == [
-        {"image_id": 0, "test": "x", "refs": ["a dog", "b"]},
-        {"image_id": 1, "test": "y", "refs": ["a café"]},
-    ]
-
-
-@pytest.mark.parametrize("answer", ["", "[]", '[{"image_id": 0, "scores": {"All": {"f": null}}}]'])
-def test_an_unreadable_answer_is_reported(tmp_path, java, jars, answer):
-    stand_in = answering(tmp_path, java, answer)
-    with pytest.raises(java_lib.JavaError, match="left no readable result"):
-        java_lib.spice([["a"]], ["b"], stand_in, jars=jars, timeout=60)
+    stand_in.write_text(stand_in.read_text().replace(f"exec {sys.executable}", "sleep 60; exec"))
+    with coco.CocoScorer(("BLEU", "SPICE"), java=stand_in, spice_jars=jars) as scorer:
+        monkeypatch.setattr(scorer, "_score_ngrams", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scorer.score(references, predictions)
+    assert started[-1].returncode == -9

@@ -197,8 +197,8 @@ def test_a_hook_reads_ids_and_captions(world):
 @pytest.mark.parametrize(
     "answer, message",
     [
-        (np.zeros([4, 3]), r"finite numbers of shape \(3, 4\). Received: shape \(4, 3\)"),
-        (0.0, r"Received: shape \(\)"),
+        (np.zeros([4, 3]), r"finite numbers of shape \(3, 4\)"),
+        (0.0, r"has shape \(\)"),
         (np.full([3, 4], np.nan), "12 not finite"),
         (np.full([3, 4], -np.inf), "12 not finite"),
         ([[1.0], [2.0, 3.0]], "inhomogeneous"),
@@ -255,27 +255,3 @@ def test_half_precision_does_not_change_rewards(world):
         keras.mixed_precision.set_dtype_policy(before)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"convention": "coco"}, "convention must be one of jdai, expansionnet. Received: 'coco'"),
-        ({"cider": 0.0}, "must be finite and not all 0. Received: cider=0.0, bleu=0.0"),
-        ({"bleu": float("nan")}, "must be finite and not all 0. Received: cider=1.0, bleu=nan"),
-        ({"length": float("inf")}, "length=inf"),
-        ({"hook": print}, "detokenize must be given .* Received: None"),
-        ({"table": None}, "table must hold document frequencies"),
-        ({"vocab_size": 60_000}, "must be in 4..55106.* Received: 60000"),
-    ],
-)
-def test_impossible_arguments_are_refused(world, changes, message):
-    with pytest.raises(ValueError, match=message):
-        rewards.Reward(**{"table": world[0], "vocab_size": SIZE, **changes})
-
-
-def test_a_hook_needs_image_ids(world):
-    table, samples, rows = world
-    reward = rewards.Reward(table, SIZE, hook=print, detokenize=join)
-    with pytest.raises(ValueError, match="ids must be the image ids"):
-        score(reward, samples, rows)

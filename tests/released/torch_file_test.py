@@ -206,15 +206,6 @@ def test_other_objects_beside_the_weights_do_not_matter(path, name, protocol):
     same(torch_file.load(path)["w"], BASE)
 
 
-def test_a_whole_model_is_named(path):
-    torch_writer.write(path, Call("models.xlan", "XLAN"))
-    with pytest.raises(ValueError, match="an object of 'models.xlan.XLAN'.*model.state_dict"):
-        torch_file.load(path)
-    torch_writer.write(path, {"epoch": 3, "nets": {}})
-    with pytest.raises(ValueError, match="a dictionary with 'epoch', 'nets', and no tensors"):
-        torch_file.load(path)
-
-
 HOSTILE = {
     "os.system": Call("os", "system", "touch {}"),
     "posix.system": Call("posix", "system", "touch {}"),
@@ -355,30 +346,8 @@ def test_a_wrong_size_allocates_no_memory(path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 
 
-# A tuple that is nested a million times, and one that holds itself twice, 60 times.
-DEEP = b")" + b"\x85" * 1_000_000
-DOUBLED = b")" + b"2\x86" * 60
-NAMES = b"".join(b"ca\nb%d\n0" % number for number in range(300_000))
-
-
-@pytest.mark.parametrize(
-    "opcodes",
-    [
-        b"}" + DEEP + b"Ns",
-        b"}" + DOUBLED + b"Ns",
-        b"}(" + DEEP + b"Nu",
-        b"(" + DEEP + b"Nd",
-        b"ccollections\nOrderedDict\n((" + DEEP + b"N\x86ltR",  # a call with pairs
-        b"(" + DOUBLED + b"\x91",  # FROZENSET
-        b"\x8f(" + DEEP + b"\x90",  # ADDITEMS
-        b"(X\x07\x00\x00\x00storage" + DOUBLED + b"K\x01K\x01K\x01tQ",  # a type of a storage
-        b"}ca\nb\n)RK\x01" + DOUBLED + b"sNs",  # a key whose text has the values
-        b"\x96" + (3 << 30).to_bytes(8, "little"),  # BYTEARRAY8
-        NAMES + b"N",
-    ],
-)
-def test_a_hostile_file_takes_little_time_and_memory(path, opcodes):
-    torch_writer.write_pickle(path, b"\x80\x05" + opcodes + b".")
+def test_a_promised_size_allocates_no_memory(path):
+    torch_writer.write_pickle(path, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b".")
     assert "model.pth is no usable file of torch.save" in refusal_apart(path)
 
 
@@ -397,14 +366,6 @@ def refusal_apart(path):
     assert done.returncode == 0, done.stderr
     assert len(done.stdout) < 500
     return done.stdout
-
-
-def test_a_hostile_list_of_storages_is_refused(path):
-    torch_writer.write_older(path, {"w": BASE})
-    content = path.read_bytes()
-    (keys,) = [one for one in (pickle.dumps(["0"], p) for p in range(2, 6)) if one in content]
-    path.write_bytes(content.replace(keys, b"\x80\x02](" + DEEP + b"e."))
-    assert "a storage of an unknown type" in refusal_apart(path)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])

@@ -14,7 +14,7 @@ from helpers.browser import start
 from PIL import Image
 
 from tfcap import report
-from tfcap.metrics import coco, comparison, results
+from tfcap.metrics import bootstrap, coco, results
 
 pytestmark = pytest.mark.slow
 
@@ -243,7 +243,7 @@ def test_the_best_images_have_the_lowest_share_of_wrong_objects(browser, tmp_pat
     said = {"first": ["a cat", "a dog", "a bus", "a dog"], "second": ["a dog", "a cat"] + ["a"] * 2}
     captions = {name: dict(enumerate(texts)) for name, texts in said.items()}
     with coco.CocoScorer(("CIDEr", "CHAIR"), java=None) as scorer:
-        compared = comparison.compare(captions, references, scorer, samples=10)
+        compared = bootstrap.compare(captions, references, scorer, samples=10)
     path = tmp_path / "report.html"
     report.write(path, report.compared_runs(captions, compared), references)
     browser.get(path.as_uri())
@@ -263,7 +263,7 @@ def test_a_page_without_scores_shows_the_images(browser, tmp_path):
     captions = {"run": {1: "a dog", 2: "a cat"}}
     references = {1: ["the dog"], 2: ["the cat"]}
     none = results.Scores({}, {1: {}, 2: {}}, unavailable={"SPICE": "no jars"})
-    compared = comparison.Compared({"run": none}, {"run": {}}, {}, [])
+    compared = bootstrap.Compared({"run": none}, {"run": {}}, {}, [])
     report.write(tmp_path / "report.html", report.compared_runs(captions, compared), references)
     browser.get((tmp_path / "report.html").as_uri())
     assert browser.get_log("browser") == []

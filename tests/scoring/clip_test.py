@@ -8,7 +8,7 @@ import pytest
 from helpers import seeds
 from PIL import Image
 
-from tfcap.metrics import coco, registry
+from tfcap.metrics import coco, results
 from tfcap.scoring.clip import KerasHubClip
 
 CAPTIONS = {1: "a red dog", 2: "the cat", 3: "zebra"}
@@ -63,7 +63,7 @@ def test_the_scores_are_those_of_the_formula_over_the_networks(preset, pictures)
     import tensorflow as tf
 
     encoder = KerasHubClip(preset)
-    options = registry.Options(pictures=pictures, clip=encoder)
+    options = results.Options(pictures=pictures, clip=encoder)
     found = coco.CocoScorer(["CLIPScore"], java=None, options=options).score(REFERENCES, CAPTIONS)
 
     model = hub.models.CLIPBackbone.from_preset(preset)

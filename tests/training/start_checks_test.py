@@ -15,7 +15,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import configs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
-from tfcap.metrics import registry
+from tfcap.metrics import results
 from tfcap.runs import checkpoints
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import (
@@ -107,7 +107,7 @@ def test_options_that_do_nothing_are_told(small):
 
 
 def test_nothing_is_said_about_the_direction_of_a_metric_of_the_user(small, monkeypatch):
-    monkeypatch.setitem(registry.FURTHER, "WER", lambda references, captions: [0.0])
+    monkeypatch.setitem(results.FURTHER, "WER", lambda references, captions: [0.0])
     own = {"best_checkpoint_eval_metric": "WER", "best_checkpoint_metric_comp": "lower"}
     params = resolve(small).replace(trainer=own)
     assert unused_options(params, "train_and_eval") == []

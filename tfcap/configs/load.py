@@ -16,7 +16,7 @@ from tfcap.cli import did_you_mean
 from tfcap.configs.schema import SYSTEMS, Decoding, Experiment, Task
 from tfcap.decoding import options
 from tfcap.files import replacing
-from tfcap.metrics.registry import METRICS, ON_REQUEST
+from tfcap.metrics.results import METRICS, ON_REQUEST
 
 # What keys of names may hold. The constructors in `tfcap.models` check those of a system, and
 # `decoding.options` those of a search.

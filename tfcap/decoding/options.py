@@ -86,17 +86,10 @@ class Options:
         check(self)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """Returns the ids of the words in the option `name`.
-
-        Raises:
-          ValueError: the words are still text.
-        """
+        """Returns the ids of the words in the option `name`, after `with_ids`."""
         words = getattr(self, name)
         if isinstance(words, str) and words:
-            raise ValueError(
-                f"{name} must be a tuple of word ids in a search. Received: {words!r}. "
-                "Convert them with Options.with_ids."
-            )
+            raise ValueError(f"A search needs ids for {name}: convert them with Options.with_ids.")
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
@@ -139,11 +132,10 @@ def check(options: Any, prefix: str = "") -> None:
     for name, right, wanted in rules:
         if not right:
             value = getattr(options, name)
-            raise ValueError(f"{prefix}{name} must be {wanted}. Received: {value!r}.")
+            raise ValueError(f"{prefix}{name} must be {wanted}, not {value!r}.")
     if options.search == "beam" and options.beam % options.groups:
         raise ValueError(
-            f"{prefix}beam must be a multiple of groups ({options.groups}). "
-            f"Received: {options.beam}."
+            f"{prefix}beam must be a multiple of groups ({options.groups}), not {options.beam}."
         )
 
 

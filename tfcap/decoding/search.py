@@ -24,9 +24,6 @@ class Search(tf.Module):
       max_length: T, unless the options have one.
       consensus: maps tokens int32 [B, K, T] to the scores float32 [B, K] of `order: consensus`;
         None for the order by probability.
-
-    Raises:
-      ValueError: `consensus` is missing for the order by consensus, or given for another order.
     """
 
     def __init__(
@@ -36,12 +33,6 @@ class Search(tf.Module):
         consensus: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         super().__init__(name="search")
-        by_consensus = options.search == "sample" and options.order == "consensus"
-        if by_consensus != (consensus is not None):
-            raise ValueError(
-                "consensus must be given for the order by consensus, and only for it. "
-                f"Received: {consensus!r} for order={options.order!r}."
-            )
         self.options, self.consensus = options, consensus
         self.max_length = options.max_length or max_length
 

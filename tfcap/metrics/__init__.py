@@ -4,14 +4,16 @@
 from tfcap.metrics import chair, clipscore
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share
-from tfcap.metrics.hypotheses import Hypotheses, load_hypotheses, write_hypotheses
 from tfcap.metrics.results import (
+    Hypotheses,
     Scores,
     check_ids,
     format_table,
+    load_hypotheses,
     load_references,
     load_results,
     reference_set,
+    write_hypotheses,
     write_metrics,
     write_results,
 )

@@ -17,17 +17,22 @@ How a resample is scored:
   for a caption that equals its reference, and `java.counts_to_add` neither.
 * CHAIRi and the recall of CHAIR are ratios of counts: both counts are added over the drawn images.
 
+A system is a list of runs that differ in their seed, often of one run. Every resample draws images
+and runs, both with replacement and as many as there are. Few runs give an interval that is too
+narrow: with n runs, the variance between resampled runs is on average (n - 1) / n of the true one.
+
 Letters: S resamples, N images, Q counts of an image.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tfcap.metrics import java as java_lib
 from tfcap.metrics import results
+from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.java import JavaError
 from tfcap.metrics.results import Scores
 
 _BLOCK = 1 << 22  # number of draws in memory at a time
@@ -43,9 +48,9 @@ class Interval:
     """A score and its percentile interval over the resamples.
 
     Attributes:
-        value: The score of all images.
-        low: Lower end: the percentile (100 - level) / 2 of the resamples.
-        high: Upper end.
+      value: The score of all images.
+      low: Lower end: the percentile (100 - level) / 2 of the resamples.
+      high: Upper end.
     """
 
     value: float
@@ -58,13 +63,13 @@ class Difference(Interval):
     """Score of B minus score of A on the same images, or of their means over seeds.
 
     Attributes:
-        wins: Share from 0 to 1 of the resamples in which B scores higher; a tie counts one half.
-        p: Two-sided p-value, at most 1: twice the smaller of two shares of the resamples, those in
-            which B is not above A, and those in which B is not below A. The data themselves count
-            as one more resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their
-            application", 1997). As in Koehn, the shares are those of resampled differences, not of
-            a null distribution.
-        verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not significant".
+      wins: Share from 0 to 1 of the resamples in which B scores higher; a tie counts one half.
+      p: Two-sided p-value, at most 1: twice the smaller of two shares of the resamples, those in
+        which B is not above A, and those in which B is not below A. The data themselves count
+        as one more resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their
+        application", 1997). As in Koehn, the shares are those of resampled differences, not of
+        a null distribution.
+      verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not significant".
     """
 
     wins: float
@@ -81,12 +86,12 @@ def bleu(counts: np.ndarray) -> np.ndarray:
     """Computes corpus BLEU-1 ... 4 from summed counts, as pycocoevalcap does.
 
     Args:
-        counts: float64 [S, 10]: number of words of the captions; number of words of the references
-            closest in length; number of n-grams in the captions for n = 1 ... 4; number of these
-            n-grams that match a reference.
+      counts: float64 [S, 10]: number of words of the captions; number of words of the references
+        closest in length; number of n-grams in the captions for n = 1 ... 4; number of these
+        n-grams that match a reference.
 
     Returns:
-        float64 [S, 4], times 100.
+      float64 [S, 4], times 100.
     """
     small, tiny = 1e-9, 1e-15  # as in pycocoevalcap, for captions without a 4-gram
     length, closest = counts[:, 0], counts[:, 1]
@@ -105,117 +110,55 @@ def shown(low: float, high: float) -> str:
 
 
 def intervals(
-    scores: Scores,
+    runs: Scores | Sequence[Scores],
     *,
     samples: int = 1000,
     level: float = 95.0,
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> dict[str, Interval]:
-    """Computes the percentile interval of every corpus score.
+    """Computes the percentile interval of every corpus score, or of its mean over seeds.
 
     Args:
-        scores: The result of `CocoScorer.score`.
-        samples: S, the number of resamples.
-        level: Share of the resamples inside the interval, in percent.
-        seed: Random seed of the draws; the same seed and number of images draw the same images.
-        meteor_of: Computes METEOR from sums of its counts. Without it, or if it fails, the interval
-            of METEOR is the interval of its mean over images, shifted to the corpus score.
+      runs: the result of `CocoScorer.score`, or those of each seed, of the same images.
+      samples: S, the number of resamples.
+      level: share of the resamples inside the interval, in percent.
+      seed: random seed of the draws; the same seed and number of images draw the same images.
+      meteor_of: computes METEOR from sums of its counts. Without it, or if it fails, the interval
+      of METEOR is the interval of its mean over images, shifted to the corpus score.
 
     Returns:
-        Key -> interval, for the keys of `scores.corpus`.
+      Key -> interval, for the keys that all runs have.
 
     Raises:
-        ValueError: There are fewer than two images, or `samples` or `level` is out of range.
+      ValueError: there are fewer than two images, or the images of the runs differ.
     """
-    drawn = _resample([scores], samples, level, seed, meteor_of)[0]
-    return {key: Interval(scores.corpus[key], *_ends(drawn[key], level)) for key in drawn}
-
-
-def differences(
-    first: Scores,
-    others: list[Scores],
-    *,
-    samples: int = 1000,
-    level: float = 95.0,
-    seed: int = 1,
-    meteor_of: MeteorOf | None = None,
-) -> list[dict[str, Difference]]:
-    """Compares every other set of captions with the first one by paired bootstrap.
-
-    Args:
-        first: Scores of A.
-        others: Scores of every B, computed with the same references.
-        samples: S, the number of resamples; all sets use the same draws.
-        level, seed, meteor_of: As for `intervals`.
-
-    Returns:
-        For each of `others`: key -> B minus A, for the keys that both have.
-
-    Raises:
-        ValueError: The image ids differ, or an argument is not valid for `intervals`.
-    """
-    for other in others:
-        results.check_ids(first.per_image, other.per_image)
-    drawn, *rest = _resample([first, *others], samples, level, seed, meteor_of)
-    changes: list[dict[str, Difference]] = []
-    for scores, resampled in zip(others, rest, strict=True):
-        changes.append({})
-        for key in (key for key in drawn if key in resampled):
-            value = scores.corpus[key] - first.corpus[key]
-            changes[-1][key] = _difference(value, resampled[key] - drawn[key], level)
-    return changes
-
-
-def intervals_of_seeds(
-    runs: list[Scores], *, samples: int = 1000, level: float = 95.0, seed: int = 1
-) -> dict[str, Interval]:
-    """Computes the interval of the mean score of runs that differ in their seed.
-
-    Every resample draws images, and draws runs, both with replacement and as many as there are. Few
-    runs give an interval that is too narrow: with n runs, the variance between resampled runs is on
-    average (n - 1) / n of the true variance.
-
-    Args:
-      runs: The scores of each seed, of the same images.
-      samples, level, seed: As for `intervals`.
-
-    Returns:
-      Key -> interval of the mean, for the keys that all runs have.
-
-    Raises:
-      ValueError: As for `differences_of_seeds`.
-    """
-    (means,) = _means_of_seeds([runs], samples, level, seed)
+    runs = _listed(runs)
+    (means,) = _resample([runs], samples, seed, meteor_of)
     return {key: Interval(_mean(runs, key), *_ends(means[key], level)) for key in means}
 
 
-def differences_of_seeds(
-    first: list[Scores],
-    other: list[Scores],
+def differences(
+    first: Scores | Sequence[Scores],
+    other: Scores | Sequence[Scores],
     *,
     samples: int = 1000,
     level: float = 95.0,
     seed: int = 1,
+    meteor_of: MeteorOf | None = None,
 ) -> dict[str, Difference]:
-    """Compares the mean scores of two systems, each trained with several seeds.
-
-    Every resample draws the same images for both systems, and draws the runs of each system
-    independently, see `intervals_of_seeds`. With one run of each this is `differences`.
+    """Compares two systems by paired bootstrap: both are scored on the same drawn images.
 
     Args:
-      first: The scores of each seed of A.
-      other: The scores of each seed of B.
-      samples, level, seed: As for `intervals`.
+      first: the scores of A, or those of each of its seeds.
+      other: the scores of B, computed with the same references.
+      samples, level, seed, meteor_of: as for `intervals`.
 
     Returns:
-      Key -> mean of B minus mean of A, for the keys that all runs have.
-
-    Raises:
-      ValueError: There is no run, the image ids differ, or an argument is not valid for
-        `intervals`.
+      Key -> (mean of) B minus (mean of) A, for the keys that all runs have.
     """
-    drawn, resampled = _means_of_seeds([first, other], samples, level, seed)
+    first, other = _listed(first), _listed(other)
+    drawn, resampled = _resample([first, other], samples, seed, meteor_of)
     return {
         key: _difference(_mean(other, key) - _mean(first, key), resampled[key] - drawn[key], level)
         for key in drawn
@@ -223,33 +166,78 @@ def differences_of_seeds(
     }
 
 
-def _means_of_seeds(
-    systems: list[list[Scores]], samples: int, level: float, seed: int
-) -> list[dict[str, np.ndarray]]:
-    """Returns key -> mean scores [S] over the drawn seeds, for each system."""
-    if not all(systems):
-        raise ValueError(
-            "A system must have the scores of at least one run. Received: none. Score a run first."
-        )
-    every = [run for runs in systems for run in runs]
-    for run in every:
-        results.check_ids(every[0].per_image, run.per_image)
-    drawn = iter(_resample(every, samples, level, seed, None))
-    generator = np.random.default_rng([seed, 1])
-    means = []
-    for runs in systems:
-        tables = [next(drawn) for _ in runs]
-        chosen = generator.integers(len(runs), size=(len(runs), samples))
-        means.append(
-            {
-                key: np.stack([table[key] for table in tables])[chosen, np.arange(samples)].mean(
-                    axis=0
-                )
-                for key in tables[0]
-                if all(key in table for table in tables)
-            }
-        )
-    return means
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """The result of `compare`.
+
+    Attributes:
+      scores: name -> scores of this set of captions.
+      intervals: name -> key -> interval.
+      differences: name of every set except the first -> key -> this set minus the first.
+      notes: remarks on the resampling, one line each. With one image there are no intervals and no
+      differences, and a note says so.
+    """
+
+    scores: dict[str, Scores]
+    intervals: dict[str, dict[str, Interval]]
+    differences: dict[str, dict[str, Difference]]
+    notes: list[str]
+
+
+def compare(
+    runs: Mapping[str, dict[int, str]],
+    references: dict[int, list[str]],
+    scorer: CocoScorer,
+    *,
+    samples: int = 1000,
+    level: float = 95.0,
+    seed: int = 1,
+) -> Compared:
+    """Scores sets of captions and compares each with the first one.
+
+    Args:
+      runs: name -> image id -> caption; one or more sets, of the images of `references`.
+      references: image id -> reference captions, not tokenized.
+      scorer: computes the metrics to compare.
+      samples, level, seed: as for `intervals`.
+    """
+    notes: list[str] = []
+
+    def meteor_of(sums):
+        try:
+            return scorer.meteor_of(sums)
+        except JavaError as error:
+            notes.append(f"intervals of METEOR are those of its mean over images: {error}")
+            raise
+
+    before = scorer.notes
+    scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
+    if scorer.notes != before:  # the tokenizer failed in between, and all need the same tokens
+        scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
+    first, *others = scores
+    if len(references) == 1:
+        notes.append("there are no intervals, because they need several images")
+        return Compared(scores, {name: {} for name in scores}, {name: {} for name in others}, notes)
+    options = {"samples": samples, "level": level, "seed": seed, "meteor_of": meteor_of}
+    changes = {name: differences(scores[first], scores[name], **options) for name in others}
+    ends = {name: intervals(run, **options) for name, run in scores.items()}
+    return Compared(scores, ends, changes, list(dict.fromkeys(notes)))
+
+
+def most_different(first: Scores, other: Scores, count: int) -> tuple[list[int], list[int]]:
+    """Returns the images where `other` gains most CIDEr, and the images where it loses most."""
+    change = {
+        image: other.per_image[image]["CIDEr"] - each["CIDEr"]
+        for image, each in first.per_image.items()
+    }
+    order = sorted(change, key=lambda image: -change[image])
+    gains = [image for image in order[:count] if change[image] > 0]
+    losses = [image for image in order[::-1][:count] if change[image] < 0]
+    return gains, losses
+
+
+def _listed(runs: Scores | Sequence[Scores]) -> list[Scores]:
+    return [runs] if isinstance(runs, Scores) else list(runs)
 
 
 def _mean(runs: list[Scores], key: str) -> float:
@@ -272,31 +260,30 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _resample(
-    runs: list[Scores], samples: int, level: float, seed: int, meteor_of: MeteorOf | None
+    systems: list[list[Scores]], samples: int, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """Resamples the images S times; returns key -> scores [S] for each of `runs`."""
-    if samples < 1 or not 0 < level < 100:
-        raise ValueError(
-            "samples must be at least 1 and level between 0 and 100. Received: "
-            f"{samples} samples and level {level:g}. 1000 samples and level 95 are usual."
-        )
+    """Resamples images and runs S times; returns key -> mean scores [S] for each system."""
+    runs = [run for system in systems for run in system]
     images = list(runs[0].per_image)
+    for run in runs:
+        results.check_ids(runs[0].per_image, run.per_image)
     if len(images) < 2:
-        raise ValueError(
-            "Resampling needs the scores of at least two images: every resample of one image is "
-            f"the same. Received: {len(images)}. Score more images."
-        )
+        raise ValueError("Intervals need the scores of at least two images.")
     tables = [_table(run, images) for run in runs]
-    sums = [
-        np.concatenate(parts)
-        for parts in zip(
-            *([counts @ table for table in tables] for counts in draws(len(images), samples, seed)),
-            strict=True,
-        )
-    ]
-    return [
-        _scores(run, drawn, len(images), meteor_of) for run, drawn in zip(runs, sums, strict=True)
-    ]
+    blocks = [[counts @ table for table in tables] for counts in draws(len(images), samples, seed)]
+    drawn = iter(
+        _scores(run, np.concatenate(sums), len(images), meteor_of)
+        for run, sums in zip(runs, zip(*blocks, strict=True), strict=True)
+    )
+    generator = np.random.default_rng([seed, 1])
+    means = []
+    for system in systems:
+        scores = [next(drawn) for _ in system]
+        chosen = generator.integers(len(system), size=(len(system), samples))
+        keys = [key for key in scores[0] if all(key in each for each in scores)]
+        stacks = {key: np.stack([each[key] for each in scores]) for key in keys}
+        means.append({k: stack[chosen, np.arange(samples)].mean(0) for k, stack in stacks.items()})
+    return means
 
 
 def _table(scores: Scores, images: list[int]) -> np.ndarray:
@@ -325,7 +312,7 @@ def _scores(
             values |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counted).T)}
         elif name == "METEOR" and meteor_of is not None:
             # If Java fails here, METEOR keeps the approximate interval from above.
-            with contextlib.suppress(java_lib.JavaError):
+            with contextlib.suppress(JavaError):
                 values[name] = np.array(meteor_of(counted))
         elif name in scores.corpus and name != "METEOR":  # see `results.Scores.add_ratio`
             part, whole = counted.T

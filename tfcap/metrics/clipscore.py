@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfcap.metrics.registry import Encoder, Options, Unavailable
+from tfcap.metrics.results import Encoder, Options, Unavailable
 
 PREFIX = "A photo depicts "
 _WEIGHT = 2.5
@@ -28,12 +28,12 @@ def clipscore(
     """Computes "CLIPScore" and "RefCLIPScore", each float64 [B].
 
     Args:
-        references: Image id -> references of B images, as they were given.
-        predictions: Image id -> caption, as it was given.
-        options: The encoder and the pictures.
+      references: image id -> references of B images, as they were given.
+      predictions: image id -> caption, as it was given.
+      options: the encoder and the pictures.
 
     Raises:
-        Unavailable: There are no weights, or a picture file is missing or cannot be read.
+      Unavailable: there are no weights, or a picture file is missing or cannot be read.
     """
     encoder = options.clip
     if encoder is None:

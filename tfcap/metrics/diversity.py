@@ -28,10 +28,9 @@ import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
 from pycocoevalcap.cider import cider_scorer
 
-from tfcap.metrics import results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.java import one_line
-from tfcap.metrics.registry import LOWER
+from tfcap.metrics.results import LOWER
 
 _ORDERS = 4
 
@@ -42,19 +41,11 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
     """Returns the share of captions that are different from each other, in percent.
 
     Args:
-        predictions: Image id -> caption. Captions that differ in white space only are the same.
+      predictions: Image id -> caption. Captions that differ in white space only are the same.
 
     Returns:
-        100 if no two images share a caption, 100 / n if all n have the same one.
-
-    Raises:
-        ValueError: There are no predictions.
+      100 if no two images share a caption, 100 / n if all n have the same one.
     """
-    if not predictions:
-        raise ValueError(
-            "predictions must hold at least one caption. Received: none. "
-            "Give the captions to compare."
-        )
     distinct = {one_line(caption) for caption in predictions.values()}
     return 100.0 * len(distinct) / len(predictions)
 
@@ -63,18 +54,10 @@ def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
     """Returns the share of captions that do not occur among the training captions, in percent.
 
     Args:
-        captions: Tokenized captions of a model. Equal captions are counted separately.
-        training: Training captions, tokenized in the same way.
-
-    Raises:
-        ValueError: There are no captions.
+      captions: Tokenized captions of a model. Equal captions are counted separately.
+      training: Training captions, tokenized in the same way.
     """
     captions, seen = list(captions), set(training)
-    if not captions:
-        raise ValueError(
-            "captions must hold at least one caption. Received: none. Give the captions to compare "
-            "with the training captions."
-        )
     return 100.0 * sum(caption not in seen for caption in captions) / len(captions)
 
 
@@ -82,13 +65,9 @@ def div(captions: Sets, order: int) -> float:
     """Computes Div-1 or Div-2: distinct n-grams divided by words, mean over images; at most 1.
 
     Args:
-        captions: At least one caption per image. An image without a word counts 0.
-        order: n.
-
-    Raises:
-        ValueError: There are no captions.
+      captions: At least one caption per image. An image without a word counts 0.
+      order: n.
     """
-    _check(captions, fewest=1)
     shares = []
     for group in captions.values():
         words = [caption.split() for caption in group]
@@ -106,13 +85,9 @@ def mbleu(captions: Sets) -> list[float]:
     """Computes mBLEU-1 ... 4, times 100: BLEU of captions against the others of their image.
 
     Args:
-        captions: At least two per image. If images have different numbers of captions, round j uses
-            the images that have a caption j, and a round is weighted by its number of images.
-
-    Raises:
-        ValueError: An image has only one caption.
+      captions: At least two per image. If images have different numbers of captions, round j uses
+        the images that have a caption j, and a round is weighted by its number of images.
     """
-    _check(captions, fewest=2)
     rounds, sizes = [], []
     for number in range(max(map(len, captions.values()))):
         groups = [list(group) for group in captions.values() if len(group) > number]
@@ -134,22 +109,13 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     code, the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
 
     Args:
-        captions: At least two per image.
-        references: Image id -> reference captions of N images, from which the document frequencies
-            are counted. Give the references of the evaluated data set.
+      captions: At least two per image.
+      references: Image id -> reference captions of N images, from which the document frequencies
+        are counted. Give the references of the evaluated data set.
 
     Returns:
-        Image id -> diversity, 0 to 1. If no n-gram has a weight, the diversity is 0.
-
-    Raises:
-        ValueError: An image has only one caption, or there are fewer than two reference images.
+      Image id -> diversity, 0 to 1. If no n-gram has a weight, the diversity is 0.
     """
-    _check(captions, fewest=2)
-    if len(references) < 2:
-        raise ValueError(
-            "references must hold at least 2 images, because self-CIDEr weights n-grams by their "
-            f"document frequencies. Received: {len(references)}. Give the references of the split."
-        )
     frequencies: collections.Counter = collections.Counter()
     for group in references.values():
         frequencies.update({gram for caption in group for gram in cider_scorer.precook(caption)})
@@ -190,13 +156,13 @@ class Diversity:
     """The diversity of several captions per image.
 
     Attributes:
-        captions: Number of captions.
-        corpus: "distinct %" (within its image, mean over images), "novel %" (only with training
-            captions), "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4", "self-CIDEr".
-        oracle: Key of a score -> score of an image's best caption, mean over images, times 100.
-        mean: Key of a score -> mean score of an image's captions, mean over images, times 100.
-        best: Key of a score -> image id -> position of the best caption; the first one of a tie.
-        notes: Remarks on the tokens, one line each.
+      captions: Number of captions.
+      corpus: "distinct %" (within its image, mean over images), "novel %" (only with training
+        captions), "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4", "self-CIDEr".
+      oracle: Key of a score -> score of an image's best caption, mean over images, times 100.
+      mean: Key of a score -> mean score of an image's captions, mean over images, times 100.
+      best: Key of a score -> image id -> position of the best caption; the first one of a tie.
+      notes: Remarks on the tokens, one line each.
     """
 
     captions: int
@@ -216,28 +182,13 @@ def measure(
     """Computes every score of this module.
 
     Args:
-        captions: Image id -> two or more captions, not tokenized. The number may differ between
-            images.
-        references: Image id -> reference captions of the same images, not tokenized.
-        scorer: Tokenizes the captions and computes the scores for the oracle.
-        training: Training captions of the model, not tokenized. Without them "novel %" is left out.
-
-    Raises:
-        ValueError: The image ids differ, or an image has fewer than two captions.
+      captions: Image id -> two or more captions, not tokenized. The number may differ between
+        images.
+      references: Image id -> reference captions of the same images, not tokenized.
+      scorer: Tokenizes the captions and computes the scores for the oracle.
+      training: Training captions of the model, not tokenized. Without them "novel %" is left out.
     """
-    results.check_ids(references, captions)
-    _check(captions, fewest=2)
-    known = list(training)
-    return scorer.with_one_tokenizer(lambda: _measure(captions, references, scorer, known))
-
-
-def _measure(
-    captions: Mapping[int, Sequence[str]],
-    references: Mapping[int, Sequence[str]],
-    scorer: CocoScorer,
-    training: Sequence[str],
-) -> Diversity:
-    """Computes `measure` once; the arguments are those of `measure`."""
+    training = list(training)
     gold = scorer.tokenize_references(references)
     flat = iter(scorer.tokenize([caption for group in captions.values() for caption in group]))
     cut = {image: [next(flat) for _ in group] for image, group in captions.items()}
@@ -277,13 +228,13 @@ def summarize(
     """Computes `measure`, or only the share of novel captions if an image has one caption.
 
     Args:
-        captions, references, scorer, training: As for `measure`, with one or more captions per
-            image.
+      captions, references, scorer, training: As for `measure`, with one or more captions per
+        image.
 
     Returns:
-        The values as a dictionary for JSON, and as text. If an image has one caption and there are
-        no training captions, there are no values and the text says why. One image alone counts as
-        such: its n-grams have no document frequencies.
+      The values as a dictionary for JSON, and as text. If an image has one caption and there are
+      no training captions, there are no values and the text says why. One image alone counts as
+      such: its n-grams have no document frequencies.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         measured = measure(captions, references, scorer, training)
@@ -295,9 +246,7 @@ def summarize(
             "that the model was trained on"
         )
     best = [group[0] for group in captions.values()]
-    novel = scorer.with_one_tokenizer(
-        lambda: novel_share(scorer.tokenize(best), scorer.tokenize(training))
-    )
+    novel = novel_share(scorer.tokenize(best), scorer.tokenize(training))
     return {"diversity": {"novel %": novel}}, f"novel captions: {novel:.1f} %"
 
 
@@ -329,16 +278,3 @@ def format_table(diversity: Diversity) -> str:
     for key, best in diversity.oracle.items():
         lines.append(f"{key:<12} {diversity.mean[key]:8.2f} {best:8.2f}")
     return "\n".join(lines + [f"note: {note}" for note in diversity.notes])
-
-
-def _check(captions: Mapping[int, Sequence[str]], fewest: int) -> None:
-    if not captions:
-        raise ValueError(
-            "captions must hold at least one image. Received: none. Give the captions to compare."
-        )
-    for image, group in captions.items():
-        if isinstance(group, str) or len(group) < fewest:
-            raise ValueError(
-                f"image {image} must have a list of at least {fewest} captions. "
-                f"Received: {group!r:.100}. Decode more captions for each image."
-            )

@@ -1,26 +1,101 @@
-"""Holds scores; reads COCO result and annotation files; writes tables and JSON files.
+"""The metrics by name, the scores of a set of captions, and the files of captions and scores.
 
-Every reader checks its file and raises a ValueError of one line that names the file. Every writer
-writes a temporary file first, so that a file appears only when it is complete.
+Letters: B images, Q counts of an image.
 """
 
-import collections
 import dataclasses
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from tfcap.files import read_json, write_json
-from tfcap.metrics.registry import KEYS
+from tfcap import cli
+from tfcap.files import read_json, replacing, write_json
+
+# Metrics that are computed only where they are named, and the keys of their scores.
+ON_REQUEST = {
+    "CHAIR": ("CHAIRi", "CHAIRs", "CHAIR-recall"),
+    "CLIPScore": ("CLIPScore", "RefCLIPScore"),
+}
+METRICS = ["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", *ON_REQUEST]  # what --scores names
+KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]  # of scores
+KEYS += [key for keys in ON_REQUEST.values() for key in keys]
+LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of a validation; a lower one is better
+# References of each image and one caption for each, as tokens in a text -> a score of each image.
+Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Sequence[float]]
+FURTHER: dict[str, Metric] = {}  # those of `register`
 
 REFERENCE_SETS = ("all", "c5", "c40")
-_PARTIAL = (
-    "Give files of the same split, such as references_val.json of the prepared data, or score only "
-    "the images that both have: --partial (in Python partial=True)."
-)
-REMEDY = "Give a whole file of captions in a COCO format."  # for errors about a caption file
+SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
+_REMEDY = "Give a whole file of captions in a COCO format."
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same captions give the same bytes
+
+
+class Unavailable(RuntimeError):
+    """A metric cannot be computed; the message is one line that says what to install or give."""
+
+
+class Encoder(Protocol):
+    """Two networks that map pictures and texts into one space, such as those of CLIP."""
+
+    def pictures(self, paths: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each picture file, float32 [B, D].
+
+        Raises:
+          ValueError: a file is no picture that can be read.
+        """
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each text, float32 [B, D]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The inputs that some metrics need besides captions. The flags of the commands set them.
+
+    Attributes:
+      labels: image id -> its labelled classes, for CHAIR; see `chair.read_labels`.
+      pictures: image id -> path of the picture file, for CLIPScore.
+      clip: the encoder of CLIPScore; None if no weights are given.
+    """
+
+    labels: Mapping[int, Collection[str]] | None = None
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    clip: Encoder | None = None
+
+
+def defaults() -> list[str]:
+    """Returns the metrics that are computed where no names are given."""
+    return [name for name in METRICS if name not in ON_REQUEST]
+
+
+def register(name: str) -> Callable[[Metric], Metric]:
+    """Returns a decorator that registers a metric, which is then computed with all others.
+
+    The metric gets the references and the caption of every image, both tokenized, and returns a
+    score from 0 to 1 for each image. The score of the whole set is the mean.
+
+    Args:
+      name: the name in tables, files and flags.
+
+    Raises:
+      ValueError: a metric of tfcap has the name.
+    """
+
+    def decorate(metric: Metric) -> Metric:
+        if name not in FURTHER:  # a notebook registers its metric again
+            if name in METRICS or name in KEYS:
+                raise ValueError(f"There is a metric {name} already; give yours another name.")
+            METRICS.append(name)
+            KEYS.append(name)
+        FURTHER[name] = metric
+        return metric
+
+    return decorate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +103,13 @@ class Scores:
     """The scores of a set of captions of B images.
 
     Attributes:
-        corpus: Key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
-        per_image: Image id -> the same keys -> score of this image, times 100.
-        unavailable: Requested metric that was not computed -> the reason and what to install.
-        notes: Remarks that must be shown with the numbers, one line each.
-        statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64
-            [B, Q], in the order of `per_image`. These corpus scores are not means over images: the
-            score of any set of images follows from the sum of their counts, see `bootstrap`.
+      corpus: key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
+      per_image: image id -> the same keys -> score of this image, times 100.
+      unavailable: requested metric that was not computed -> the reason and what to install.
+      notes: remarks that must be shown with the numbers, one line each.
+      statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64
+        [B, Q], in the order of `per_image`. These corpus scores are not means over images: the
+        score of any set of images follows from the sum of their counts, see `bootstrap`.
     """
 
     corpus: dict[str, float]
@@ -46,13 +121,7 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, each: Sequence[float]) -> None:
-        """Adds a score, times 100.
-
-        Args:
-            key: Its name.
-            corpus: The score of the whole set, 0 to 1.
-            each: The score of each image, in the order of `per_image`.
-        """
+        """Adds a score from 0 to 1: of the whole set, and `each` in the order of `per_image`."""
         self.corpus[key] = 100.0 * float(corpus)
         for values, score in zip(self.per_image.values(), each, strict=True):
             values[key] = 100.0 * float(score)
@@ -65,90 +134,122 @@ class Scores:
         self.statistics[key] = counts
 
 
+# Captions and references
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypotheses:
+    """One or more captions for each image.
+
+    Attributes:
+      captions: image id -> captions, in the order of the file.
+      scores: image id -> a score for each caption, such as its log-probability; None without.
+    """
+
+    captions: dict[int, list[str]]
+    scores: dict[int, list[float]] | None = None
+
+    def best(self) -> dict[int, str]:
+        """Returns the first caption of each image."""
+        return {image: captions[0] for image, captions in self.captions.items()}
+
+    def of_images(self, images: Iterable[int]) -> "Hypotheses":
+        """Returns the captions and scores of `images`, in this order."""
+        images = list(images)
+        scores = self.scores and {image: self.scores[image] for image in images}
+        return Hypotheses({image: self.captions[image] for image in images}, scores)
+
+
+def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
+    """Reads captions: a COCO result file, or a file of `write_hypotheses`.
+
+    Raises:
+      ValueError: the file cannot be read or has another layout, or an image has two entries.
+    """
+    captions: dict[int, list[str]] = {}
+    scores: dict[int, list[float]] = {}
+    for entry in _entries(read_json(path, _REMEDY)):
+        image = entry.get("image_id")
+        texts = entry.get("captions", [entry.get("caption")])
+        if not _is_id(image) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(
+                f'{path} is no list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
+                f"format: it has the entry {entry!r:.100}."
+            )
+        if image in captions:
+            raise ValueError(f"{path} has two entries for image {image}. Keep one of them.")
+        captions[image] = list(texts)
+        if "scores" in entry:
+            scores[image] = [float(score) for score in entry["scores"]]
+    return Hypotheses(captions, scores if scores.keys() == captions.keys() else None)
+
+
 def load_results(path: str | os.PathLike) -> dict[int, str]:
-    """Reads captions in the COCO result format, `[{"image_id": 1, "caption": "a dog"}, …]`.
-
-    Returns:
-        Image id -> caption, in the order of the file.
-
-    Raises:
-        ValueError: The file cannot be read, is not JSON or has another format, or an image has two
-            captions.
-    """
-    predictions: dict[int, str] = {}
-    twice = []
-    for image, caption in result_entries(read_json(path, REMEDY), os.fspath(path)):
-        if image in predictions:
-            twice.append(image)
-        predictions[image] = caption
-    if twice:
-        raise ValueError(
-            f"{path} must hold one caption per image. Received: more than one for {some(twice)}. "
-            "Keep one of them."
-        )
-    return predictions
+    """Reads image id -> the first caption of the image, see `load_hypotheses`."""
+    return load_hypotheses(path).best()
 
 
-def result_entries(content: Any, place: str) -> list[tuple[int, str]]:
-    """Returns the image ids and captions of the content of a file in the COCO result format.
+def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[str, dict[int, str]]:
+    """Reads name -> image id -> caption, of the images of `references` in their order.
 
     Raises:
-        ValueError: It has another format; the message begins with `place`.
+      ValueError: a file cannot be read, or an image has no caption in it.
     """
-    if not isinstance(content, list):
-        raise ValueError(
-            f'{place} must hold a list of {{"image_id", "caption"}}. '
-            f"Received: {kind(content)}. {REMEDY}"
-        )
-    return [
-        _image_and_caption(entry, f"{place}: entry {position}")
-        for position, entry in enumerate(content)
-    ]
+    runs = {}
+    for name, path in paths.items():
+        captions = load_results(path)
+        if missing := [image for image in references if image not in captions]:
+            raise ValueError(
+                f"{path} has no caption for image {missing[0]} of the split. Give a result file "
+                "of the same split, or --partial."
+            )
+        runs[name] = {image: captions[image] for image in references}
+    return runs
 
 
 def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     """Reads reference captions in the COCO annotation format.
 
     Returns:
-        Image id -> captions of the image, in the order of "images" and "annotations" in the file.
+      Image id -> captions of the image, in the order of "images" and "annotations" in the file.
 
     Raises:
-        ValueError: The file cannot be read, is not JSON or has another format, an image is listed
-            twice or has no captions, or a caption belongs to an image that is not listed.
+      ValueError: the file cannot be read or has another layout, or an image has no captions.
     """
-    content = read_json(path, REMEDY)
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(key), list) for key in ("images", "annotations")
-    ):
-        raise ValueError(
-            f'{path} must hold an object with the lists "images" and "annotations". '
-            f"Received: {kind(content)}. {REMEDY}"
-        )
-    images = [
-        integer(entry, "id", f"{path}: image {position}")
-        for position, entry in enumerate(content["images"])
-    ]
-    twice = [image for image, count in collections.Counter(images).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f'{path}: "images" lists {some(twice)} more than once. Keep one entry per image.'
-        )
-    references: dict[int, list[str]] = {image: [] for image in images}
-    for position, entry in enumerate(content["annotations"]):
-        place = f"{path}: annotation {position}"
-        image, caption = _image_and_caption(entry, place)
-        if image not in references:
+    content = read_json(path, _REMEDY)
+    content = content if isinstance(content, dict) else {}
+    references: dict[int, list[str]] = {}
+    for entry in _entries(content.get("images", [])):
+        if _is_id(entry.get("id")):
+            references[entry["id"]] = []
+    for entry in _entries(content.get("annotations", [])) if references else ():
+        image, caption = entry.get("image_id"), entry.get("caption")
+        if image not in references or not isinstance(caption, str):
             raise ValueError(
-                f'{place}: image_id {image} is not in "images". Add the image, or drop the '
-                "annotation."
+                f'{path} has the annotation {entry!r:.100}: its "image_id" must be the whole '
+                'number "id" of one of "images", and its "caption" text.'
             )
         references[image].append(caption)
-    bare = [image for image, captions in references.items() if not captions]
-    if bare:
+    if not references:
+        raise ValueError(
+            f'{path} has no "images" with whole numbers "id", and "annotations" with "image_id" '
+            f'and "caption", COCO\'s annotation format. {_REMEDY}'
+        )
+    if bare := [image for image, captions in references.items() if not captions]:
         raise ValueError(
             f"{path} has no captions for {some(bare)}. Add captions or drop the images."
         )
     return references
+
+
+def _entries(content: Any) -> list[dict]:
+    """Returns the entries of a list; anything else is one entry, which has no key that is read."""
+    content = content if isinstance(content, list) else [content]
+    return [entry if isinstance(entry, dict) else {"": entry} for entry in content]
+
+
+def _is_id(image: Any) -> bool:
+    return type(image) is int  # True is an int as well
 
 
 def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, list[str]]:
@@ -159,26 +260,19 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
     seven references; c5 takes the first five [GUESS: the server does not say which].
 
     Args:
-        references: Image id -> reference captions.
-        name: "all", "c5" or "c40".
+      references: image id -> reference captions.
+      name: one of `REFERENCE_SETS`.
 
     Raises:
-        ValueError: The name is unknown, or an image has too few captions.
+      ValueError: an image has too few captions.
     """
-    if name not in REFERENCE_SETS:
-        raise ValueError(
-            f"The reference set must be one of {', '.join(REFERENCE_SETS)}. Received: {name!r}"
-        )
     if name == "all":
         return {image: list(captions) for image, captions in references.items()}
     needed = int(name[1:])
-    short = [image for image, captions in references.items() if len(captions) < needed]
-    if short:
+    if short := [image for image, captions in references.items() if len(captions) < needed]:
         raise ValueError(
-            f"{name} needs {needed} references per image. Received: "
-            f"{len(references[short[0]])} for image {short[0]}; {len(short)} of "
-            f"{len(references)} images have too few. Use --reference_set all, or a file with more "
-            "references."
+            f"{name} needs {needed} references per image; {some(short)} of {len(references)} have "
+            "fewer. Use --reference_set all, or a file with more references."
         )
     return {image: list(captions[:needed]) for image, captions in references.items()}
 
@@ -187,7 +281,7 @@ def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> 
     """Returns the images of `references` that have captions in all runs, for `--partial`.
 
     Raises:
-        ValueError: There is none.
+      ValueError: there is none.
     """
     runs = list(runs)
     images = [image for image in references if all(image in captions for captions in runs)]
@@ -200,35 +294,35 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
     """Checks that predictions and references have the same image ids.
 
     Raises:
-        ValueError: The ids differ, or there are no images.
+      ValueError: the ids differ, or there are no images.
     """
-    unknown = [image for image in predictions if image not in references]
-    if unknown:
+    remedy = (
+        "Give files of the same split, such as references_val.json of the prepared data, or score "
+        "only the images that both have: --partial (in Python partial=True)."
+    )
+    if unknown := [image for image in predictions if image not in references]:
         raise ValueError(
             f"There are no references for {some(unknown)} of the {len(predictions)} predictions. "
-            f"{_PARTIAL}"
+            f"{remedy}"
         )
-    missing = [image for image in references if image not in predictions]
-    if missing:
+    if missing := [image for image in references if image not in predictions]:
         raise ValueError(
             f"There are no predictions for {some(missing)} of the {len(references)} images with "
-            f"references. {_PARTIAL}"
+            f"references. {remedy}"
         )
     if not references:
-        raise ValueError(
-            "There is nothing to score: no predictions and no references. Give at least one image."
-        )
+        raise ValueError("There is nothing to score: no predictions and no references.")
 
 
 def write_results(
     path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
 ) -> None:
-    """Writes captions in the COCO result format. The file appears only when it is complete.
+    """Writes captions in the COCO result format.
 
     Args:
-        path: The file; its directory must exist.
-        predictions: Image id -> caption.
-        names: Image id -> name of the picture, written as "file_name"; None writes no names.
+      path: the file; its directory must exist.
+      predictions: image id -> caption.
+      names: image id -> name of the picture, written as "file_name"; None writes no names.
     """
     entries: list[dict[str, Any]] = []
     for image, caption in predictions.items():
@@ -237,31 +331,103 @@ def write_results(
     write_json(path, entries, indent=None)
 
 
+def write_hypotheses(
+    path: str | os.PathLike,
+    captions: Mapping[int, Sequence[str]],
+    scores: Mapping[int, Sequence[float]] | None = None,
+    ranks_before: Mapping[int, Sequence[int]] | None = None,
+) -> None:
+    """Writes several captions per image, `[{"image_id": 1, "captions": ["a dog", …]}, …]`.
+
+    Args:
+      path: the file; its directory must exist.
+      captions: image id -> captions, the best first.
+      scores: image id -> a finite score for each caption.
+      ranks_before: image id -> the rank of each caption before it was reranked.
+    """
+    entries = []
+    for image, texts in captions.items():
+        entries.append({"image_id": int(image), "captions": list(texts)})
+        if scores is not None:
+            entries[-1]["scores"] = [float(score) for score in scores[image]]
+        if ranks_before is not None:
+            entries[-1]["ranks_before"] = list(ranks_before[image])
+    write_json(path, entries, indent=None)
+
+
+# The archive that COCO's caption server takes: a result file for each of two splits.
+
+
+def check_submission(split: str, images: int) -> str:
+    """Returns COCO's name of a split, `val2014` or `test2014`, if all of its images are there.
+
+    Raises:
+      UsageError: it is another split, or images are missing.
+    """
+    name = f"{split.removesuffix('2014')}2014"
+    if name not in SUBMISSION_IMAGES:
+        raise cli.UsageError(f"--submission is for the splits val2014 and test2014, not {split}.")
+    if images != SUBMISSION_IMAGES[name]:
+        raise cli.UsageError(
+            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and here are "
+            f"{images}."
+        )
+    return name
+
+
+def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
+    """Adds the captions of a split to an archive, or replaces them; makes the archive if needed.
+
+    Args:
+      path: the archive, NAME.zip or captions_NAME_results.zip.
+      split: as for `check_submission`.
+      captions: image id -> caption.
+
+    Returns:
+      A line that says what the archive holds and what it lacks.
+    """
+    split = check_submission(split, len(captions))
+    stem = os.path.splitext(os.path.basename(path))[0]
+    name = re.sub(r"^captions_|_results$", "", stem)
+    members = {}
+    if os.path.exists(path):
+        with zipfile.ZipFile(path) as archive:
+            members = {member: archive.read(member) for member in archive.namelist()}
+    entries = [{"image_id": int(i), "caption": captions[i]} for i in sorted(captions)]
+    members[f"captions_{split}_{name}_results.json"] = json.dumps(entries).encode()
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for member in sorted(members):
+            about = zipfile.ZipInfo(member, _DATE)
+            about.compress_type, about.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(about, members[member])
+    lacking = [o for o in SUBMISSION_IMAGES if not any(o in member for member in members)]
+    rest = f"; give the same --submission with the split {lacking[0]}" if lacking else ""
+    return f"{path}: captions of all images of {split}{rest}"
+
+
+# Scores
+
+
 def write_metrics(
     path: str | os.PathLike,
     scores: Scores,
     signature: str = "",
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the corpus scores as a JSON object. The file appears only when it is complete.
+    """Writes the corpus scores as a JSON object.
 
-    The keys are the computed ones of `KEYS`. "unavailable" and "notes" are written if they are not
-    empty, so that a reader of the numbers also sees their limits.
+    "unavailable" and "notes" are written if they are not empty, so that a reader of the numbers
+    also sees their limits.
 
     Args:
-        path: The file; its directory must exist.
-        scores: The scores to write.
-        signature: How the model was trained, written as "signature".
-        others: Further keys and their values.
+      path: the file; its directory must exist.
+      scores: the scores to write.
+      signature: how the model was trained, written as "signature".
+      others: further keys and their values.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
-    if signature:
-        content["signature"] = signature
-    if scores.unavailable:
-        content["unavailable"] = scores.unavailable
-    if scores.notes:
-        content["notes"] = scores.notes
-    content |= others or {}
+    further = {"signature": signature, "unavailable": scores.unavailable, "notes": scores.notes}
+    content |= {key: value for key, value in further.items() if value} | dict(others or {})
     write_json(path, content, indent=2)
 
 
@@ -270,13 +436,7 @@ def write_per_image(
     scores: Scores,
     perplexities: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes {image id: {score: value, "perplexities": [one of each reference]}} as JSON.
-
-    Args:
-        path: The file.
-        scores: Scores of each image.
-        perplexities: Image id -> the perplexity of each of its references.
-    """
+    """Writes {image id: {score: value, "perplexities": [one of each reference]}} as JSON."""
     content: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
     for image, values in (perplexities or {}).items():
         content[str(image)]["perplexities"] = [float(value) for value in values]
@@ -287,8 +447,8 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
     """Returns the corpus scores as text: one line per metric, then reasons and notes.
 
     Args:
-        scores: The scores.
-        intervals: Key -> the interval as `bootstrap.shown` writes it; None shows none.
+      scores: the scores.
+      intervals: key -> the interval as `bootstrap.shown` writes it; None shows none.
     """
     intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]
@@ -302,42 +462,6 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
     lines += [f"{key} is not computed: {why}" for key, why in scores.unavailable.items()]
     lines += [f"note: {note}" for note in scores.notes]
     return "\n".join(lines)
-
-
-def _image_and_caption(entry: Any, place: str) -> tuple[int, str]:
-    image = integer(entry, "image_id", place)
-    caption = entry.get("caption")
-    if not isinstance(caption, str):
-        raise ValueError(f'{place}: "caption" must be text. Received: {kind(caption)}. {REMEDY}')
-    return image, caption
-
-
-def integer(entry: Any, key: str, place: str) -> int:
-    """Returns the whole number `entry[key]`.
-
-    Raises:
-        ValueError: It is not a whole number; the message begins with `place`.
-    """
-    if not isinstance(entry, dict):
-        raise ValueError(f"{place} must be an object. Received: {kind(entry)}. {REMEDY}")
-    value = entry.get(key)
-    # JSON's `true` becomes a Python int as well.
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(
-            f'{place}: "{key}" must be a whole number. Received: {kind(value)}. {REMEDY}'
-        )
-    return value
-
-
-def kind(value: Any) -> str:
-    """Describes a received value in a few words, for an error message."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict):
-        return f"an object with the keys {list(value)[:5]}"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return repr(value) if len(repr(value)) <= 60 else repr(value)[:60] + "…"
 
 
 def some(images: Iterable[int]) -> str:

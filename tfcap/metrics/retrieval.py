@@ -69,9 +69,8 @@ def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
     """
     if not right.any() or np.isnan(scores).any():
         raise ValueError(
-            "A query needs a correct item and scores that are numbers. Received: "
-            f"{int(right.sum())} correct items, {int(np.isnan(scores).sum())} NaN. If scores are "
-            "NaN, the training has diverged: choose another checkpoint."
+            "A query needs a correct item, and scores that are not NaN: if they are, the training "
+            "has diverged; choose another checkpoint."
         )
     wanted = np.sort(scores[right])[::-1]
     others = np.sort(scores[~right])
@@ -118,15 +117,9 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 
 
 def summarize(queries: Sequence[Query]) -> Summary:
-    """Computes recall, median rank and recall curve of the queries.
-
-    Raises:
-      ValueError: there are no queries.
-    """
+    """Computes recall, median rank and recall curve of the queries."""
     if not queries:
-        raise ValueError(
-            "There is nothing to summarise: no query has a correct item. Give images with captions."
-        )
+        raise ValueError("No image has captions of its own, so there is nothing to rank.")
     first = np.array([query.ranks[0] for query in queries])
     curves = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries

@@ -71,8 +71,8 @@ def advantages(
         expected = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
         raise ValueError(
-            "baseline must be greedy, with the greedy rewards given, or others, with at least two "
-            f"samples. Received: {baseline!r}, rewards {rewards.shape}"
+            f"The baseline {baseline!r} needs the rewards of greedy captions, or (others) at least "
+            "two samples."
         )
     return rewards - expected, expected
 
@@ -96,12 +96,7 @@ def self_critical(
 
     Returns:
       Two float32 scalars: the sum of the loss, and the divisor.
-
-    Raises:
-      ValueError: if the reduction is unknown.
     """
-    if reduction not in ("words", "sequences"):
-        raise ValueError(f"reduction must be words or sequences. Received: {reduction!r}")
     real = tf.cast(tokens != 0, tf.float32)
     loss = -tf.reduce_sum(logps * real * tf.stop_gradient(advantages)[:, None])
     rows = tf.cast(tf.shape(tokens)[0], tf.float32)

@@ -62,8 +62,8 @@ class CiderD:
         ngrams = np.asarray(table.ngrams, np.int64)
         if ngrams.size and ngrams.max() >= vocab_size:
             raise ValueError(
-                f"The ids of the document frequencies must be below vocab_size ({vocab_size}). "
-                f"Received: {ngrams.max()}. Use the table that prepare wrote with this vocabulary."
+                f"The document frequencies have the id {ngrams.max()}, and the vocabulary only "
+                f"{vocab_size} words. Use the table that prepare wrote with this vocabulary."
             )
         keys: np.ndarray = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
@@ -243,11 +243,6 @@ class Packing:
     def words(self, tokens: tf.Tensor) -> tf.Tensor:
         """Returns int64 [B, X, T] of captions int32 [B, X, T]: id + 1, and 0 after the end."""
         tokens = tf.convert_to_tensor(tokens)
-        if tokens.shape.rank != 3:
-            raise ValueError(
-                "tokens must have three axes: images, captions of an image, words. Received: the "
-                f"shape {tokens.shape}."
-            )
         ends = tf.cast((tokens == PAD) | (tokens == EOS), tf.float32)
         ended = tf.cumsum(ends, -1, exclusive=self.count_eos) > 0
         return tf.where(

@@ -2,7 +2,7 @@
 
 A pickle is a program: it names functions and calls them. Here `find_class` imports nothing. It
 knows ordered dictionaries, the functions that rebuild tensors, and the types of their numbers.
-Every other name stands for an `_Unknown` value, which does nothing.
+Every other name stands for an `_Unknown`, which does nothing.
 
 There are two layouts. PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of
 each storage in `<any>/data/<key>`, and optionally `<any>/byteorder`. Before, it wrote a stream:
@@ -10,6 +10,7 @@ five pickles (magic number, protocol, system, content, keys of the storages), th
 count and the numbers.
 """
 
+import collections
 import functools
 import itertools
 import math
@@ -75,7 +76,7 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
                 for name, tensor in _state_dict(content, set()).items()
             }
         if not arrays:
-            raise ValueError(f"it holds {_describe(content)}, and no tensors by name")
+            raise ValueError("it holds no tensors by name")
         return _bare(arrays)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -103,45 +104,24 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-class _Dict(dict):
-    """A dictionary whose attributes, such as the `_metadata` of a state dict, are ignored.
+class _Unknown(dict):
+    """Stands for any other object or function: it takes what a pickle gives it and does nothing."""
 
-    Only texts, whole numbers and unknown values are keys; items with other keys are left out. The
-    hash of a nested tuple can take for ever or overflow the stack.
-    """
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
-    __slots__ = ()
+    def __new__(cls, *_, **__):
+        return super().__new__(cls)
 
-    def __init__(self, items=()):
+    def __init__(self, *_, **__):
         super().__init__()
-        for key, value in items:
-            self[key] = value
 
-    def __setitem__(self, key, value):
-        if type(key) in (str, int, _Unknown):
-            super().__setitem__(key, value)
+    def __call__(self, *_, **__):
+        return _Unknown()
 
     def __setstate__(self, _):
         pass
 
-
-class _Unknown(_Dict):
-    """A name that is not known, an object of it, or the result of a call. Items are kept."""
-
-    __slots__ = ("name",)
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def __init__(self, name: str = ""):
-        super().__init__()
-        self.name = name
-
-    def __call__(self, *_, **__):
-        return _Unknown(self.name)
-
-    def __repr__(self):
-        return self.name
-
-    append = extend = add = _Dict.__setstate__
+    append = extend = add = __setstate__
 
 
 # The Python version, because its memo is a dictionary: a huge index in the file needs no memory.
@@ -149,7 +129,10 @@ _InPython: Any = pickle._Unpickler
 
 
 class _Unpickler(_InPython):
-    """Imports nothing and calls nothing but what is defined here."""
+    """Imports nothing, and calls nothing but what `find_class` returns."""
+
+    # Reads what is there, where the original first allocates the size that the file promises.
+    dispatch = {**_InPython.dispatch, pickle.BYTEARRAY8[0]: _InPython.load_binbytes8}
 
     def __init__(self, file: BinaryIO):
         super().__init__(file, encoding="latin-1")  # Python 2 wrote bytes
@@ -160,12 +143,16 @@ class _Unpickler(_InPython):
             return name
         match module, name:
             case "collections", "OrderedDict":
-                return _Dict
+                return collections.OrderedDict
             case "torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2":
-                return lambda *arguments: self._rebuild(*arguments[:4])
+                return lambda storage, offset, shape, strides, *_: (
+                    _Tensor(storage, offset, shape, strides)
+                    if type(storage) is _Storage
+                    else _Unknown()
+                )
             case "torch._utils", "_rebuild_parameter":
                 return lambda tensor, *_: tensor
-        return _Unknown(f"{module[:100]}.{name[:100]}")
+        return _Unknown
 
     def persistent_load(self, identity: Any) -> Any:
         # In the older layout a sixth value is the part of another storage that this one is.
@@ -174,38 +161,6 @@ class _Unpickler(_InPython):
             if [*map(type, storage)] == [str, str, int] and storage.kind in _KINDS:
                 return self.storages.setdefault(storage.key, storage)
         return _Unknown()
-
-    def _rebuild(self, storage, offset, shape, strides):
-        return _Tensor(storage, offset, shape, strides) if type(storage) is _Storage else _Unknown()
-
-    def _make(self):
-        arguments = self.stack.pop()
-        self.append(self.stack.pop()(*arguments))
-
-    def _make_dict(self):
-        items = self.pop_mark()
-        self.append(_Dict(zip(items[::2], items[1::2], strict=True)))
-
-    def _make_frozenset(self):
-        self.pop_mark()
-        self.append(_Unknown("frozenset"))
-
-    def _make_with_keywords(self):
-        self.stack.pop()
-        self._make()
-
-    # Instead of the handlers that compute the hash of any value, want a class, or allocate memory
-    # of any size.
-    dispatch = {
-        **_InPython.dispatch,
-        pickle.EMPTY_DICT[0]: lambda self: self.append(_Dict()),
-        pickle.DICT[0]: _make_dict,
-        pickle.EMPTY_SET[0]: lambda self: self.append(_Unknown("set")),
-        pickle.FROZENSET[0]: _make_frozenset,
-        pickle.NEWOBJ[0]: _make,
-        pickle.NEWOBJ_EX[0]: _make_with_keywords,
-        pickle.BYTEARRAY8[0]: _InPython.load_binbytes8,
-    }
 
 
 def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
@@ -315,12 +270,3 @@ def _state_dict(content: Any, seen: set[int]) -> dict[str, _Tensor]:
         for name, value in content.items()
         if type(name) is str and type(value) is _Tensor
     }
-
-
-def _describe(content: Any) -> str:
-    """Says what stands where the state dict should."""
-    if isinstance(content, _Unknown) and not content:
-        return f"an object of {reprlib.repr(content.name)}"
-    if isinstance(content, dict):
-        return f"a dictionary with {', '.join(map(reprlib.repr, [*content][:3])) or 'no keys'}"
-    return f"a {type(content).__name__}"

@@ -23,9 +23,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfcap.files import replacing
-from tfcap.metrics import registry, results
-from tfcap.metrics.bootstrap import Difference, Interval
-from tfcap.metrics.comparison import Compared
+from tfcap.metrics import results
+from tfcap.metrics.bootstrap import Compared, Difference, Interval
 from tfcap.report import pictures as pictures_lib
 
 # Placeholder in page.html -> the file that replaces it.
@@ -186,7 +185,7 @@ def _data(
     notes: list[str],
 ) -> dict[str, Any]:
     """Builds the data for the script of the page; `parts.js` describes its keys."""
-    each = [key for key in registry.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
+    each = [key for key in results.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
     boxes: dict[tuple[str, bool], int] = {}
     rows = []
     for image in images:
@@ -205,7 +204,7 @@ def _data(
     return {
         "title": title,
         "keys": each,
-        "lower": [key for key in registry.KEYS if key in registry.LOWER],
+        "lower": [key for key in results.KEYS if key in results.LOWER],
         "runs": [{"name": run.name, "scores": list(_corpus(run))} for run in runs],
         "notes": list(dict.fromkeys(notes)),
         "images": rows,
@@ -215,7 +214,7 @@ def _data(
 
 def _corpus(run: Run) -> Iterator[dict[str, Any]]:
     """Yields the corpus scores with their intervals and differences."""
-    for key in registry.KEYS:
+    for key in results.KEYS:
         if key not in run.scores.corpus:
             continue
         row: dict[str, Any] = {"key": key, "value": _number(run.scores.corpus[key])}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import CocoScorer
-from tfcap.metrics.hypotheses import Hypotheses
+from tfcap.metrics.results import Hypotheses
 from tfcap.reranking.consensus import Consensus, Ranked
 from tfcap.reranking.split import sweep_split
 

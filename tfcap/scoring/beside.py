@@ -10,7 +10,7 @@ import numpy as np
 
 from tfcap import cli, decoding, pretrained, runs
 from tfcap.data.prepared import PreparedData, stored_captions
-from tfcap.metrics import comparison
+from tfcap.metrics import results
 from tfcap.scoring.begun import first_words
 from tfcap.scoring.decode import decode_split
 
@@ -106,7 +106,7 @@ def load(
             "--predictions. Give result files."
         )
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
-    captions = comparison.load_runs(files, references)
+    captions = results.load_runs(files, references)
     by_name: dict[str, Beside] = {}
     for name, path in paths.items():
         if name in captions:

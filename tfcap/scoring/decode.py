@@ -13,7 +13,7 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
-from tfcap.metrics.hypotheses import Hypotheses
+from tfcap.metrics.results import Hypotheses
 from tfcap.models.captioner import Captioner
 from tfcap.scoring import begun
 

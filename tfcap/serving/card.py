@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfcap import __version__
-from tfcap.metrics import bootstrap, coco, comparison, results
-from tfcap.metrics.registry import KEYS
+from tfcap.metrics import bootstrap, coco, results
+from tfcap.metrics.results import KEYS
 from tfcap.runs import Run, count_parameters
 from tfcap.serving.timing import Batching
 
@@ -64,7 +64,7 @@ def intervals(predictions: str, references: str) -> tuple[dict[str, bootstrap.In
     captions = results.load_results(predictions)
     results.check_ids(wanted, captions)
     with coco.CocoScorer(list(_SCORES)) as scorer:
-        compared = comparison.compare({"model": captions}, wanted, scorer)
+        compared = bootstrap.compare({"model": captions}, wanted, scorer)
     return compared.intervals["model"], len(wanted)
 
 

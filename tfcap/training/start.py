@@ -18,7 +18,7 @@ from tfcap.data.prepared import (
 )
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
-from tfcap.metrics.registry import FURTHER, LOWER
+from tfcap.metrics.results import FURTHER, LOWER
 from tfcap.runs.best import INFO
 from tfcap.runs.checkpoints import find
 
