@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import cli, report, reranking, visualize
+from tfcap import cli, reranking, visualize
 from tfcap.metrics import (
     bootstrap,
     chair,
@@ -29,6 +29,7 @@ from tfcap.metrics import hypotheses as captions_file
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.metrics.results import Scores
+from tfcap.visualize import report
 
 if TYPE_CHECKING:
     from tfcap import runs

@@ -1,8 +1,8 @@
 "use strict";
-/* The page of `tfcap demo`. attention.js has `element`, `byId` and the words, options.js the decoding
-   options and the requests with curl. answers.py describes the answers of the server. */
+/* The page of `tfcap demo`. attention.js has `element`, `byId` and the words; demo.py describes the
+   answers of the server. */
 const work = byId("work");
-let about = null, models = [], picture = null, turn = 0, pending = 0, busyTimer = null, stream = null;
+let about = null, models = [], picture = null, turn = 0, stream = null;
 
 /* Asks the server; throws an Error with its sentence. */
 async function ask(path, content) {
@@ -24,7 +24,7 @@ function tell(text, kind = "") {
   byId("state").textContent = text;
 }
 
-/* The picture: from a file, a drop, the clipboard, the camera or a found picture. */
+/* The picture: from a file, a drop, the clipboard or the camera. */
 function base64(blob) {
   return new Promise((done, failed) => {
     const reader = new FileReader();
@@ -55,7 +55,6 @@ async function take(file, name = file.name || "picture.png") {
   showPicture(picture.address);
   byId("shown").alt = `The picture ${name}`;
   byId("again").disabled = false;
-  fillRequests();
   await caption();
 }
 function takeFiles(files) {
@@ -68,27 +67,22 @@ async function caption() {
   const mine = ++turn, start = performance.now();
   const { name, file } = picture;
   for (const model of models) model.clear();
-  byId("nearest").replaceChildren();
-  Object.assign(byId("nearest-state"), { className: "state", textContent: "Waiting for the caption." });
   tell(`Captioning ${name} …`, "busy");
   try {
     const b64 = await base64(file);
     const request = requestOf(b64);
-    waitFor(models.length);
     const notes = new Set();
     await Promise.all(models.map(async (model) => {
-      const answer = await ask(`/v1/models/${model.path}:predict`, request(model)).finally(() => waitFor(-1));
+      const answer = await ask(`/v1/models/${model.path}:predict`, request(model));
       if (mine !== turn) return;
       answer.notes.forEach((note) => notes.add(note));
       model.fill(answer.predictions[0]);
     }));
     if (mine !== turn) return;
     tell([`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`, ...notes].join(" "));
-    if (about.nearest) await nearest(b64, mine);
   } catch (error) {
     if (mine !== turn) return;
     for (const model of models) model.clear();
-    byId("nearest-state").textContent = "";
     if (!byId("shown").naturalWidth) emptyStage();
     tell(`${name}: ${error.message}`, "error");
   }
@@ -101,17 +95,6 @@ function requestOf(b64) {
     ...(changed && !model.about.exported ? { decoding: changed } : {}),
   });
 }
-/* Counts the own requests, and says while they run whether others are before them. */
-function waitFor(more) {
-  pending += more;
-  clearInterval(busyTimer);
-  if (pending > 0) busyTimer = setInterval(async () => {
-    const { requests } = await ask("/busy").catch(() => ({ requests: 0 }));
-    const others = requests - pending;
-    if (pending > 0 && others > 0) tell(`The model is busy with ${others} other request${others > 1 ? "s" : ""}. Yours waits.`, "busy");
-  }, 1000);
-}
-
 /* A model with its captions. */
 class Model {
   constructor(said, run) {
@@ -184,60 +167,6 @@ class Model {
 }
 const chance = (log) => (Math.exp(log) >= 0.005 ? Math.exp(log).toFixed(2) : Math.exp(log).toExponential(0));
 
-/* Training pictures near the picture, and pictures for a text. */
-function tile({ name, picture: address, captions }, number) {
-  const image = address
-    ? element("img", { src: address, alt: captions[0] || name, loading: "lazy", width: 158, height: 130 })
-    : element("div", { class: "none" }, "no picture");
-  let top = image;
-  if (address) {
-    top = element("button", { type: "button", title: `Caption ${name}` }, image);
-    top.addEventListener("click", async () => {
-      try {
-        const answer = await fetch(`${address}/file`);
-        if (!answer.ok) throw new Error((await answer.json()).error);
-        scrollTo({ top: 0 });
-        await take(new Blob([await answer.arrayBuffer()]), name);
-      } catch (error) {
-        tell(error.message, "error");
-      }
-    });
-  }
-  const texts = (captions.length ? captions : [name]).map((text) => element("li", {}, text));
-  return element("li", { class: "tile" }, top, element("b", {}, number), element("ul", {}, ...texts));
-}
-async function nearest(b64, mine) {
-  const state = byId("nearest-state");
-  state.className = "state busy";
-  state.textContent = "Searching …";
-  let found;
-  try {
-    ({ found } = await ask("/nearest", { image_bytes: { b64 } }));
-  } catch (error) {
-    if (mine === turn) Object.assign(state, { className: "state error", textContent: error.message });
-    return;
-  }
-  if (mine !== turn) return;
-  state.className = "state";
-  state.textContent = `The nearest of ${about.nearest}, with the cosine of the angle between their features and those of the picture.`;
-  byId("nearest").replaceChildren(...found.map((one) => tile(one, one.similarity.toFixed(3))));
-}
-async function search(event) {
-  event.preventDefault();
-  const state = byId("search-state"), text = byId("text").value;
-  state.className = "state busy";
-  state.textContent = "Searching … The first search computes the vectors of all pictures.";
-  try {
-    const { found, notes } = await ask("/search", { text });
-    state.className = "state";
-    state.textContent = [`The ${found.length} pictures for which “${text}” is most probable, with its log-probability.`, ...notes].join(" ");
-    byId("found").replaceChildren(...found.map((one) => tile(one, one.score.toFixed(2).replace("-", "−"))));
-  } catch (error) {
-    state.className = "state error";
-    state.textContent = error.message;
-  }
-}
-
 /* The camera. */
 function stopCamera() {
   stream?.getTracks().forEach((track) => track.stop());
@@ -260,6 +189,72 @@ function takePhoto() {
   canvas.toBlob((blob) => { stopCamera(); if (blob) take(blob, "camera.jpg"); }, "image/jpeg", 0.92);
 }
 
+/* Decoding options: the form holds the values of the first model, and `changes` what differs. */
+const trained = () => about.models.find((model) => model.decoding);
+const baseOf = () => about.presets[byId("option-preset").value] ?? trained().decoding;
+const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
+/* An exported model has no options, but one that samples takes a seed. */
+const samples = (model) => (model.exported ? model.samples : chosenSearch() === "sample");
+const anySamples = () => about.models.some(samples);
+function valueOf({ name, kind }) {
+  const field = byId(`option-${name}`);
+  if (kind === "flag") return field.checked;
+  return kind === "integer" || kind === "number" ? Number(field.value) : field.value.trim();
+}
+function changes() {
+  if (!trained()) return "";
+  const base = baseOf(), search = chosenSearch();
+  const own = about.options.filter((option) => !option.search || option.search === search);
+  const changed = own.filter((option) => valueOf(option) !== base[option.name])
+    .map((option) => `${option.name}=${valueOf(option)}`);
+  return [byId("option-preset").value, ...changed].filter(Boolean).join(",");
+}
+function setOptions() {
+  if (!trained()) return;
+  const base = baseOf();
+  for (const { name, kind } of about.options) {
+    const field = byId(`option-${name}`);
+    if (kind === "flag") field.checked = base[name];
+    else field.value = base[name];
+  }
+}
+function showOptions() {
+  const search = chosenSearch();
+  if (trained()) for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
+  byId("option-seed").closest("label").hidden = !anySamples();
+  byId("changes").textContent = changes() && `--decoding=${changes()}`;
+  byId("again").textContent = anySamples() ? "Draw again" : "Caption again";
+}
+function buildOptions() {
+  const form = byId("options");
+  byId("fixed").hidden = about.models.every((model) => !model.exported);
+  const labelled = (name, field, hint = "") => {
+    field.id = `option-${name}`;
+    return element("label", { class: field.type === "checkbox" ? "flag" : "" }, ...(field.type === "checkbox" ? [field, name] : [`${name}${hint && ` (${hint})`}`, field]));
+  };
+  const choice = (values) => element("select", {}, ...values.map(([value, text]) => element("option", { value }, text)));
+  if (trained()) form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
+  if (trained()) for (const { name, kind, choices } of about.options) {
+    const field = kind === "choice" ? choice(choices.map((value) => [value, value]))
+      : kind === "flag" ? element("input", { type: "checkbox" })
+      : kind === "text" ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" })
+      : element("input", { type: "number", step: kind === "integer" ? 1 : "any", inputmode: "decimal" });
+    form.append(labelled(name, field));
+  }
+  form.append(labelled("seed", element("input", { type: "number", min: 0, max: about.largest_seed, step: 1, value: 1 }), `0 to ${about.largest_seed}`));
+  if (trained()) form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));
+  const apply = () => { showOptions(); if (picture) caption(); };
+  if (trained()) {
+    const reset = element("button", { type: "button" }, "Reset");
+    reset.addEventListener("click", () => { byId("option-preset").value = ""; setOptions(); apply(); });
+    form.append(reset);
+  }
+  form.addEventListener("change", (event) => { if (event.target.id === "option-preset") setOptions(); apply(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  setOptions();
+  showOptions();
+}
+
 function listen() {
   const stage = byId("stage"), file = byId("file");
   byId("choose").addEventListener("click", () => file.click());
@@ -267,8 +262,7 @@ function listen() {
   file.addEventListener("change", () => { if (file.files.length) take(file.files[0]); file.value = ""; });
   byId("again").addEventListener("click", () => {
     if (chosenSearch() === "sample") byId("option-seed").value = (Number(byId("option-seed").value) + 1) % (about.largest_seed + 1);
-    fillRequests();
-    caption();
+      caption();
   });
   byId("shown").addEventListener("load", () => {
     const { naturalWidth, naturalHeight } = byId("shown");
@@ -291,12 +285,6 @@ function listen() {
   byId("take").addEventListener("click", takePhoto);
   byId("cancel").addEventListener("click", stopCamera);
   byId("camera-box").addEventListener("cancel", stopCamera);
-  byId("search").addEventListener("submit", search);
-  for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(byId(button.dataset.copy).textContent);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
-  });
   watchWords(byId("models"));
 }
 async function start() {
@@ -312,12 +300,7 @@ async function start() {
   const knows = about.models.some((model) => !model.exported);
   byId("scale").hidden = !knows;
   byId("hint").textContent = `${pointAt} to see its attention.`;
-  byId("nearest-box").hidden = !about.nearest;
-  byId("nearest-state").textContent = "They come with the first picture.";
-  byId("search-box").hidden = !about.search;
-  byId("search-label").textContent = `Find pictures for a sentence among ${about.search}`;
   buildOptions();
-  fillRequests();
   listen();
   tell("Ready.");
 }

@@ -21,7 +21,7 @@ function unpackedBoxes(text) {
 }
 
 /* Element of a word -> card (holds .picture and .told) and about (what to say of the word, may be
-   missing). If its attention is known, also seen (weights and peaks, see `pictures.packed_weights`, and
+   missing). If its attention is known, also seen (weights and peaks, see `report.packed_weights`, and
    kind), position of the word, boxes (a function), and tiles (whether the boxes are cells of a grid). */
 const looks = new WeakMap();
 let active = null;
@@ -41,7 +41,7 @@ function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
   const weights = seen.bytes.subarray(position * boxes.length, (position + 1) * boxes.length);
   const strongest = weights.indexOf(Math.max(...weights));
   const peak = seen.peaks[position], uniform = 1 / boxes.length;
-  // As `shading.spread_evenly`: shading would only darken the whole picture.
+  // As `figures.spread_evenly`: shading would only darken the whole picture.
   if (peak > 0 && peak < uniform * (2 - uniform))
     return `spread evenly, ${seen.kind} at most ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`;
   const svg = element("svg:svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", class: "overlay" });

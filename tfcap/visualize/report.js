@@ -1,12 +1,89 @@
 "use strict";
+/* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
+   a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
+   refs, runs: text, scores, seen). `pictures`: a JPEG in base64, or null, for each image. */
+const data = JSON.parse(byId("data").textContent);
+const pictures = JSON.parse(byId("pictures").textContent);
+const BATCH = 20;
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const several = data.runs.length > 1;
+const style = (run) => "run-" + (run % 8);
+const letter = (run) => LETTERS[run % LETTERS.length];
+const words = (text) => text.split(/\s+/).filter(Boolean);
+const fixed = (value, digits = 1) => (value == null ? "–" : value.toFixed(digits));
+const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(2);
+
+const badge = (run) => element("span", { class: "badge " + style(run), title: data.runs[run].name }, letter(run));
+
+/* Returns the positions of the longest common subsequence of words in both captions. */
+function common(one, two) {
+  const best = Array.from({ length: one.length + 1 }, () => new Uint16Array(two.length + 1));
+  for (let i = one.length - 1; i >= 0; i--)
+    for (let j = two.length - 1; j >= 0; j--)
+      best[i][j] = one[i] === two[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
+  const [inOne, inTwo] = [new Set(), new Set()];
+  for (let i = 0, j = 0; i < one.length && j < two.length; ) {
+    if (one[i] === two[j]) { inOne.add(i++); inTwo.add(j++); }
+    else if (best[i + 1][j] >= best[i][j + 1]) i++;
+    else j++;
+  }
+  return [inOne, inTwo];
+}
+/* Returns the positions of words that differ: for each run from the first run, for the first run from all others. */
+function differing(captions) {
+  const lower = captions.map((caption) => caption.map((word) => word.toLowerCase()));
+  const shared = new Set(), apart = [null];
+  for (let run = 1; run < lower.length; run++) {
+    const [inFirst, inRun] = common(lower[0], lower[run]);
+    inFirst.forEach((position) => shared.add(position));
+    apart.push(lower[run].map((_, position) => position).filter((position) => !inRun.has(position)));
+  }
+  apart[0] = several ? lower[0].map((_, position) => position).filter((position) => !shared.has(position)) : [];
+  return apart.map((positions) => new Set(positions));
+}
+
+const decoded = new Map();
+function boxesOf(index) {
+  if (!decoded.has(index)) decoded.set(index, unpackedBoxes(data.boxes[index][0]));
+  return decoded.get(index);
+}
+
+/* Shows the table of corpus scores. */
+function fillScores() {
+  const keys = [...new Set(data.runs.flatMap((run) => run.scores.map((score) => score.key)))];
+  const head = element("tr", {}, element("th", { scope: "col" }, "Score"));
+  data.runs.forEach((run, index) =>
+    head.append(element("th", { scope: "col", title: run.name }, several ? badge(index) : "", run.name)));
+  const body = element("tbody");
+  for (const key of keys) {
+    const found = data.runs.map((run) => run.scores.find((score) => score.key === key));
+    const row = element("tr", {}, element("th", { scope: "row" }, key + (data.lower.includes(key) ? " (lower is better)" : "")));
+    for (const score of found) {
+      const cell = element("td", {}, element("b", {}, score ? fixed(score.value, 2) : "–"));
+      if (score && "low" in score)
+        cell.append(element("span", { class: "ends" }, `${fixed(score.low)} to ${fixed(score.high)}`));
+      if (score && score.change) {
+        const [value, low, high, verdict] = score.change;
+        const arrow = verdict === "higher" ? "▲ " : verdict === "lower" ? "▼ " : "";
+        cell.append(element("span", {
+          class: "change" + (arrow ? " certain" : ""),
+          title: `${signed(low)} to ${signed(high)} against ${data.runs[0].name}: ${verdict}`,
+        }, arrow + signed(value)));
+      }
+      row.append(cell);
+    }
+    body.append(row);
+  }
+  byId("scores").append(element("thead", {}, head), body);
+}
+
 /* Reads the controls. */
 const scoreOf = (image, run, metric) => data.images[image].runs[run].scores[metric];
 const state = () => {
   const run = Number(byId("run").value || 0), metric = Number(byId("metric").value || 0);
-  const number = (id) => (byId(id).value.trim() === "" ? null : Number(byId(id).value));
   return {
     run, metric, find: byId("find").value.trim().toLowerCase(), sort: byId("sort").value,
-    direction: Number(byId("direction").value), least: number("least"), most: number("most"),
+    direction: Number(byId("direction").value),
   };
 };
 const others = (run) => (run === 0 && several ? 1 : run); // differences are relative to the first run
@@ -18,16 +95,11 @@ function arranged(now) {
   const sought = words(now.find);
   const key = {
     score: (image) => scoreOf(image, now.run, now.metric) ?? now.direction * Infinity, // always last
-    length: (image) => words(data.images[image].runs[now.run].text).length,
     difference: (image) => (scoreOf(image, others(now.run), now.metric) ?? 0) - (scoreOf(image, 0, now.metric) ?? 0),
     order: (image) => image,
   }[now.sort];
-  const kept = data.images.map((_, image) => image).filter((image) => {
-    const score = data.keys.length ? scoreOf(image, now.run, now.metric) : null;
-    if (now.least !== null && !(score >= now.least)) return false;
-    if (now.most !== null && !(score <= now.most)) return false;
-    return sought.every((word) => haystacks[image].includes(word));
-  });
+  const kept = data.images.map((_, image) => image)
+    .filter((image) => sought.every((word) => haystacks[image].includes(word)));
   if (now.sort === "name")
     return kept.sort((a, b) => now.direction * collator.compare(data.images[a].name, data.images[b].name) || a - b);
   const keys = new Map(kept.map((image) => [image, key(image)]));
@@ -106,22 +178,15 @@ addEventListener("scroll", () => { while (nearEnd()) grow(); }, { passive: true 
 
 /* Updates the parts that depend on the chosen score and run. */
 function fillChosen() {
-  byId("spread").parentElement.hidden = byId("ends").parentElement.hidden = !data.keys.length;
+  byId("ends").parentElement.hidden = !data.keys.length;
   if (!data.keys.length) return;
   const now = state(), name = data.keys[now.metric];
-  byId("spread-title").textContent = `${name ?? "Score"} of single images`;
-  const values = data.runs.map((_, run) => data.images.map((_, image) => scoreOf(image, run, now.metric) ?? 0));
-  const most = Math.max(...values.map((one) => one.reduce((a, b) => Math.max(a, b), 0)), 1e-9), bins = 20;
-  const width = [1, 2, 2.5, 5, 10, 20, 25, 50, 100].find((step) => step * bins > most) ?? most / bins;
-  const series = values.map((one, run) => ({ run, shares: shares(one.map((value) => Math.floor(value / width)), Math.floor(most / width) + 1) }));
-  const means = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
-  chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${means.join(", ")}`);
   const direction = data.lower.includes(name) ? 1 : -1; // the best first
-  const ranked = arranged({ ...now, find: "", sort: "score", direction, least: null, most: null });
+  const ranked = arranged({ ...now, find: "", sort: "score", direction });
   const each = Math.min(6, Math.floor(ranked.length / 2)); // no image is in both rows
   const rows = [["Best", ranked.slice(0, each)], ["Worst", ranked.slice(ranked.length - each).reverse()]];
   if (several) {
-    const changed = arranged({ ...now, find: "", sort: "difference", direction, least: null, most: null });
+    const changed = arranged({ ...now, find: "", sort: "difference", direction });
     const change = (index) => -direction * ((scoreOf(index, others(now.run), now.metric) ?? 0) - (scoreOf(index, 0, now.metric) ?? 0));
     const gains = changed.filter((index) => change(index) > 0), losses = changed.filter((index) => change(index) < 0).reverse();
     rows.push([`${letter(others(now.run))} better than A`, gains.slice(0, 6)], [`${letter(others(now.run))} worse than A`, losses.slice(0, 6)]);
@@ -155,7 +220,7 @@ function start() {
   data.notes.forEach((note) => byId("notes").append(element("li", {}, note)));
   const options = (id, entries) => byId(id).append(...entries.map(([value, text]) => element("option", { value }, text)));
   options("sort", [["score", "score"], ...(several ? [["difference", "difference to A"]] : []),
-    ["length", "words in the caption"], ["name", "file name"], ["order", "order of the data"]]);
+    ["name", "file name"], ["order", "order of the data"]]);
   options("metric", data.keys.map((key, metric) => [metric, key]));
   const preferred = Math.max(0, data.keys.indexOf("CIDEr"));
   [...byId("metric").options].forEach((option, metric) => { option.defaultSelected = metric === preferred; });
@@ -176,17 +241,14 @@ function start() {
     fillChosen();
     refresh();
   });
-  for (const id of ["least", "most", "find"]) byId(id).addEventListener("input", refresh);
+  byId("find").addEventListener("input", refresh);
   for (const id of ["sort", "direction"]) byId(id).addEventListener("change", refresh);
   for (const id of ["metric", "run"]) byId(id).addEventListener("change", () => { fillChosen(); refresh(); });
   addEventListener("keydown", (event) => { if (event.key === "Escape") lookAway(); });
   watchWords(byId("list"));
   watchWords(byId("one-card"));
   fillScores();
-  if (data.images.length) {
-    fillLengths();
-    fillChosen();
-  }
+  fillChosen();
   refresh();
 }
 start();

@@ -6,7 +6,6 @@ The tests need Debian's chromium and chromium-driver and the package selenium, e
 import json
 import os
 import shutil
-import subprocess
 import time
 
 import numpy as np
@@ -16,7 +15,7 @@ from helpers.webpages import serving
 from PIL import Image
 
 import tfcap
-from tfcap import webpage
+from tfcap.visualize.demo import Model
 
 pytestmark = pytest.mark.slow
 
@@ -194,7 +193,6 @@ def test_a_telephone_shows_all_of_it_and_a_tap_shows_the_attention(page, picture
     resize(page, 360, 760, mobile=True)
     one(page, "#file").send_keys(pictures[0])
     wait(page, "Captioned")
-    until(lambda: all_of(page, "#nearest .tile"))
     for summary in all_of(page, "summary"):
         summary.click()
     assert widest(page) == 360
@@ -215,10 +213,6 @@ def test_a_telephone_shows_all_of_it_and_a_tap_shows_the_attention(page, picture
 def test_all_text_is_readable_in_both_colour_schemes(page, pictures, tmp_path):
     one(page, "#file").send_keys(pictures[0])
     wait(page, "Captioned")
-    until(lambda: all_of(page, "#nearest .tile"))
-    one(page, "#text").send_keys("a zebra")
-    one(page, "#search button").click()
-    until(lambda: all_of(page, "#found .tile"))
     for summary in all_of(page, "summary"):
         summary.click()
     # One word as sure and one as doubtful as can be.
@@ -230,7 +224,7 @@ def test_all_text_is_readable_in_both_colour_schemes(page, pictures, tmp_path):
     for scheme in ("light", "dark"):
         colours(page, scheme)
         contrasts = page.execute_script(CONTRASTS)
-        assert len(contrasts) > 60
+        assert len(contrasts) > 40
         assert min(contrasts)[0] >= 4.5, sorted(contrasts)[:5]
         shot = tmp_path / f"{scheme}.png"
         page.save_screenshot(str(shot))
@@ -264,10 +258,7 @@ def test_an_export_that_samples_gets_a_seed(browser, captioner, pictures, tmp_pa
     served = os.path.dirname(
         captioner.with_decoding("search=sample,samples=2").export(tmp_path / "served")
     )
-    application = webpage.Application(
-        {"captions": webpage.Model("s", tfcap.load(served), [served])}
-    )
-    with serving(application) as site:
+    with serving({"captions": Model("s", tfcap.load(served))}) as site:
         browser.get(site.url)
         one(browser, "#file").send_keys(pictures[0])
         wait(browser, "Captioned")
@@ -278,9 +269,6 @@ def test_an_export_that_samples_gets_a_seed(browser, captioner, pictures, tmp_pa
         field.clear()
         field.send_keys("9\t")
         until(lambda: [text.text for text in all_of(browser, ".beams li")] not in (first, []))
-        one(browser, "#request-box summary").click()
-        assert '"seed": 9' in one(browser, "#curl-page").text
-        assert f'"seed": {9 << 40}' in one(browser, "#curl-served").text
 
 
 def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):
@@ -296,61 +284,6 @@ def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):
     wait(page, "A picture must have at most 20 MB. big.png has 20.0 MB.")
     drop(page, pictures[0])
     wait(page, "Captioned")
-
-
-def test_found_pictures_are_shown_and_captioned(page, site, pictures):
-    one(page, "#file").send_keys(pictures[0])
-    wait(page, "Captioned")
-    until(lambda: len(all_of(page, "#nearest .tile")) == 6)
-    tile = one(page, "#nearest .tile")
-    until(lambda: page.execute_script("return arguments[0].naturalWidth", one(tile, "img")))
-    assert len(all_of(tile, "li")) == 5
-    one(page, "#text").send_keys("a red circle\n")
-    wait(page, "The 3 pictures for which “a red circle” is most probable", "#search-state")
-    name = one(page, "#found li li").text
-    one(page, "#found .tile button").click()
-    wait(page, f"Captioned {name}")
-    field = one(page, "#text")
-    field.clear()
-    field.send_keys("...\n")
-    until(lambda: "error" in one(page, "#search-state").get_attribute("class"))
-    assert "must have at least one word" in one(page, "#search-state").text
-
-
-def test_the_shown_curl_line_asks_for_the_same_captions(page, pictures, tmp_path):
-    if shutil.which("curl") is None or shutil.which("bash") is None:
-        pytest.skip("needs bash and curl")
-    copy = tmp_path / "it's a picture.png"
-    shutil.copy(pictures[0], copy)
-    one(page, "#file").send_keys(str(copy))
-    wait(page, "Captioned it's a picture.png")
-    one(page, "#options-box summary").click()
-    beam = one(page, "#option-beam")
-    beam.clear()
-    beam.send_keys("4\t")
-    until(lambda: len(all_of(page, ".run-0 .beams li")) == 4)
-    one(page, "#request-box summary").click()
-    line = one(page, "#curl-page").text
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
-    (prediction,) = json.loads(done.stdout)["predictions"]
-    shown = [text.text for text in all_of(page, ".run-0 .beams button span:last-child")]
-    assert prediction["captions"] == shown and len(shown) == 4
-    served = one(page, "#curl-served").text
-    assert "tfcap.export --model_dir" in served and "--decoding=beam=4" in served
-    assert "localhost:8501/v1/models/captions:predict" in served
-    # The page was started with a decoding and with other weights.
-    given = {"given_decoding": "beam=5,length_power=0.5", "flags": ["--checkpoint=latest"]}
-    page.execute_script("Object.assign(about.models[0], arguments[0]); showOptions();", given)
-    assert one(page, "#changes").text == "--decoding=length_power=0.5,beam=4"
-    served = one(page, "#curl-served").text
-    assert " --checkpoint=latest --export_dir served --decoding=length_power=0.5,beam=4" in served
-    choose_preset = "byId('option-preset').value = 'mrnn'; setOptions(); showOptions();"
-    page.execute_script(choose_preset)
-    assert one(page, "#changes").text == "--decoding=mrnn"
-    again = one(page, "#option-search")
-    again.send_keys("sample")
-    page.execute_script("byId('option-seed').value = '1.5'; showOptions();")
-    assert one(page, "#again").text == "Draw again"
 
 
 def test_a_photograph_of_the_camera_and_a_pasted_picture_are_captioned(page, pictures):
@@ -373,11 +306,3 @@ def test_a_photograph_of_the_camera_and_a_pasted_picture_are_captioned(page, pic
         """
     )
     wait(page, "Captioned image.png")
-
-
-def test_the_page_says_that_the_model_is_busy(page, site, pictures):
-    with site.application._turn.take():
-        one(page, "#file").send_keys(pictures[0])
-        wait(page, "Captioning")
-        wait(page, "The model is busy with 1 other request. Yours waits.")
-    wait(page, "Captioned")
