@@ -113,8 +113,9 @@ class Model:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for content, seed in pictures:
-                shown = {"attention": kind, "attention_captions": _MOST_SEEN}
-                [result] = captioner.stream([content], seed=seed, **shown)
+                [result] = captioner.stream(
+                    [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
+                )
                 if isinstance(result, Failure):
                     raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
                 predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))

@@ -261,7 +261,9 @@ def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended 
     path = os.path.expanduser(path)
     if not path.lower().endswith(".png"):
         raise ValueError(f"The figure is a PNG file, so the name {path} must end in .png.")
-    _write(path, sheet(picture, seen) if hasattr(seen, "decoder") else figure(picture, seen))
+    from tfcap.visualize.attention import Details
+
+    _write(path, sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen))
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
