@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tfcap import cli, files
 from tfcap.files import replacing
-from tfcap.metrics.retrieval import PERCENT, Summary
 from tfcap.images import upright
+from tfcap.metrics.retrieval import PERCENT, Summary
 
 if TYPE_CHECKING:
     from tfcap.visualize.attention import Attended, Details, Layer
