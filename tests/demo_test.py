@@ -30,7 +30,6 @@ def test_the_command_serves_the_page_until_it_is_asked_to_end(number, exported):
 
 @pytest.mark.slow
 def test_both_models_have_the_decoding_of_the_flags(trained):
-    """The page shows these flags in the command that exports the model."""
     more = ["--decoding=length_power=0.5", "--beam=3", "--checkpoint=latest"]
     given = commands.parse(demo, f"--model_dir={trained}", f"--beside={trained}", *more)
     loaded = demo._models(given)
@@ -38,17 +37,13 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
     for model in loaded.values():
         about = model.about()
         assert about["decoding"]["beam"] == 3 and about["decoding"]["length_power"] == 0.5
-        assert about["given_decoding"] == "length_power=0.5,beam=3"
-        assert about["flags"] == ["--checkpoint=latest"]
         assert "ckpt-" in about["about"] and "best_ckpt" not in about["about"]
 
 
-def test_what_cannot_be_shown_is_refused(trained, exported, tmp_path):
+def test_what_cannot_be_shown_is_refused(exported, tmp_path):
     for arguments, part in (
         ([f"--model_dir={tmp_path}"], "params.yaml"),
-        ([f"--model_dir={exported}", f"--images={tmp_path}"], "only captions pictures"),
         ([f"--model_dir={exported}", "--beam=2"], "has a fixed checkpoint"),
-        ([f"--model_dir={trained}", f"--images={tmp_path / 'no'}"], "--images must be a directory"),
     ):
         with pytest.raises(ValueError, match=part):
             commands.run_here(demo, *arguments)

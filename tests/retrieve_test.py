@@ -21,7 +21,7 @@ from tfcap.scoring import likelihood
 from tfcap.scoring.candidates import Candidates
 from tfcap.scoring.marginal import marginal_places
 from tfcap.scoring.retrieval import Pairs, find, rank
-from tfcap.visualize import contact_sheet
+from tfcap.visualize import figures
 
 pytestmark = pytest.mark.slow
 
@@ -200,7 +200,7 @@ def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tm
 
 def _tiles(pixels):
     """Returns rows and columns of a sheet; every square must have a picture and a text."""
-    step, line, edge = contact_sheet.TILE, contact_sheet.LINE, contact_sheet.EDGE
+    step, line, edge = figures.TILE, figures.LINE, figures.EDGE
     rows = (pixels.shape[0] - edge) // (step + 2 * line + edge)
     columns = (pixels.shape[1] - edge) // (step + edge)
     for row in range(rows):

@@ -1,9 +1,9 @@
 """Shows a model in the browser: `python -m tfcap.demo --model_dir runs/xtransformer`.
 
 The page captions pictures that are dropped, pasted, chosen or taken with the camera. It shows how
-probable each word is and what the model looked at. With `--data_dir` it also shows the nearest
-training pictures. `--model_dir` can also be the directory of an export; without it the page shows
-the pretrained model flickr8k. The page is for this machine only: its server listens on 127.0.0.1.
+probable each word is and what the model looked at. `--model_dir` can also be the directory of an
+export; without it the page shows the pretrained model flickr8k. The page is for this machine only:
+its server listens on 127.0.0.1.
 """
 
 import os
@@ -24,18 +24,6 @@ def _define_flags() -> None:
         "Second model that captions the same pictures: the directory of a run or of an export, or "
         "NAME=DIRECTORY.",
     )
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Prepared data. The page finds its training pictures that are nearest to a picture or fit "
-        "a text; by default none.",
-    )
-    flags.DEFINE_string(
-        "images",
-        None,
-        "Folder of pictures that are searched by text. Pictures of --data_dir are also looked for "
-        "here.",
-    )
     flags.DEFINE_integer(
         "port",
         8000,
@@ -46,20 +34,11 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    if not given.model_dir:
-        given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    from tfcap import webpage
+    from tfcap.visualize.demo import Application, make_server
 
-    models = _models(given)
-    captioner = models["captions"].captioner
-    training = folder = None
-    if given.data_dir:
-        training = webpage.Training(captioner, given.data_dir, given.images)
-    if given.images:
-        folder = webpage.Folder(captioner, given.images)
-    application = webpage.Application(models, training, folder, given.debug)
-    server = webpage.make_server(application, given.port)
+    models = _models(flags.FLAGS)
+    application = Application(models, flags.FLAGS.debug)
+    server = make_server(application, flags.FLAGS.port)
     for model in models.values():
         print(f"{model.name}: {model.captioner.engine}")
     print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
@@ -86,34 +65,23 @@ def _stop_on_signals(server) -> None:
 
 def _models(given):
     """Loads the models of --model_dir and --beside; the keys are parts of addresses of the page."""
-    from tfcap import webpage
+    from tfcap.visualize.demo import Model
 
-    options = (given.checkpoint, given.decoding, given.beam or 0, given.data_dir, given.dtype)
-    if all(map(captioning.exported_model, given.model_dir)):
-        # --data_dir is refused below: an export has no features to compare.
-        options = (*options[:3], None, given.dtype)
-    name = " + ".join(map(_name, given.model_dir))
-    decoding = ",".join(filter(None, (given.decoding, f"beam={given.beam}" if given.beam else "")))
-    shown = [
-        f"--{flag}={given[flag].value}" for flag in ("checkpoint", "dtype") if given[flag].present
-    ]
-    models = {
-        "captions": webpage.Model(
-            name, captioning.load(given.model_dir, *options), given.model_dir, decoding, shown
-        )
-    }
+    directories = given.model_dir or [pretrained.directory(pretrained.DEFAULT)]
+    decoding = {"decoding": given.decoding, "beam": given.beam or 0, "dtype": given.dtype}
+    first = captioning.load(directories, given.checkpoint, **decoding)
+    models = {"captions": Model(" + ".join(map(_name, directories)), first)}
     if given.beside:
         name, _, directory = given.beside.partition("=")
         if not directory or os.path.isdir(given.beside):  # a directory may have "=" in its name
             name, directory = _name(given.beside), given.beside
         if captioning.exported_model(directory):
-            models["beside"] = webpage.Model(name, captioning.load(directory), [directory])
+            beside = captioning.load(directory)
         else:
             # The path of a checkpoint belongs to one run.
             checkpoint = given.checkpoint if given.checkpoint == "latest" else "best"
-            own = [flag for flag in shown if checkpoint == "latest" or "--dtype" in flag]
-            beside = captioning.load(directory, checkpoint, *options[1:3], None, given.dtype)
-            models["beside"] = webpage.Model(name, beside, [directory], decoding, own)
+            beside = captioning.load(directory, checkpoint, **decoding)
+        models["beside"] = Model(name, beside)
     return models
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import cli, report, reranking, visualize
+from tfcap import cli, reranking, visualize
 from tfcap.metrics import bootstrap, chair, diversity, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
+from tfcap.visualize import report
 
 if TYPE_CHECKING:
     from tfcap import runs

@@ -3,7 +3,7 @@
     python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
 
 This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
-what a server needs: warm-up requests, configurations, manifests, a client and a model card.
+what a server needs: warm-up requests, batch sizes, a compose file, a client and a model card.
 `--format=run` writes a small run directory instead, to give away or to keep; with `--last=N` its
 weights are the mean of the last N checkpoints.
 """
@@ -54,7 +54,7 @@ def _define_flags() -> None:
     flags.DEFINE_bool(
         "bundle",
         False,
-        "Write warm-up requests, configurations, manifests, a client and a model card, too.",
+        "Write warm-up requests, batch sizes, a compose file, a client and a model card, too.",
     )
     flags.DEFINE_string(
         "warmup_images",

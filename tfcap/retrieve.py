@@ -254,9 +254,9 @@ def _rank(pairs, first, given: Any) -> dict[str, retrieval.Summary]:
         }
         write_json(given.metrics, {**content, "note": note, "signature": run.signature})
     if given.curves:
-        from tfcap.visualize import recall
+        from tfcap.visualize.figures import recall_curves
 
-        recall.write(given.curves, summaries)
+        recall_curves(given.curves, summaries)
         print(f"written: {given.curves}")
     return summaries
 

@@ -18,7 +18,7 @@ from tfcap.captioning import inputs, reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.run import train
-from tfcap.visualize import split
+from tfcap.visualize import attention
 
 # It trains, and writes a SavedModel.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -164,4 +164,5 @@ def test_a_report_shows_sheets_of_the_frames(run, moving_shapes, tmp_path):
     page = tmp_path / "report.html"
     commands.run_here(evaluate, f"--model_dir={run}", f"--report={page}", "--limit=2")
     assert page.stat().st_size > 10_000
-    assert sorted(os.listdir(split._SHEETS[-1].name)) == sorted(map(str, ids))  # of all others none
+    sheets = os.listdir(attention._SHEETS[-1].name)
+    assert sorted(sheets) == sorted(map(str, ids))  # of all others none

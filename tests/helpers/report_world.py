@@ -6,8 +6,8 @@ import json
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tfcap import report
 from tfcap.metrics import bootstrap, coco
+from tfcap.visualize import report
 
 IMAGES = 60
 ATTACK = (

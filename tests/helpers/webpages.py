@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.serving import BaseWSGIServer
 
-from tfcap import webpage
+from tfcap.visualize import demo
 
 
 def instance(content: bytes | str, **more: Any) -> dict[str, Any]:
@@ -24,13 +24,10 @@ class Site(NamedTuple):
     """A page that is served."""
 
     url: str
-    application: webpage.Application
     server: BaseWSGIServer
 
-    def ask(
-        self, path: str, content: Any = None, method: str = "", **headers: str
-    ) -> tuple[int, Any, dict[str, str]]:
-        """Returns the status, what was read from JSON or else bytes, and the headers.
+    def ask(self, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
+        """Returns the status, and what was read from JSON or else bytes.
 
         Args:
           content: bytes, or what becomes JSON; None asks with GET.
@@ -39,30 +36,30 @@ class Site(NamedTuple):
         body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         link = http.client.HTTPConnection(self.server.host, self.server.port, timeout=60)
-        link.request(method or ("GET" if content is None else "POST"), path, body, named)
+        link.request("GET" if content is None else "POST", path, body, named)
         answer = link.getresponse()
         found: Any = answer.read()
         link.close()
         if answer.headers.get_content_type() == "application/json":
             found = json.loads(found)
-        return answer.status, found, dict(answer.headers)
+        return answer.status, found
 
-    def predict(self, *pictures: bytes | str, **more: Any) -> Any:
+    def predict(self, *pictures: bytes | str, model: str = "captions", **more: Any) -> Any:
         """Captions pictures and returns the predictions."""
         content = {"instances": [instance(picture) for picture in pictures], **more}
-        status, found, _ = self.ask("/v1/models/captions:predict", content)
+        status, found = self.ask(f"/v1/models/{model}:predict", content)
         assert status == 200, found
         return found["predictions"]
 
 
 @contextlib.contextmanager
-def serving(application: webpage.Application) -> Iterator[Site]:
+def serving(models: dict[str, demo.Model]) -> Iterator[Site]:
     """Serves a page on a free port inside the block."""
-    server = webpage.make_server(application, 0)
+    server = demo.make_server(demo.Application(models), 0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield Site(f"http://{server.host}:{server.port}", application, server)
+        yield Site(f"http://{server.host}:{server.port}", server)
     finally:
         server.shutdown()
         thread.join()

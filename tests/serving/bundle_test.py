@@ -1,128 +1,154 @@
-"""The bundle is complete, keeps its labels, and replaces its files whole."""
+"""The bundle is complete, its files name the right things, and its card says what the run knows."""
 
 import os
+import re
 import shutil
-import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from helpers import commands, picture_bytes
 
-from tfcap import cli
+from tfcap import cli, runs
 from tfcap import export as command
 
-pytest.importorskip("tensorflow_serving")
+prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
 from tfcap.serving import bundle as bundles  # noqa: E402  it imports tensorflow_serving
+from tfcap.serving import card  # noqa: E402
 
 pytestmark = pytest.mark.slow  # it trains, and writes SavedModels
 
 
-def test_the_bundle_has_every_file_and_leaves_no_other(bundle):
-    expected = {"1", "MODEL_CARD.md", "batching.config", "compose.yaml", "kubernetes.yaml"}
-    expected |= {"kserve.yaml", "models.config", "monitoring.config", "prometheus.yml"}
-    expected |= {".bundle.json"}
-    if bundles.CLIENT.is_dir():
-        expected.add("client")
-        copied, own = ({p.name for p in f.iterdir()} for f in (bundle / "client", bundles.CLIENT))
-        assert copied == own - {"__pycache__"}
-        assert os.access(bundle / "client" / "curl.sh", os.X_OK)
-    assert set(os.listdir(bundle)) == expected
-    assert {"saved_model.pb", "variables", "assets.extra"} <= set(os.listdir(bundle / "1"))
+@pytest.fixture(scope="module")
+def run_and_server(trained):
+    run = runs.load(trained)
+    return run, runs.server(run)
 
 
-def test_the_limit_of_the_flag_is_in_the_graph(bundle):
+def allowed(bundle):
+    return [
+        int(n) for n in re.findall(r"allowed.*: (\d+)", (bundle / "batching.config").read_text())
+    ]
+
+
+def test_the_bundle_has_every_file_and_the_limit_of_the_flag(bundle):
+    files = {"1", "batching.config", "compose.yaml", "kserve.yaml", "client"}
+    assert set(os.listdir(bundle)) == files
+    assert set(os.listdir(bundle / "client")) == {"captions_client.py", "curl.sh"}
+    assert {"saved_model.pb", "assets.extra", "MODEL_CARD.md"} <= set(os.listdir(bundle / "1"))
     describe = tf.saved_model.load(str(bundle / "1")).signatures["serving_default"]
-    files = [picture_bytes.file("JPEG"), picture_bytes.claiming("JPEG", 3001, 1000)]
-    found = describe(image_bytes=tf.constant(files))["status"].numpy()
+    given = [picture_bytes.file("JPEG"), picture_bytes.claiming("JPEG", 3001, 1000)]
+    found = describe(image_bytes=tf.constant(given))["status"].numpy()
     assert found.tolist() == [b"ok", b"too many pixels: 3001000, at most 3000000"]
 
 
-@pytest.fixture
-def again(bundle, run_and_server, tmp_path):
-    """Exports a second version into a copy of the bundle, and returns the copy."""
-
-    def export(change=lambda folder: None):
-        folder = shutil.copytree(bundle, tmp_path / "served")
-        change(folder)
-        run, served = run_and_server
-        bundles.write_bundle(served, run, str(folder))
-        return folder
-
-    return export
-
-
-def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, again):
-    seen, ended = {}, threading.Event()
-
-    def look(folder):
-        while not ended.wait(0.001):
-            for name in ("models.config", "MODEL_CARD.md", "compose.yaml"):
-                seen.setdefault(name, set()).add((folder / name).read_text())
-
-    threads = []
-
-    def change(folder):
-        for name in (".tmp-7-0123abcd-client", ".old-7-0123abcd-client", ".tmp-7-0123abcd-other"):
-            (folder / name).mkdir()
-        (folder / ".tmp-7-0123abcd-models.config").write_text("of a killed export")
-        (folder / "client" / ".tmp-7-0123abcd-captions_client.py").write_text("of a killed export")
-        (folder / "batching.config").write_text("# of a person")
-        (folder / ".tmp-7-0123abcd-batching.config.new").write_text("of a killed export")
-        threads.append(threading.Thread(target=look, args=(folder,), daemon=True))
-        threads[0].start()
-
-    folder = again(change)
-    ended.set()
-    threads[0].join()
-    for name, contents in seen.items():
-        assert contents <= {(bundle / name).read_text(), (folder / name).read_text()}
-    added = {".tmp-7-0123abcd-other", "2"}  # the first one is no file of a bundle
-    assert set(os.listdir(folder)) - set(os.listdir(bundle)) == added | {"batching.config.new"}
-    assert (folder / "batching.config").read_text() == "# of a person"
-    assert set(os.listdir(folder / "client")) == set(os.listdir(bundle / "client"))
-    labels = bundles.server_files.labels(str(folder), 2)
-    assert labels == {"stable": 1, "canary": 2}
-    assert "versions: 1\n" in (folder / "models.config").read_text()
-    assert "versions: 2\n" in (folder / "models.config").read_text()
-    assert "The validation scores of these weights" in (folder / "MODEL_CARD.md").read_text()
+def test_every_signature_is_warmed_up_with_every_served_size(bundle):
+    sizes = {}
+    path = str(bundle / "1" / "assets.extra" / "tf_serving_warmup_requests")
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert request.model_spec.name == "captions"
+        given = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+        sizes.setdefault(request.model_spec.signature_name, []).append(
+            len(next(iter(given.values())))
+        )
+        if "features" in given:
+            assert np.isfinite(given["features"]).all() and given["features"].shape[1:] == (36, 194)
+        else:
+            assert all(content[:4] == b"\x89PNG" for content in given["image_bytes"])
+    assert sizes == dict.fromkeys(("serving_default", "features"), allowed(bundle))
+    assert allowed(bundle)[0] == 1
 
 
-def test_an_export_that_ends_after_a_later_one_keeps_its_label(bundle, run_and_server, tmp_path):
-    """Version 2 was complete before version 1 wrote its files."""
+def test_compose_and_kserve_start_the_same_server(bundle):
+    [server] = yaml.safe_load((bundle / "compose.yaml").read_text())["services"].values()
+    claim, service = yaml.safe_load_all((bundle / "kserve.yaml").read_text())
+    predictor = service["spec"]["predictor"]
+    [container] = predictor["containers"]
+    assert server["entrypoint"] == container["command"] and server["image"] == container["image"]
+    flags = dict(flag.lstrip("-").split("=") for flag in server["entrypoint"][1:])
+    assert flags["model_name"] == "captions" and flags["model_base_path"] == "/models/captions"
+    assert flags["batching_parameters_file"] == "/models/captions/batching.config"
+    assert all(port.startswith("127.0.0.1:") for port in server["ports"])
+    probes = container["startupProbe"], container["readinessProbe"]
+    assert all(probe["exec"]["command"] == server["healthcheck"]["test"][1:] for probe in probes)
+    limit = container["resources"]["limits"]["memory"]
+    assert server["mem_limit"] + "i" == limit.replace("Mi", "mi") and claim["kind"].endswith(
+        "Claim"
+    )
+    for text in (server, service):
+        assert "$" not in str(text)
+
+
+def test_memory_and_batches_follow_the_measured_times():
+    assert bundles.memory(120 * 2**20, 4, 50_000_000) == 1024 + 4 * 512 + 3 * 120
+    assert bundles.memory(0, 8, 50_000_000) == 1024 + 8 * 512
+    assert bundles.memory(0, 1, 3_000_000) == 1024 + 123
+    assert bundles.largest_batch({1: 0.1, 2: 0.12, 4: 0.2, 8: 0.41}) == 4  # 8 gives no more
+    seconds = {1: 0.05, 2: 0.06, 4: 0.3}
+    text = bundles._texts(seconds, 10**7, 50_000_000)["batching.config"]
+    assert "max_batch_size { value: 2 }" in text and "micros { value: 5000 }" in text
+    assert f"max_enqueued_batches {{ value: {round(10 / 0.06)} }}" in text
+    assert "allowed_batch_sizes: 1\nallowed_batch_sizes: 2\npad" in text
+
+
+def test_measuring_ends_after_a_slow_batch(monkeypatch):
+    now = iter(np.cumsum([0, 1, 0, 2, 0, 3, 0, 6, 0, 7, 0, 8]))
+    monkeypatch.setattr(bundles.time, "perf_counter", lambda: next(now))
+    called = []
+    assert bundles.measure(called.append) == {1: 1, 2: 6} and called == [1] * 4 + [2] * 4
+
+
+def test_drawn_pictures_are_different_and_always_the_same():
+    drawn = [bundles._draw(n) for n in range(7)]
+    assert drawn == [bundles._draw(n) for n in range(7)] and len(set(drawn)) == 7
+
+
+def test_a_second_version_keeps_the_files_that_exist(bundle, run_and_server, tmp_path, capsys):
     folder, (run, served) = shutil.copytree(bundle, tmp_path / "served"), run_and_server
-    shutil.copytree(folder / "1", folder / "2")
-    measured = {"how": bundles.timing.choose({1: 0.1}), "requests": 1}
-    bundles._write_files(served, run, str(folder), str(folder / "1"), ({}, 0), measured)
-    text = (folder / "models.config").read_text()
-    assert "versions: 1\n" in text and "versions: 2\n" in text
+    (folder / "batching.config").write_text("# of a person")
+    bundles.write_bundle(served, run, str(folder))
+    assert set(os.listdir(folder)) == set(os.listdir(bundle)) | {"2"}
+    assert (folder / "batching.config").read_text() == "# of a person"
+    assert f"note: {folder}/batching.config stays" in capsys.readouterr().out
+    assert "The validation scores of these weights" in (folder / "2/MODEL_CARD.md").read_text()
 
 
-def test_a_failed_bundle_changes_nothing(bundle, again, tmp_path):
-    (tmp_path / "models.config").write_text("no config")
-
-    def damage(folder):
-        shutil.copy(tmp_path / "models.config", folder / "models.config")
-
-    with pytest.raises(ValueError, match="models.config is not a ModelServerConfig"):
-        again(damage)
-    assert sorted(os.listdir(tmp_path / "served")) == sorted(os.listdir(bundle))
-
-
-def test_pictures_that_cannot_be_captioned_end_the_export(bundle, run_and_server, tmp_path):
+def test_pictures_that_cannot_be_captioned_end_the_export(run_and_server, tmp_path):
     (tmp_path / "bad").mkdir()
+    run, served = run_and_server
+    arguments = served, run, str(tmp_path / "served"), str(tmp_path / "bad")
+    with pytest.raises(cli.UsageError, match="no picture in"):
+        bundles.write_bundle(*arguments)
     (tmp_path / "bad" / "a.jpg").write_text("no picture")
-    (run, served), folder = run_and_server, tmp_path / "served"
-    with pytest.raises(ValueError, match="must be captioned. Received from serving_default: not a"):
-        bundles.write_bundle(served, run, str(folder), str(tmp_path / "bad"))
-    assert os.listdir(folder) == []
+    with pytest.raises(ValueError, match="has no caption: not a JPEG"):
+        bundles.write_bundle(*arguments)
+    assert os.listdir(tmp_path / "served") == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--bundle", "--results=x"], "--results and --references must be given together"),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused(flags, sentence):
-    with pytest.raises(cli.UsageError, match=sentence):
-        commands.run_here(command, "--model_dir=x", "--export_dir=y", *flags)
+def test_results_need_references():
+    with pytest.raises(cli.UsageError, match="--references"):
+        commands.run_here(command, "--model_dir=x", "--export_dir=y", "--bundle", "--results=x")
+
+
+def test_the_card_states_what_the_run_knows(bundle, trained, run_and_server):
+    text, run = (bundle / "1" / "MODEL_CARD.md").read_text(), run_and_server[0]
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    assert headings == ["Model", "Training data", "Scores", "Latency", "Limits", "Licences"]
+    assert f"| {run.fingerprint['vocab_sha256']} |" in text and "| 64 images, " in text
+    assert "The scores of 12 images" in text and "at most 3,000,000 pixels" in text
+    # A reference is scored against the references of its image.
+    assert re.search(r"\| BLEU-1 \| 100\.00 \| 100\.00 to 100\.00 \|", text)
+    assert trained not in text and not re.search(r"/(tmp|home|root)/", text)
+
+
+def test_without_captions_the_card_has_the_scores_of_training(run_and_server):
+    best = {"CIDEr": 35.78, "BLEU-4": 16.07, "loss": 2.7}
+    text = card._scores(best, {}, 0, changed=False)
+    assert "| CIDEr | 35.78 |" in text and "loss" not in text and "another way" not in text
+    assert "decodes in another way" in card._scores(best, {}, 0, changed=True)
+    assert "There are no validation scores" in card._scores({}, {}, 0, changed=False)
+    assert card._cell("a | b\n<x> `d`") == "a \\| b &lt;x> 'd'"

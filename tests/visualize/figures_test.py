@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap import visualize
-from tfcap.visualize import figures, maps
+from tfcap import cli, visualize
+from tfcap.metrics.retrieval import Summary
+from tfcap.visualize import figures
 from tfcap.visualize.attention import Attended, Details, Layer
 
 BOXES = np.array([[0, 0, 0.4, 0.5], [0.5, 0.5, 1, 1], [0.6, 0.1, 0.9, 0.3]], np.float32)
@@ -59,11 +60,6 @@ def test_the_brightness_of_a_region_follows_its_weight():
     assert 120 < first < second < third < nowhere == 221
 
 
-def test_a_region_with_all_weight_shows_the_picture_unchanged():
-    pixels = visualize.panel(GREY, np.array([1.0, 0, 0]), BOXES, SIZE)
-    assert (pixels[4:26, 4:32] == 120).all()
-
-
 def test_in_overlapping_regions_the_strongest_counts():
     """A weak region of the whole picture changes nothing inside a strong one, in any order."""
     boxes = np.array([[0, 0, 0.4, 0.5], [0, 0, 1, 1], [0.5, 0.5, 1, 1]], np.float32)
@@ -109,14 +105,6 @@ def test_a_word_that_looks_everywhere_is_no_hot_spot():
     assert redness(alone) < 0.5 * redness(whole)
 
 
-def test_the_weight_of_a_uniform_distribution_is_printed(monkeypatch):
-    found = []
-    monkeypatch.setattr(figures, "labelled", lambda pixels, texts: found.extend(texts) or b"")
-    seen = attended(boxes=GRID)
-    visualize.figure(GREY, seen)
-    assert "uniform 0.17" in [text for _, _, text, *_ in found]
-
-
 @pytest.mark.parametrize("boxes", [BOXES, GRID], ids=["boxes", "grid"])
 def test_zero_and_nan_weights_give_a_pale_picture(boxes):
     """NaN weights come from a training that has diverged; they give no warning."""
@@ -147,35 +135,15 @@ def test_a_panel_for_each_word_after_the_picture(count, expected):
     assert (first == 120).all()  # the unchanged picture
 
 
-def test_each_head_has_its_row():
-    seen = attended()
-    rows = [(f"head {h}", seen.weights) for h in range(4)]
-    one = image(visualize.figure(GREY, seen, size=110))
-    all_heads = image(visualize.table(GREY, seen, rows))
-    height = round(110 * 60 / 90)
-    rows = [70 + i * (height + 10) for i in range(4)]
-    columns = [102 + i * 120 for i in range(3)]
-    for word, x in enumerate(columns):
-        strips = [all_heads[y : y + height, x : x + 110] for y in rows]
-        expected = one[36 : 36 + height, 12 + (word + 1) * 120 :][:, :110]
-        for strip in strips:  # every head has the same weights here
-            np.testing.assert_array_equal(strip, expected)
-
-
 def test_a_figure_shows_kind_and_words_without_math_markup(monkeypatch):
     found = []
-    monkeypatch.setattr(figures, "labelled", lambda pixels, texts: found.extend(texts) or b"")
+    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
     visualize.figure(GREY, attended("a $5$ note", kind="contribution"))
     texts = [text for _, _, text, *_ in found]
     assert texts[0] == "contribution of the regions (gradient x input): a $5$ note"
-    assert {"a", "$5$", "note"} < set(texts)
+    assert {"a", "$5$", "note", "uniform 0.33"} < set(texts)
     monkeypatch.undo()
     assert visualize.figure(GREY, attended("a $5$ $x^ note")).startswith(b"\x89PNG")
-
-
-def test_a_caption_without_words_gives_only_the_picture():
-    png = visualize.figure(GREY, Attended([], np.zeros((0, 3), np.float32), BOXES, "attention"))
-    assert panels(image(png)) == [1]
 
 
 def test_missing_glyphs_give_no_warning():
@@ -207,86 +175,30 @@ def whole():
     return Details(seen, encoder, decoder)
 
 
-@pytest.mark.slow
-def test_the_sheet_shows_all_parts(whole, monkeypatch):
-    """The tables of layers and heads lie side by side; their labels name every row."""
-    found = []
-    real = figures.labelled
-    monkeypatch.setattr(
-        figures, "labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
-    )
-    pixels = image(visualize.sheet(GREY, whole))
-    texts = [text for _, _, text, *_ in found]
-    names = ["mean", "decoder/0", "decoder/1", "head 1", "head 2"]
-    assert [text for text in texts if text in names] == names
-    assert "layers, and heads of decoder/1/cross_att   (uniform 0.33)" in texts
-    first = image(visualize.figure(GREY, whole.attended))
-    channels = image(visualize.channel_figure(whole.attended.words, whole.last("channel")))
-    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
-    rows = {bytes(row.tobytes()) for row in pixels[:, : channels.shape[1]]}
-    assert {bytes(row.tobytes()) for row in channels} <= rows
-    below = pixels[len(first) + 100 :, :560]  # below the title and the words of the tables
-    assert (pixels[len(first) + 100, 620:900] < 250).any() and (below < 250).any()
-    assert pixels.shape[1] < 1250 and len(pixels) < 1800
-
-
-def test_a_long_caption_has_one_table_of_small_panels(whole, monkeypatch):
-    sizes = []
-    real = figures.table
-    monkeypatch.setattr(
-        figures, "table", lambda *args: sizes.append((args[3], len(args[2]))) or real(*args)
-    )
-    seen = attended("word " * 15)
-    rows = [(f"head {h}", seen.weights) for h in range(8)]
-    figures._tables(GREY, seen, rows, "decoder/0")
-    assert sizes == [(60, 9)]
-
-
 def test_channels_and_expansions_are_drawn_in_the_right_places(whole, monkeypatch):
     """Compares every number of the arrays that the heat maps draw."""
     drawn = []
-    real = maps._heat_map
+    real = figures._heat_map
     monkeypatch.setattr(
-        maps,
+        figures,
         "_heat_map",
         lambda d, axis, values, *rest: drawn.append(values) or real(d, axis, values, *rest),
     )
     layer = whole.last("channel")
-    assert image(visualize.channel_figure(whole.attended.words, layer)).any()
+    assert image(figures.channel_figure(whole.attended.words, layer)).any()
     for (head, word, channel), value in np.ndenumerate(layer.weights):
         assert drawn[0][word, head * 5 + channel] == value
     drawn.clear()
-    assert image(visualize.expansion_figure(whole.encoder)).any()
+    assert image(figures.expansion_figure(whole.encoder)).any()
     np.testing.assert_array_equal(drawn[0], whole.encoder[0].weights)
     np.testing.assert_array_equal(drawn[2], whole.encoder[2].weights.T)  # vectors x regions
     drawn.clear()
     dynamic = whole.decoder[:4]
-    assert image(visualize.expansion_figure(dynamic, whole.attended.words)).any()
+    assert image(figures.expansion_figure(dynamic, whole.attended.words)).any()
     for (word, vector, read), value in np.ndenumerate(dynamic[0].weights):
         assert drawn[0][word * 4 + vector, read] == value
     for (gathers, word, vector), value in np.ndenumerate(dynamic[2].weights):
         assert drawn[2][word * 4 + vector, gathers] == value
-
-
-def test_after_an_error_the_old_figure_remains(tmp_path, whole, monkeypatch):
-    path = tmp_path / "out.png"
-    visualize.write_picture(path, GREY, whole.attended)
-    assert path.read_bytes() == visualize.figure(GREY, whole.attended)
-    with pytest.raises(ValueError, match="uint8.*Received: float64"):
-        visualize.write_picture(path, GREY / 255, whole.attended)
-    with pytest.raises(ValueError, match=r"must end in \.png. Received: .*out.jpg"):
-        visualize.write_picture(tmp_path / "out.jpg", GREY, whole.attended)
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        visualize.write_picture(path, GREY, attended(seed=5))
-    assert path.read_bytes() == visualize.figure(GREY, whole.attended)
-    assert os.listdir(tmp_path) == ["out.png"]
-
-
-@pytest.mark.slow
-def test_details_are_written_as_a_sheet(tmp_path, whole):
-    visualize.write_picture(tmp_path / "out.PNG", GREY, whole)
-    assert (tmp_path / "out.PNG").read_bytes() == visualize.sheet(GREY, whole)
 
 
 def test_figures_of_several_pictures_have_different_names():
@@ -298,3 +210,105 @@ def test_tall_and_tiny_pictures_are_drawn():
     for shape in ((400, 3, 3), (1, 1, 3), (2, 700, 3)):
         pixels = visualize.panel(np.zeros(shape, np.uint8), np.array([1, 0, 0.0]), BOXES, 50)
         assert max(pixels.shape) == 50 and min(pixels.shape[:2]) >= 1
+
+
+@pytest.mark.slow
+def test_details_are_one_page_with_layers_heads_channels_and_expansions(
+    tmp_path, whole, monkeypatch
+):
+    found = []
+    real = figures._labelled
+    monkeypatch.setattr(
+        figures, "_labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
+    )
+    figures.write_picture(tmp_path / "out.PNG", GREY, whole)
+    names = ["decoder/0", "decoder/1", "head 1", "head 2"]
+    assert [text for _, _, text, *_ in found if text in names] == names
+    pixels = image((tmp_path / "out.PNG").read_bytes())
+    first = image(figures.figure(GREY, whole.attended))
+    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
+    channels = image(figures.channel_figure(whole.attended.words, whole.last("channel")))
+    rows = {row.tobytes() for row in pixels[:, : channels.shape[1]]}
+    assert {row.tobytes() for row in channels} <= rows
+    with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
+        figures.write_picture(tmp_path / "out.jpg", GREY, whole)
+
+
+def looking_at(words, boxes, strongest):
+    weights = np.full((len(words.split()), len(boxes)), 0.1, np.float32)
+    weights[:, strongest] = 0.7
+    return Attended(words.split(), weights, boxes, "attention")
+
+
+def test_each_model_has_a_row_with_its_strongest_region_outlined(monkeypatch):
+    texts = []
+    real = figures._labelled
+    monkeypatch.setattr(
+        figures, "_labelled", lambda page, found: texts.extend(found) or real(page, found)
+    )
+    models = [("X-LAN", looking_at("a red dog", BOXES, 1)), ("m-RNN", looking_at("a cat", GRID, 2))]
+    page = image(figures.compared(GREY, models, 90))
+    written = [text for _, _, text, *_ in texts]
+    assert written[0] == "X-LAN: a red dog   (attention, uniform 0.33)"
+    assert written.count("0.70") == 5
+    heads = [12 + 30, 12 + 30 + 100 + 30]  # where the panels of both models begin
+    for head, (_, seen) in zip(heads, models, strict=True):
+        np.testing.assert_array_equal(page[head : head + 60, 12:102], GREY)
+        for word in range(len(seen.words)):
+            left = 12 + (word + 1) * 100
+            expected = seen.boxes[seen.weights[0].argmax()] * [90, 60, 90, 60]
+            panel = page[head : head + 60, left : left + 90]
+            np.testing.assert_allclose(outlined(panel), expected, atol=1)
+
+
+def test_a_long_caption_goes_on_in_the_next_row():
+    empty = Attended([], np.zeros((0, 3), np.float32), BOXES, "attention")
+    models = [("one", looking_at("word " * 9, BOXES, 0)), ("two", empty)]
+    page = image(figures.compared(GREY, models, 90))
+    tops = [12 + 30, 12 + 30 + 100, 12 + 30 + 200 + 30]
+    assert [int((page[top + 30, 12::100] < 250).all(-1).sum()) for top in tops] == [8, 2, 1]
+
+
+def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overwritten(tmp_path):
+    pictures = {3: tmp_path / "dog.png", 5: tmp_path / "b" / "dog.jpg", 7: tmp_path / "broken.png"}
+    (tmp_path / "b").mkdir()
+    for path in pictures.values():
+        Image.fromarray(GREY).save(path)
+    pictures[7].write_bytes(b"no picture")
+    models = {"one": {i: looking_at("a dog", BOXES, 0) for i in (3, 5, 7, 9)}, "two": {}}
+    assert figures.write_figures(tmp_path / "new", pictures, models) == 2
+    assert sorted(os.listdir(tmp_path / "new")) == ["3-dog.png", "5-dog.png"]
+    del pictures[5]
+    with pytest.raises(cli.UsageError, match="overwrite the picture .*dog.png"):
+        figures.write_figures(tmp_path, pictures, models)
+
+
+def test_a_contact_sheet_shows_pictures_of_all_kinds_upright(tmp_path):
+    for name, mode, size in (("a.jpg", "RGB", (900, 90)), ("b.png", "RGBA", (30, 400))):
+        Image.new(mode, size).save(tmp_path / name)
+    # The picture lies on its side; its left half is red, which EXIF turns to the top.
+    picture, exif = Image.new("RGB", (80, 40), "blue"), Image.Exif()
+    picture.paste("red", (0, 0, 40, 40))
+    exif[0x0112] = 6
+    picture.save(tmp_path / "c.jpg", exif=exif)
+    (tmp_path / "d.png").write_text("no picture")
+    tiles = [(str(tmp_path / name), "text " * 20) for name in ("c.jpg", "a.jpg", "b.png", "d.png")]
+    figures.contact_sheet(str(tmp_path / "sheet.png"), [("title " * 40, tiles), ("b", tiles[:1])])
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (12 + 4 * 252, 12 + 2 * (56 + 240 + 12))
+        colours = [sheet.getpixel((12 + 120, 12 + 28 + y)) for y in (20, 220)]
+        assert sheet.getpixel((12 + 3 * 252 + 120, 12 + 28 + 120)) == (211, 211, 211)
+    assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]
+
+
+def test_a_better_recall_curve_is_drawn_above_a_worse_one(tmp_path):
+    summaries = {
+        name: Summary({1: 0.0, 5: 0.0, 10: 0.0}, 1.0, np.full(101, height), 3)
+        for name, height in (("image to text", 80.0), ("text to image", 30.0))
+    }
+    figures.recall_curves(str(tmp_path / "curves.png"), summaries)
+    pixels = image((tmp_path / "curves.png").read_bytes()).astype(int)
+    column = pixels[: pixels.shape[0] * 3 // 4, 200]  # left of the legend, above the axis
+    blue = np.flatnonzero((column[:, 2] > 150) & (column[:, 0] < 80))
+    orange = np.flatnonzero((column[:, 0] > 200) & (column[:, 2] < 80))
+    assert len(blue) and len(orange) and blue.max() < orange.min()

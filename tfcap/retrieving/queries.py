@@ -14,7 +14,7 @@ from tfcap.retrieving import spaces
 from tfcap.scoring.candidates import Candidates
 from tfcap.scoring.retrieval import Pairs, find
 from tfcap.scoring.sentences import find_sentences
-from tfcap.visualize import contact_sheet
+from tfcap.visualize.figures import contact_sheet
 
 
 def compare_spaces(run: runs.Run, data: PreparedData, given) -> None:
@@ -117,4 +117,4 @@ def _sheet(path, pairs, queries, matches) -> None:
             for n, (place, score) in enumerate(images, start=1)
         ]
         rows.append((query, tiles))
-    contact_sheet.write(path, rows)
+    contact_sheet(path, rows)

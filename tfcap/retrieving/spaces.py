@@ -12,7 +12,7 @@ from tfcap import cli, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.space import Space
 from tfcap.scoring.candidates import REFERENCES, of_split
-from tfcap.visualize import contact_sheet
+from tfcap.visualize.figures import contact_sheet
 
 
 class Nearest(NamedTuple):
@@ -93,5 +93,5 @@ def show(data: PreparedData, split: str, spaces: Sequence[Nearest], sheet: str |
         f"features are among those by {second.name} features ({len(first.ids)} images)"
     )
     if sheet:
-        contact_sheet.write(sheet, rows)
+        contact_sheet(sheet, rows)
         print(f"written: {sheet}")

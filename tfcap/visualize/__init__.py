@@ -1,10 +1,11 @@
-"""Computes and draws the attention of a captioner for each word of a caption.
+"""Attention over pictures, figures, the page of a report and the page of the demo.
 
-`attention` computes the weights of a batch and `split` those of a whole split. `figures` draws them
-over pictures, and `maps` draws heat maps of other weights. The functions, and TensorFlow and
-Matplotlib with them, are imported at their first use: flags need `KINDS` only.
+`attention` computes what a captioner looks at, `figures` draws it, `report` writes a page of
+captions, and `demo` serves one. The names below are imported at their first use, and TensorFlow
+with them: flags need `KINDS` only.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,21 +14,21 @@ if TYPE_CHECKING:
         Details,
         Layer,
         attended,
+        attended_split,
         details,
-        grid,
         has_boxes,
+        pictures_of,
+        shown_paths,
     )
     from tfcap.visualize.figures import (
         figure,
+        figure_paths,
+        grid,
         panel,
         picture_path,
-        sheet,
-        table,
+        write_figures,
         write_picture,
     )
-    from tfcap.visualize.maps import channel_figure, expansion_figure
-    from tfcap.visualize.side_by_side import figure_paths, write_figures
-    from tfcap.visualize.split import attended_split, pictures_of, shown_paths
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
 
@@ -38,9 +39,7 @@ __all__ = [
     "Layer",
     "attended",
     "attended_split",
-    "channel_figure",
     "details",
-    "expansion_figure",
     "figure",
     "figure_paths",
     "grid",
@@ -49,19 +48,14 @@ __all__ = [
     "picture_path",
     "pictures_of",
     "shown_paths",
-    "sheet",
-    "table",
     "write_figures",
     "write_picture",
 ]
+_FIGURES = "figure figure_paths grid panel picture_path write_figures write_picture".split()
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the functions when the first of them is used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tfcap.visualize import attention, figures, maps, side_by_side, split
-
-    for module in (attention, figures, maps, side_by_side, split):
-        globals().update({key: vars(module)[key] for key in __all__ if key in vars(module)})
-    return globals()[name]
+    module = "figures" if name in _FIGURES else "attention"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

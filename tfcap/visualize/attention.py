@@ -8,18 +8,25 @@ E expansion vectors.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
 
+from tfcap import cli
+from tfcap.data import clips
+from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import Record, recording
 from tfcap.models.captioner import Captioner
 from tfcap.models.variables import named_layers
-from tfcap.visualize import KINDS
+
+_SHEETS: list[tempfile.TemporaryDirectory] = []  # of `shown_paths`, removed at the end
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,16 +113,10 @@ def attended(
       kind: `attention` or `contribution`.
 
     Raises:
-      ValueError: the kind is unknown, the features have no boxes, the numbers of captions and
-        images differ, or a caption is longer than the model allows.
+      ValueError: the features have no boxes, or a caption is longer than the model allows.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be {' or '.join(KINDS)}. Received: {kind!r}")
     batch = _Batch(model, vocab, inputs, boxes, captions)
-    weights = None
-    if kind == "attention":
-        weights = _cross_attention(batch.decoder())
-    return batch.attended(weights)
+    return batch.attended(_cross_attention(batch.decoder()) if kind == "attention" else None)
 
 
 def details(
@@ -147,23 +148,109 @@ def details(
     return result
 
 
-def grid(boxes: np.ndarray) -> tuple[int, int] | None:
-    """Returns the numbers of rows and columns if `boxes` [R, 4] are the cells of a grid, or None.
+def attended_split(
+    model: Captioner,
+    vocab: Vocab,
+    data: PreparedData,
+    split: str,
+    captions: Mapping[int, str],
+    batch_size: int,
+    max_regions: int | None = None,
+) -> dict[int, Attended]:
+    """Computes the attention of every word of one caption per image.
 
-    The cells are in order, row by row, and together they cover the picture. Neighbours may overlap:
-    this happens if a network's grid is averaged to a smaller size that does not divide it.
+    Args:
+      model: the captioner, weights restored.
+      vocab: its words.
+      data: the prepared directory that holds the images.
+      split: its split.
+      captions: the caption of each image by image id.
+      batch_size: images computed together.
+      max_regions: regions of an image beyond this number are ignored; None keeps all.
+
+    Returns:
+      The attention by image id, in the order of `captions`, of the images whose regions have boxes.
     """
-    boxes = np.round(np.asarray(boxes, np.float64), 4)
-    columns = np.unique(boxes[:, [0, 2]], axis=0)
-    rows = np.unique(boxes[:, [1, 3]], axis=0)
-    if len(rows) * len(columns) != len(boxes):
-        return None
-    cells = [[x1, y1, x2, y2] for y1, y2 in rows for x1, x2 in columns]
-    for side in (rows, columns):
-        whole = side[0, 0] == 0 and side[-1, 1] == 1 and (side[1:, 0] <= side[:-1, 1]).all()
-        if not whole or np.ptp(side[:, 1] - side[:, 0]) > 1 / len(side):
-            return None
-    return (len(rows), len(columns)) if np.array_equal(cells, boxes) else None
+    images = list(captions)
+    result: dict[int, Attended] = {}
+    starts = range(0, len(images), batch_size)
+    for start in cli.progress(starts, len(starts), "attention"):
+        part = images[start : start + batch_size]
+        batch = data.read(split, part, max_regions)
+        places = [place for place, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
+        if not places:
+            continue
+        inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
+        boxes = tf.gather(batch["boxes"], places)
+        shown = [part[place] for place in places]
+        rows = attended(model, vocab, inputs, boxes, [captions[image] for image in shown])
+        result |= dict(zip(shown, rows, strict=True))
+    return result
+
+
+def shown_paths(
+    data: PreparedData,
+    split: str,
+    folder: str | os.PathLike | None = None,
+    ids: Collection[int] | None = None,
+) -> dict[int, str]:
+    """Returns the paths of the pictures on which regions are shown, by image id.
+
+    For a clip, the picture is a sheet with its frames. The sheets are removed when the program
+    ends.
+
+    Args:
+      data: the prepared directory.
+      split: its split.
+      folder: the directory of the files; None takes that of the data.
+      ids: the images; None takes all of the split.
+    """
+    paths = data.picture_paths(split, folder)
+    if ids is not None:
+        paths = {image: paths[image] for image in ids if image in paths}
+    if not data.frames:
+        return paths
+    _SHEETS.append(tempfile.TemporaryDirectory(prefix="tfcap-sheets-"))
+    sheets = {}
+    for image, path in paths.items():
+        stem = os.path.splitext(os.path.basename(path))[0]
+        target = os.path.join(_SHEETS[-1].name, str(image), f"{stem}.png")
+        try:
+            pixels = clips.sheet(clips.read_path(path, data.frames))
+        except (ValueError, OSError):
+            continue  # as a picture that cannot be read, it is left out
+        os.makedirs(os.path.dirname(target))
+        Image.fromarray(pixels).save(target)
+        sheets[image] = target
+    return sheets
+
+
+def pictures_of(
+    data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
+) -> dict[int, str]:
+    """Returns the paths of the pictures that figures of attention are drawn over, by image id.
+
+    Args:
+      data: the prepared directory.
+      split: its split.
+      ids: the images.
+      folder: the directory of the files; None takes that of the data.
+
+    Raises:
+      UsageError: none of the images has a picture, or the first one has no boxes.
+    """
+    pictures = shown_paths(data, split, folder, ids)
+    if not pictures:
+        raise cli.UsageError(
+            f"--attention finds no picture of split {split} in {folder or data.images}. Give "
+            "--images, the directory that the file names of the data are relative to."
+        )
+    if not has_boxes(data.read(split, ids[:1])["boxes"]):
+        raise cli.UsageError(
+            f"--attention needs features with boxes, and {data.folder} has none: prepare it from "
+            "pictures, or from features with boxes."
+        )
+    return pictures
 
 
 def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
@@ -177,8 +264,8 @@ class _Batch:
     def __init__(self, model, vocab, inputs, boxes, captions):
         if not has_boxes(boxes):
             raise ValueError(
-                "Attention needs features with boxes. Received: features with no boxes. "
-                "To get boxes, prepare the data from pictures, or from features with boxes."
+                "Attention needs features with boxes: prepare the data from pictures, or from "
+                "features with boxes."
             )
         self.model, self.boxes = model, np.asarray(boxes, np.float32)
         self.inputs = {
@@ -186,18 +273,13 @@ class _Batch:
             for key, value in inputs_of(inputs).items()
         }
         self.mask = self.inputs["mask"].numpy()
-        if len(captions) != len(self.mask):
-            raise ValueError(
-                f"captions must hold one caption for each of {len(self.mask)} images. "
-                f"Received: {len(captions)}"
-            )
         self.words = [caption.split() for caption in captions]
         self.longest = max(1, *(len(words) for words in self.words))
         if self.longest > model.max_length:
             longest = max(self.words, key=len)
             raise ValueError(
-                f"captions must have at most {model.max_length} words. Received: "
-                f"{' '.join(longest)!r}. Shorten the caption."
+                f"The model writes at most {model.max_length} words, and this caption is longer: "
+                f"{' '.join(longest)}"
             )
         self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
         for row, words in zip(self.targets, self.words, strict=True):

@@ -1,33 +1,86 @@
-"""Draws figures of attention over pictures, with a panel for each word.
+"""Draws attention over pictures, heat maps of layers, contact sheets and curves, as PNG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
 use pyplot, so they need no display and do not affect other figures.
 
-Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel.
+Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel, N heads,
+d channels of a head.
 """
 
 import io
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from tfcap import cli, files
 from tfcap.files import replacing
-from tfcap.shading import full_strength, spread_evenly
-from tfcap.visualize.attention import Attended, Details, grid
-from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
+from tfcap.images import upright
+from tfcap.metrics.retrieval import PERCENT, Summary
 
+if TYPE_CHECKING:
+    from tfcap.visualize.attention import Attended, Details, Layer
+
+TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in pixels
-_GAP, _LABEL, _MARGIN = 10, 34, 12
+TILE, EDGE, LINE = 240, 12, 28  # pixels of a contact sheet: a picture, the gaps, a line of text
+_GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
 _NAMES = 90  # pixels for the names of the rows of a table
-_PAGE = 1150  # pixels across a page of details: six panels of a figure
+_COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {
     "attention": "attention",
     "contribution": "contribution of the regions (gradient x input)",
 }
+
+
+def full_strength(weights: np.ndarray) -> float:
+    """Returns the weight that is drawn at full strength, the same for all words of a caption.
+
+    It is the largest weight of any word, but at least 4 / R (at most 1), so that small differences
+    between nearly uniform weights are not drawn strongly. If each word had its own scale, a weight
+    of 0.03 among weights of 0.02 would be as red as 0.9.
+
+    Args:
+      weights: [..., R], weights over R regions; NaN counts as 0.
+    """
+    largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
+    return max(largest, min(1.0, TIMES_UNIFORM / max(1, np.shape(weights)[-1])))
+
+
+def spread_evenly(weights: np.ndarray) -> bool:
+    """Whether the weights [R] of a word are nearly uniform, so that no region stands out.
+
+    The largest weight is then below twice the uniform weight 1 / R (below 0.75 for two regions).
+    Such a word would darken the whole picture; the picture is shown as it is. `attention.js` has
+    the same rule.
+    """
+    uniform = 1 / max(1, np.size(weights))
+    largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
+    return 0 < largest < uniform * (2 - uniform)
+
+
+def grid(boxes: np.ndarray) -> tuple[int, int] | None:
+    """Returns the numbers of rows and columns if `boxes` [R, 4] are the cells of a grid, or None.
+
+    The cells are in order, row by row, and together they cover the picture. Neighbours may overlap:
+    this happens if a network's grid is averaged to a smaller size that does not divide it.
+    """
+    boxes = np.round(np.asarray(boxes, np.float64), 4)
+    columns = np.unique(boxes[:, [0, 2]], axis=0)
+    rows = np.unique(boxes[:, [1, 3]], axis=0)
+    if len(rows) * len(columns) != len(boxes):
+        return None
+    cells = [[x1, y1, x2, y2] for y1, y2 in rows for x1, x2 in columns]
+    for side in (rows, columns):
+        whole = side[0, 0] == 0 and side[-1, 1] == 1 and (side[1:, 0] <= side[:-1, 1]).all()
+        if not whole or np.ptp(side[:, 1] - side[:, 0]) > 1 / len(side):
+            return None
+    return (len(rows), len(columns)) if np.array_equal(cells, boxes) else None
 
 
 def panel(
@@ -48,186 +101,169 @@ def panel(
       boxes: [R, 4], x1, y1, x2, y2 in 0..1.
       size: the longer side of the panel, in pixels.
       full: the weight that is drawn at full strength, for all words of a caption the same; None
-        takes `shading.full_strength` of this word.
+        takes `full_strength` of this word.
 
     Returns:
       uint8 [h, w, 3].
     """
-    return _panel(resized(picture, size), weights, boxes, full or full_strength(weights))
+    return _panel(_resized(picture, size), weights, boxes, full or full_strength(weights))
 
 
-def _panel(small, weights, boxes, full):
+def _panel(small, weights, boxes, full, outline_cell=False):
     if spread_evenly(weights):
         return small
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
-    cells = grid(boxes)
-    if cells:
-        return _heated(small, strength.reshape(cells))
-    return _lit(small, strength, boxes)
-
-
-def outlined_panel(
-    small: np.ndarray, weights: np.ndarray, boxes: np.ndarray, full: float
-) -> np.ndarray:
-    """Draws a panel as `panel` does, and outlines the strongest region of a grid as well.
-
-    Args:
-      small: uint8 [h, w, 3], a result of `resized`.
-      weights, boxes, full: as for `panel`.
-
-    Returns:
-      uint8 [h, w, 3].
-    """
-    drawn = _panel(small, weights, boxes, full)
-    if grid(boxes) and np.nan_to_num(weights).max() > 0 and not spread_evenly(weights):
-        drawn = _outlined(drawn, _places(boxes, drawn)[np.nan_to_num(weights).argmax()])
+    cells, places = grid(boxes), _places(boxes, small)
+    drawn = _heated(small, strength.reshape(cells)) if cells else _lit(small, strength, places)
+    if strength.max() > 0 and (outline_cell or not cells):
+        _outline(drawn, places[strength.argmax()])
     return drawn
 
 
-def figure(
-    picture: np.ndarray,
-    attended: Attended,
-    size: int = SIZE,
-    columns: int = 6,
-) -> bytes:
-    """Draws the figure of a caption as a PNG.
+def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int = 6) -> bytes:
+    """Draws the picture and a panel for each word of a caption, as a PNG.
 
-    All panels have one scale, see `shading.full_strength`. The weight of a uniform distribution is
-    printed below the picture.
+    All panels have one scale, see `full_strength`. The weight of a uniform distribution is printed
+    below the picture.
 
     Args:
       picture: uint8 [H, W, 3].
-      attended: the caption and its weights.
+      seen: the caption and its weights.
       size: the longer side of a panel, in pixels.
       columns: number of panels in a row.
     """
-    small, full = resized(picture, size), full_strength(attended.weights)
-    panels = [_panel(small, row, attended.boxes, full) for row in attended.weights]
-    shares = [share(row) for row in attended.weights]
-    labels = [("", _uniform(attended)), *zip(attended.words, shares, strict=True)]
-    title = f"{_TITLES[attended.kind]}: {' '.join(attended.words)}"
-    return _page(title, [small, *panels], labels, columns, [])
+    small, full = _resized(picture, size), full_strength(seen.weights)
+    panels = [small, *(_panel(small, row, seen.boxes, full) for row in seen.weights)]
+    labels = [("", _uniform(seen)), *zip(seen.words, map(_share, seen.weights), strict=True)]
+    title = f"{_TITLES[seen.kind]}: {' '.join(seen.words)}"
+    height, width = small.shape[:2]
+    columns = min(columns, len(panels))
+    lines, top = -(-len(panels) // columns), _MARGIN + 24
+    across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, 60 + 8 * len(title))
+    whole = np.full((top + lines * (height + _LABEL + _GAP), across, 3), 255, np.uint8)
+    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
+    for number, (pixels, label) in enumerate(zip(panels, labels, strict=True)):
+        row, column = divmod(number, columns)
+        x, y = _MARGIN + column * (width + _GAP), top + row * (height + _LABEL + _GAP)
+        texts += _paste(whole, pixels, x, y, *label)
+    return _labelled(whole, texts)
 
 
-def table(
-    picture: np.ndarray,
-    attended: Attended,
-    rows: Sequence[tuple[str, np.ndarray]],
-    size: int = 110,
-    title: str = "",
-    full: float = 0.0,
+def compared(
+    picture: np.ndarray, models: Sequence[tuple[str, "Attended"]], size: int = SIZE
 ) -> bytes:
-    """Draws a row of panels for each of `rows`, with a column for each word, as a PNG.
+    """Draws a block for each model: its name and caption, the picture, and a panel for each word.
+
+    The form is that of figure 5 of the X-LAN paper (Pan et al., CVPR 2020): the region with the
+    largest weight is outlined. A long caption goes on in the next row. Each model has its own
+    scale, because models may read different regions; the weight of a uniform distribution stands
+    beside the name.
 
     Args:
       picture: uint8 [H, W, 3].
-      attended: the caption.
-      rows: names and weights [T', R].
+      models: name of each model, and the weights for its caption.
       size: the longer side of a panel, in pixels.
-      title: text above the table.
-      full: the weight that is drawn at full strength; 0 takes the largest `shading.full_strength`
-        of the rows.
+
+    Returns:
+      A PNG.
     """
-    small = resized(picture, size)
-    full = full or max(full_strength(weights) for _, weights in rows)
-    panels = [_panel(small, row, attended.boxes, full) for _, weights in rows for row in weights]
-    labels = [(word, "") for word in attended.words]
-    return _page(title, panels, labels, len(labels), [name for name, _ in rows])
-
-
-def share(weights: np.ndarray) -> str:
-    """Returns the largest weight [R] of a word as text."""
-    if spread_evenly(weights):
-        return f"{weights.max():.2f}, spread evenly"
-    return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
-
-
-def _uniform(attended: Attended) -> str:
-    return f"uniform {1 / max(1, len(attended.boxes)):.2g}"
-
-
-def sheet(picture: np.ndarray, details: Details) -> bytes:
-    """Draws all recorded weights of a caption on one page, as a PNG.
-
-    The page shows every decoder layer with attention over regions (mean over heads), the heads and
-    channels of the last such layer, and the forward and backward weights of the last expansions.
-    """
-    seen = details.attended
-    lines = [[figure(picture, seen)]]
-    if not seen.words:
-        return lines[0][0]
-    cross = [x for x in details.decoder if (x.kind, x.over) == ("attention", "regions")]
-    rows = []
-    if len(cross) > 1:
-        rows += [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
-    if cross and len(cross[-1].weights) > 1:
-        rows += [(f"head {h + 1}", weights) for h, weights in enumerate(cross[-1].weights)]
-    if rows:
-        lines.append(_tables(picture, seen, rows, cross[-1].path))
-    for layer in details.decoder:
-        if layer.kind == "channel" and cross and layer.path == cross[-1].path:
-            lines.append([channel_figure(seen.words, layer)])
-    for layers, words in ((details.encoder, ()), (details.decoder, seen.words)):
-        last = [layer for layer in layers if layer.kind.startswith(("forward", "backward"))][-4:]
-        last.sort(key=lambda layer: layer.kind[-1])
-        if last:
-            lines.append([expansion_figure(last, words)])
-    return _together(lines)
-
-
-def _tables(picture, seen, rows, path) -> list[bytes]:
-    """Draws the mean and `rows`: as two tables side by side if the caption is short."""
-    rows, words = [("mean", seen.weights), *rows], len(seen.words)
-    full = max(full_strength(weights) for _, weights in rows)
-    size = min(110, max(60, (_PAGE - _NAMES) // words - _GAP))
-    half = (_PAGE // 2 - _NAMES - 2 * _MARGIN) // words - _GAP
-    parts = 2 if half >= 70 and len(rows) > 4 else 1
-    size, each = min(size, half) if parts == 2 else size, -(-len(rows) // parts)
-    title = f"layers, and heads of {path}   ({_uniform(seen)})"
-    return [
-        table(picture, seen, rows[i : i + each], size, "" if i else title, full)
-        for i in range(0, len(rows), each)
+    small = _resized(picture, size)
+    height, width = small.shape[:2]
+    titles = [
+        f"{name}: {' '.join(seen.words)}   ({seen.kind}, {_uniform(seen)})" for name, seen in models
     ]
+    across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(len, titles)))
+    lines = [-(-max(1, len(seen.words)) // (_COLUMNS - 1)) for _, seen in models]
+    step = height + _BELOW + _GAP
+    whole = np.full((_MARGIN + sum(_HEAD + n * step for n in lines), across, 3), 255, np.uint8)
+    texts, top = [], _MARGIN
+    for (_, seen), title, count in zip(models, titles, lines, strict=True):
+        texts.append((_MARGIN, top + _HEAD // 2 - 4, title, 12, "left", "#333333"))
+        top += _HEAD
+        whole[top : top + height, _MARGIN : _MARGIN + width] = small
+        full = full_strength(seen.weights)
+        for number, (word, weights) in enumerate(zip(seen.words, seen.weights, strict=True)):
+            line, column = divmod(number, _COLUMNS - 1)
+            y, x = top + line * step, _MARGIN + (column + 1) * (width + _GAP)
+            drawn = _panel(small, weights, seen.boxes, full, outline_cell=True)
+            texts += _paste(whole, drawn, x, y, word, _share(weights))
+        top += count * step
+    return _labelled(whole, texts)
 
 
-def _together(lines: Sequence[Sequence[bytes]]) -> bytes:
-    """Puts lines of pictures below each other, and the pictures of a line side by side."""
-    opened = [[Image.open(io.BytesIO(part)).convert("RGB") for part in line] for line in lines]
-    width = max(sum(part.width for part in line) for line in opened)
-    heights = [max(part.height for part in line) for line in opened]
-    whole = Image.new("RGB", (width, sum(heights)), "white")
-    top = 0
-    for line, height in zip(opened, heights, strict=True):
-        left = 0
-        for part in line:
-            whole.paste(part, (left, top))
-            left += part.width
-        top += height
-    return encoded(whole)
+def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
+    """Returns the path of the figure of each picture.
+
+    Args:
+      folder: the directory for the files.
+      pictures: path of the picture by image id. The figure gets the name of the picture, with the
+        ending .png. If pictures in different folders have the same name, the name of the figure
+        begins with the image id.
+
+    Raises:
+      UsageError: a figure would overwrite a picture.
+    """
+    stems = {image: os.path.splitext(os.path.basename(path))[0] for image, path in pictures.items()}
+    same = len(set(stems.values())) < len(stems)
+    paths = {
+        image: os.path.join(folder, f"{image}-{stem}.png" if same else f"{stem}.png")
+        for image, stem in stems.items()
+    }
+    read = {os.path.realpath(path) for path in pictures.values()}
+    for path in paths.values():
+        if os.path.realpath(path) in read:
+            raise cli.UsageError(
+                f"A figure would overwrite the picture {path}. Give another directory."
+            )
+    return paths
 
 
-def write_picture(
-    path: str | os.PathLike, picture: np.ndarray, seen: Attended | Details, size: int = SIZE
-) -> None:
+def write_figures(
+    folder: str | os.PathLike,
+    pictures: Mapping[int, str],
+    models: Mapping[str, Mapping[int, "Attended"]],
+) -> int:
+    """Writes `compared` for each image that has a picture and weights of the first model.
+
+    Args:
+      folder: the directory for the files; it is made if it does not exist.
+      pictures: path of the picture by image id. `figure_paths` gives the names of the files.
+      models: name of each model, and its weights by image id.
+
+    Returns:
+      The number of figures.
+    """
+    paths = figure_paths(folder, pictures)
+    files.make_directory(folder)
+    images = [image for image in next(iter(models.values())) if image in pictures]
+    written = 0
+    for image in cli.progress(images, len(images), "figures", "image"):
+        picture = _opened(pictures[image])
+        if picture is None:
+            continue
+        rows = [(name, seen[image]) for name, seen in models.items() if image in seen]
+        _write(paths[image], compared(np.asarray(picture), rows))
+        written += 1
+    return written
+
+
+def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended | Details") -> None:
     """Writes the figure of a caption, or the page of its details.
-
-    The file appears only when it is complete.
 
     Args:
       path: name of the file, with the ending `.png`.
       picture: uint8 [H, W, 3].
       seen: a result of `attended` or of `details`.
-      size: the longer side of a panel in pixels, for a result of `attended`.
 
     Raises:
-      ValueError: the ending is not `.png`, or the picture has another shape or dtype.
+      ValueError: the ending is not `.png`.
     """
     path = os.path.expanduser(path)
     if not path.lower().endswith(".png"):
-        raise ValueError(f"The figure is a PNG: its name must end in .png. Received: {path}")
-    content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, size)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(content)
+        raise ValueError(f"The figure is a PNG file, so the name {path} must end in .png.")
+    from tfcap.visualize.attention import Details
+
+    _write(path, sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen))
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
@@ -238,14 +274,193 @@ def picture_path(path: str, image: str, several: bool) -> str:
     return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
 
 
-def resized(picture: np.ndarray, size: int) -> np.ndarray:
+def sheet(picture: np.ndarray, details: "Details") -> bytes:
+    """Draws all recorded weights of a caption on one page, as a PNG.
+
+    The page shows every decoder layer with attention over regions (mean over heads), the heads and
+    channels of the last such layer, and the forward and backward weights of the last expansions.
+    """
+    seen = details.attended
+    parts = [figure(picture, seen)]
+    if not seen.words:
+        return parts[0]
+    cross = [x for x in details.decoder if (x.kind, x.over) == ("attention", "regions")]
+    rows = [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
+    if cross and len(cross[-1].weights) > 1:
+        rows += [(f"head {h + 1}", weights) for h, weights in enumerate(cross[-1].weights)]
+    if len(rows) > 1:
+        parts.append(_table(picture, seen, rows, f"layers, and heads of {cross[-1].path}"))
+    for layer in details.decoder:
+        if layer.kind == "channel" and cross and layer.path == cross[-1].path:
+            parts.append(channel_figure(seen.words, layer))
+    for layers, words in ((details.encoder, ()), (details.decoder, seen.words)):
+        last = [layer for layer in layers if layer.kind.startswith(("forward", "backward"))][-4:]
+        if last:
+            parts.append(expansion_figure(sorted(last, key=lambda x: x.kind[-1]), words))
+    opened = [Image.open(io.BytesIO(part)) for part in parts]
+    size = max(part.width for part in opened), sum(part.height for part in opened)
+    whole, top = Image.new("RGB", size, "white"), 0
+    for part in opened:
+        whole.paste(part, (0, top))
+        top += part.height
+    return _png(whole)
+
+
+def _table(picture, seen, rows, title):
+    """Draws a row of panels for each of `rows` (name, weights [T', R]), a column for each word."""
+    size = min(110, max(60, 1060 // len(seen.words) - _GAP))
+    small, full = _resized(picture, size), max(full_strength(weights) for _, weights in rows)
+    height, width = small.shape[:2]
+    title, left, top = f"{title}   ({_uniform(seen)})", _MARGIN + _NAMES, _MARGIN + 24 + _LABEL
+    across = max(left + len(seen.words) * (width + _GAP) + _MARGIN, 60 + 8 * len(title))
+    whole = np.full((top + len(rows) * (height + _GAP), across, 3), 255, np.uint8)
+    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
+    for column, word in enumerate(seen.words):
+        short = word if len(word) <= width // 9 else f"{word[: width // 9 - 1]}…"
+        texts.append((left + column * (width + _GAP) + 2, top - 12, short, 12, "left", "black"))
+    for row, (name, layer) in enumerate(rows):
+        y = top + row * (height + _GAP)
+        texts.append((left - 8, y + height // 2, name, 11, "right", "#333333"))
+        for column, weights in enumerate(layer):
+            _paste(
+                whole, _panel(small, weights, seen.boxes, full), left + column * (width + _GAP), y
+            )
+    return _labelled(whole, texts)
+
+
+def channel_figure(words: Sequence[str], layer: "Layer") -> bytes:
+    """Draws channel attention [N, T', d], a row per word with the heads side by side, as a PNG."""
+    heads, times, depth = layer.weights.shape
+    strips = layer.weights.transpose(1, 0, 2).reshape(times, heads * depth)
+    drawing, (axis,) = _axes(1, 11, 1.3 + 0.28 * times)
+    _heat_map(drawing, axis, strips, f"{layer.path}: gates of the channels", 1)
+    axis.set_yticks(range(times), words, fontsize=11)
+    for h in range(1, heads):
+        axis.axvline(h * depth - 0.5, color="white", linewidth=1)
+    middles = [(h + 0.5) * depth - 0.5 for h in range(heads)]
+    axis.set_xticks(middles, [f"head {h + 1}" for h in range(heads)], fontsize=11)
+    return _drawn(drawing)
+
+
+def expansion_figure(layers: Sequence["Layer"], words: Sequence[str] = ()) -> bytes:
+    """Draws the forward and backward weights of one expansion as heat maps in a PNG.
+
+    Rows are expansion vectors; for a dynamic expansion they are grouped by word. Columns of forward
+    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
+
+    Args:
+      layers: layers of one block from `Details`: `forward_a`, `backward_a` and so on.
+      words: the words of the caption for a dynamic expansion; empty for a static one, whose inputs
+        are regions.
+    """
+    drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
+    for axis, layer in zip(axes, layers, strict=True):
+        direction, name = layer.kind.split("_")
+        weights = layer.weights
+        if direction == "backward":  # the axis of outputs becomes the last one
+            weights = np.moveaxis(weights, 0, -1)
+        _heat_map(drawing, axis, weights.reshape(-1, weights.shape[-1]), None, None)
+        axis.set_title(f"{direction} {name.upper()}", fontsize=11)
+        if not words:
+            axis.set_xlabel("region", fontsize=11)
+            axis.set_ylabel("vector", fontsize=11)
+            continue
+        # The inputs of a vector are the start mark and the words before its position.
+        columns = ["(start)", *words[:-1]] if direction == "forward" else words
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=10)
+        vectors = weights.shape[1]
+        middles = [(t + 0.5) * vectors - 0.5 for t in range(len(words))]
+        axis.set_yticks(middles, words, fontsize=10)
+        for t in range(1, len(words)):
+            axis.axhline(t * vectors - 0.5, color="white", linewidth=0.6)
+    drawing.suptitle(layers[0].path, fontsize=12)
+    return _drawn(drawing)
+
+
+def _axes(count, width, height):
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    return drawing, list(drawing.subplots(1, count, squeeze=False)[0])
+
+
+def _heat_map(drawing, axis, values, title, high):
+    """Draws `values` [rows, columns] with a colour bar from 0 to `high`."""
+    image = axis.imshow(
+        values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
+    )
+    axis.set_title(title, fontsize=12)
+    axis.tick_params(labelsize=10)
+    drawing.colorbar(image, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)
+
+
+def recall_curves(path: str, summaries: Mapping[str, Summary]) -> None:
+    """Writes a PNG with a line for each direction: the share of the right items among the first.
+
+    Source: Mao et al., ICLR 2015, supplement 10.2.
+
+    Args:
+      path: the file.
+      summaries: the statistics by direction.
+    """
+    drawing, (axis,) = _axes(1, 6, 4.5)
+    for name, summary in summaries.items():
+        axis.plot(PERCENT, summary.curve, label=name, linewidth=1.6)
+    axis.plot(PERCENT, PERCENT, color="0.65", linewidth=1, linestyle=":", label="chance")
+    axis.set(xlim=(0, 100), ylim=(0, 100), xlabel="first items (%)", ylabel="recall (%)")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right", fontsize=9)
+    _write(path, _drawn(drawing))
+
+
+def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
+    """Writes a PNG with rows of pictures, a title above each row and a text under each picture.
+
+    Args:
+      path: the file.
+      rows: (title, [(picture file, text), ...]). The place of a picture is grey for None, and for
+        a file that cannot be read.
+    """
+    columns = max(len(tiles) for _, tiles in rows)
+    size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
+    whole = Image.new("RGB", size, "white")
+    draw, font, top = ImageDraw.Draw(whole), ImageFont.load_default(18), EDGE
+    for title, tiles in rows:
+        draw.text((EDGE, top), _shorten(title, font, size[0] - 2 * EDGE), "black", font)
+        for column, (file, text) in enumerate(tiles):
+            left = EDGE + column * (TILE + EDGE)
+            picture = _opened(file, TILE) if file else None
+            picture = picture or Image.new("RGB", (TILE, TILE), "lightgrey")
+            picture = ImageOps.contain(picture, (TILE, TILE))
+            across, down = (TILE - picture.width) // 2, (TILE - picture.height) // 2
+            whole.paste(picture, (left + across, top + LINE + down))
+            draw.text((left, top + LINE + TILE), _shorten(text, font, TILE), "black", font)
+        top += 2 * LINE + TILE + EDGE
+    _write(path, _png(whole))
+
+
+def _shorten(text: str, font, width: int) -> str:
+    """Returns `text`, shortened with "..." if it is wider than `width` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(f"{text} ...") > width:
+        text = text[:-1]
+    return f"{text} ..."
+
+
+def _opened(path: str, side: int = 0) -> Image.Image | None:
+    """Returns a picture upright in RGB, at least `side` pixels; None if it cannot be read."""
+    try:
+        with Image.open(path) as image:
+            if side:
+                image.draft("RGB", (side, side))
+            return upright(image).convert("RGB")
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return None
+
+
+def _resized(picture: np.ndarray, size: int) -> np.ndarray:
     """Returns a picture uint8 [H, W, 3] whose longer side has `size` pixels."""
-    picture = np.asarray(picture)
-    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
-        raise ValueError(
-            "picture must be uint8 [height, width, 3]. Received: "
-            f"{picture.dtype} {list(picture.shape)}"
-        )
     height, width = picture.shape[:2]
     scale = size / max(height, width)
     sides = max(1, round(width * scale)), max(1, round(height * scale))
@@ -261,19 +476,18 @@ def _heated(picture, strength):
     smooth = np.asarray(cells.resize((width, height), Image.Resampling.BICUBIC))
     smooth = np.clip(smooth, 0, 1)
     heat = matplotlib.colormaps["jet"](0.3 + 0.7 * smooth)[..., :3] * 255  # from cyan to red
-    share = 0.7 * smooth[..., None] ** 0.8
+    part = 0.7 * smooth[..., None] ** 0.8
     pale = 0.85 * picture + 0.15 * 255
-    return np.uint8((1 - share) * pale + share * heat)
+    return np.uint8((1 - part) * pale + part * heat)
 
 
-def _lit(picture, strength, boxes):
-    """Dims `picture` [h, w, 3] outside strong boxes [R, 4] and outlines the strongest box."""
-    light, places = np.zeros(picture.shape[:2]), _places(boxes, picture)
-    for (x1, y1), (x2, y2), value in zip(places[:, 0], places[:, 1], strength, strict=True):
+def _lit(picture, strength, places):
+    """Dims `picture` [h, w, 3] outside of strong boxes; `places` are from `_places`."""
+    light = np.zeros(picture.shape[:2])
+    for ((x1, y1), (x2, y2)), value in zip(places, strength, strict=True):
         light[y1:y2, x1:x2] = np.maximum(light[y1:y2, x1:x2], value)
     part = 0.25 + 0.75 * light[..., None]
-    out = (part * picture + (1 - part) * 255).astype(np.uint8)
-    return _outlined(out, places[strength.argmax()]) if strength.max() > 0 else out
+    return (part * picture + (1 - part) * 255).astype(np.uint8)
 
 
 def _places(boxes, picture):
@@ -283,48 +497,38 @@ def _places(boxes, picture):
     return np.stack([np.floor(places[:, :2]), np.ceil(places[:, 2:])], 1).astype(int)
 
 
-def _outlined(picture, place):
+def _outline(picture, place):
     """Draws the outline of a box [2 corners, x and y] inside `picture` [h, w, 3]."""
     (x1, y1), (x2, y2) = place
     edge = max(2, max(picture.shape[:2]) // 60)
     inside = picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge].copy()
     picture[y1:y2, x1:x2] = OUTLINE
     picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge] = inside
-    return picture
 
 
-def _page(title, panels, labels, columns, names):
-    """Draws a table of panels with `columns` columns, as a PNG.
-
-    Without `names` each panel has its label (word, note) below it. With `names`, which are drawn
-    before the rows, the labels belong to the columns.
-    """
-    height, width = panels[0].shape[:2]
-    columns = max(1, min(columns, len(panels)))
-    lines, below = -(-len(panels) // columns), 0 if names else _LABEL
-    left = _MARGIN + (_NAMES if names else 0)
-    top = _MARGIN + 24 + (_LABEL if names else 0)
-    across = max(left + columns * (width + _GAP) - _GAP + _MARGIN, 60 + 8 * len(title))
-    whole = np.full((top + lines * (height + below + _GAP), across, 3), 255, np.uint8)
-    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
-    places = []
-    for number, pixels in enumerate(panels):
-        row, column = divmod(number, columns)
-        x, y = left + column * (width + _GAP), top + row * (height + below + _GAP)
-        whole[y : y + height, x : x + width] = pixels
-        places.append((x, y))
-    for (x, y), (word, note) in zip(places, labels, strict=False):
-        y = y - 12 if names else y + height + 12
-        if names and len(word) > width // 9:  # a column is as wide as its panels
-            word = f"{word[: width // 9 - 1]}…"
-        texts.append((x + 2, y, word, 12, "left", "black"))
-        texts.append((x + width - 2, y, note, 9, "right", "#666666"))
-    for (_, y), name in zip(places[::columns], names, strict=False):
-        texts.append((left - 8, y + height // 2, name, 11, "right", "#333333"))
-    return labelled(whole, texts)
+def _uniform(seen: "Attended") -> str:
+    return f"uniform {1 / max(1, len(seen.boxes)):.2g}"
 
 
-def labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
+def _share(weights: np.ndarray) -> str:
+    """Returns the largest weight [R] of a word as text."""
+    if spread_evenly(weights):
+        return f"{weights.max():.2f}, spread evenly"
+    return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
+
+
+def _paste(whole, pixels, x, y, word="", note=""):
+    """Puts a panel at x, y of a page, and returns the texts below it."""
+    height, width = pixels.shape[:2]
+    whole[y : y + height, x : x + width] = pixels
+    below = y + height + 12
+    return [
+        (x + 2, below, word, 12, "left", "black"),
+        (x + width - 2, below, note, 9, "right", "#666666"),
+    ]
+
+
+def _labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
     """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`, as a PNG."""
     from matplotlib.figure import Figure
 
@@ -333,14 +537,31 @@ def labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
     drawing = Figure(figsize=((width + 0.01) / 100, (height + 0.01) / 100), dpi=100)
     drawing.figimage(pixels, 0, 0, origin="upper")
     for x, y, text, size, side, colour in texts:
-        drawing.text(
-            x / width,
-            1 - y / height,
-            text,
-            fontsize=size,
-            color=colour,
-            ha=side,
-            va="center",
-            parse_math=False,
-        )
-    return png(drawing)
+        place = x / width, 1 - y / height
+        style = {"fontsize": size, "color": colour, "ha": side, "va": "center"}
+        drawing.text(*place, text, parse_math=False, **style)
+    return _drawn(drawing)
+
+
+def _drawn(drawing) -> bytes:
+    """Returns a matplotlib figure as the bytes of a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(drawing)
+    with warnings.catch_warnings():
+        # For scripts that the font lacks, or that matplotlib before 3.11 cannot shape.
+        for message in ("Glyph .* missing", "Matplotlib currently does not support"):
+            warnings.filterwarnings("ignore", message)
+        canvas.draw()
+    return _png(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _write(path: str | os.PathLike, content: bytes) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)

@@ -7,7 +7,7 @@ picture=${1:?"give a picture file: curl.sh PICTURE [URL] [NAME] [SEED]"}
 url=${2:-http://127.0.0.1:8501}
 name=${3:-captions}
 seed=${4:-}
-case $seed in *[!0-9]* | 0[0-9]*) echo "error: SEED must be a whole number. Received: $seed" >&2; exit 1 ;; esac
+case $seed in *[!0-9]* | 0[0-9]*) echo "error: SEED must be a whole number, not $seed" >&2; exit 1 ;; esac
 test -r "$picture" || { echo "error: $picture cannot be read" >&2; exit 1; }
 {
     printf '{"instances": [{"image_bytes": {"b64": "'

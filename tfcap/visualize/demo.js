@@ -1,0 +1,307 @@
+"use strict";
+/* The page of `tfcap demo`. attention.js has `element`, `byId` and the words; demo.py describes the
+   answers of the server. */
+const work = byId("work");
+let about = null, models = [], picture = null, turn = 0, stream = null;
+
+/* Asks the server; throws an Error with its sentence. */
+async function ask(path, content) {
+  const options = content === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content),
+  };
+  let answer, found;
+  try {
+    answer = await fetch(path, options);
+    found = await answer.json();
+  } catch {
+    throw new Error("The page has lost its server. Start tfcap demo again, and load this page again.");
+  }
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+function tell(text, kind = "") {
+  byId("state").className = `state ${kind}`;
+  byId("state").textContent = text;
+}
+
+/* The picture: from a file, a drop, the clipboard or the camera. */
+function base64(blob) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => failed(new Error("The browser cannot read the file. Choose it again."));
+    reader.readAsDataURL(blob);
+  });
+}
+function showPicture(address) {
+  lookAway();
+  byId("shown").src = address;
+  byId("empty").hidden = true;
+  byId("picture").hidden = false;
+  byId("stage").classList.add("full");
+}
+function emptyStage() {
+  byId("empty").hidden = false;
+  byId("picture").hidden = true;
+  byId("stage").classList.remove("full");
+}
+async function take(file, name = file.name || "picture.png") {
+  if (file.size > about.most_bytes) {
+    tell(`A picture must have at most ${about.most_bytes / 1e6} MB. ${name} has ${(file.size / 1e6).toFixed(1)} MB.`, "error");
+    return;
+  }
+  if (picture) URL.revokeObjectURL(picture.address);
+  picture = { name, address: URL.createObjectURL(file), file };
+  showPicture(picture.address);
+  byId("shown").alt = `The picture ${name}`;
+  byId("again").disabled = false;
+  await caption();
+}
+function takeFiles(files) {
+  if (files.length) take(files[0]);
+  else tell("Only files can be dropped and pasted. Save the picture first.", "error");
+}
+
+/* The captions. */
+async function caption() {
+  const mine = ++turn, start = performance.now();
+  const { name, file } = picture;
+  for (const model of models) model.clear();
+  tell(`Captioning ${name} …`, "busy");
+  try {
+    const b64 = await base64(file);
+    const request = requestOf(b64);
+    const notes = new Set();
+    await Promise.all(models.map(async (model) => {
+      const answer = await ask(`/v1/models/${model.path}:predict`, request(model));
+      if (mine !== turn) return;
+      answer.notes.forEach((note) => notes.add(note));
+      model.fill(answer.predictions[0]);
+    }));
+    if (mine !== turn) return;
+    tell([`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`, ...notes].join(" "));
+  } catch (error) {
+    if (mine !== turn) return;
+    for (const model of models) model.clear();
+    if (!byId("shown").naturalWidth) emptyStage();
+    tell(`${name}: ${error.message}`, "error");
+  }
+}
+function requestOf(b64) {
+  const changed = changes(), instance = { image_bytes: { b64 } };
+  if (anySamples()) instance.seed = Number(byId("option-seed").value);
+  return (model) => ({
+    instances: [instance], attention: byId("option-view")?.value ?? "attention",
+    ...(changed && !model.about.exported ? { decoding: changed } : {}),
+  });
+}
+/* A model with its captions. */
+class Model {
+  constructor(said, run) {
+    this.about = said;
+    this.path = said.path;
+    this.text = element("p", { class: "text", "aria-live": "polite", "aria-atomic": "true" });
+    this.beams = element("ol", { class: "beams", "aria-label": `All captions${about.models.length > 1 ? " of " + said.name : ""}, with their scores` });
+    const several = about.models.length > 1;
+    const title = several ? element("h2", { class: "name" }, element("span", { class: `badge run-${run}` }, "AB"[run]), said.name) : "";
+    this.card = element("article", { class: `model caption run-${run}`, "data-model": said.path }, title, this.text, this.beams);
+    if (said.exported) this.card.append(element("p", { class: "small" },
+      "This is an exported model. It gives no probabilities of words and no attention: start the page with the directory of the run to see them."));
+    const { decoding } = said;
+    const wide = decoding ? Math.min(8, decoding.search === "beam" ? decoding.beam : decoding.samples) : 3;
+    this.beams.style.setProperty("--beams", wide);
+    this.clear();
+    byId("models").append(this.card);
+  }
+  clear() {
+    lookAway();
+    this.answer = null;
+    this.text.replaceChildren(element("span", { class: "none-yet" }, "The caption comes here."));
+    this.beams.replaceChildren();
+  }
+  fill(answer) {
+    this.answer = answer;
+    if (answer.boxes) this.boxes = unpackedBoxes(answer.boxes);
+    if (answer.picture && this === models[0]) showPicture(answer.picture);
+    this.beams.replaceChildren(...answer.captions.map((text, place) => {
+      const score = answer.scores[place];
+      const button = element("button", { type: "button" },
+        element("span", { class: "score" }, score === null ? "–" : score.toFixed(2).replace("-", "−")), element("span", {}, text || "(empty)"));
+      button.addEventListener("click", () => this.show(place));
+      return element("li", {}, button);
+    }));
+    this.show(0);
+  }
+  show(place) {
+    lookAway();
+    const { words, log_probs: known, attention, tiles, captions } = this.answer;
+    const logs = known[place], seen = attention?.[place];
+    const parts = words[place].map((word, position) => {
+      const span = element("span", { class: "word" }, word);
+      const log = logs?.[position];
+      this.shade(span, log);
+      if (logs || seen) {
+        span.classList.add("seen");
+        span.tabIndex = position ? -1 : 0;
+        const facts = { card: work, about: typeof log === "number" ? `probability ${chance(log)}` : "" };
+        if (seen) Object.assign(facts, { seen, position, boxes: () => this.boxes, tiles });
+        looks.set(span, facts);
+      }
+      return [span, " "];
+    });
+    if (logs && logs.length > words[place].length) {
+      const end = element("span", { class: "word end seen" }, "end"), log = logs[logs.length - 1];
+      end.tabIndex = parts.length ? -1 : 0;
+      this.shade(end, log);
+      looks.set(end, { card: work, about: `probability ${chance(log)} that the caption ends here` });
+      parts.push([end]);
+    } else if (logs) parts.push([element("span", { class: "small" }, `cut at ${words[place].length} words`)]);
+    this.text.replaceChildren(...(captions[place] ? parts.flat() : [element("i", {}, "(empty) "), ...parts.flat()]));
+    this.beams.querySelectorAll("button").forEach((button, beam) => button.setAttribute("aria-pressed", beam === place));
+  }
+  shade(span, log) {
+    if (typeof log !== "number") return;
+    span.classList.add("sure");
+    span.style.setProperty("--p", (100 * Math.exp(log)).toFixed(1));
+  }
+}
+const chance = (log) => (Math.exp(log) >= 0.005 ? Math.exp(log).toFixed(2) : Math.exp(log).toExponential(0));
+
+/* The camera. */
+function stopCamera() {
+  stream?.getTracks().forEach((track) => track.stop());
+  stream = null;
+  byId("camera-box").close();
+}
+async function openCamera() {
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch {
+    tell("The browser gives no camera. Allow it in the settings of the browser, or choose a file.", "error");
+    return;
+  }
+  byId("video").srcObject = stream;
+  byId("camera-box").showModal();
+}
+function takePhoto() {
+  const video = byId("video"), canvas = element("canvas", { width: video.videoWidth, height: video.videoHeight });
+  canvas.getContext("2d").drawImage(video, 0, 0);
+  canvas.toBlob((blob) => { stopCamera(); if (blob) take(blob, "camera.jpg"); }, "image/jpeg", 0.92);
+}
+
+/* Decoding options: the form holds the values of the first model, and `changes` what differs. */
+const trained = () => about.models.find((model) => model.decoding);
+const baseOf = () => about.presets[byId("option-preset").value] ?? trained().decoding;
+const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
+/* An exported model has no options, but one that samples takes a seed. */
+const samples = (model) => (model.exported ? model.samples : chosenSearch() === "sample");
+const anySamples = () => about.models.some(samples);
+function valueOf({ name, kind }) {
+  const field = byId(`option-${name}`);
+  if (kind === "flag") return field.checked;
+  return kind === "integer" || kind === "number" ? Number(field.value) : field.value.trim();
+}
+function changes() {
+  if (!trained()) return "";
+  const base = baseOf(), search = chosenSearch();
+  const own = about.options.filter((option) => !option.search || option.search === search);
+  const changed = own.filter((option) => valueOf(option) !== base[option.name])
+    .map((option) => `${option.name}=${valueOf(option)}`);
+  return [byId("option-preset").value, ...changed].filter(Boolean).join(",");
+}
+function setOptions() {
+  if (!trained()) return;
+  const base = baseOf();
+  for (const { name, kind } of about.options) {
+    const field = byId(`option-${name}`);
+    if (kind === "flag") field.checked = base[name];
+    else field.value = base[name];
+  }
+}
+function showOptions() {
+  const search = chosenSearch();
+  if (trained()) for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
+  byId("option-seed").closest("label").hidden = !anySamples();
+  byId("changes").textContent = changes() && `--decoding=${changes()}`;
+  byId("again").textContent = anySamples() ? "Draw again" : "Caption again";
+}
+function buildOptions() {
+  const form = byId("options");
+  byId("fixed").hidden = about.models.every((model) => !model.exported);
+  const labelled = (name, field, hint = "") => {
+    field.id = `option-${name}`;
+    return element("label", { class: field.type === "checkbox" ? "flag" : "" }, ...(field.type === "checkbox" ? [field, name] : [`${name}${hint && ` (${hint})`}`, field]));
+  };
+  const choice = (values) => element("select", {}, ...values.map(([value, text]) => element("option", { value }, text)));
+  if (trained()) form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
+  if (trained()) for (const { name, kind, choices } of about.options) {
+    const field = kind === "choice" ? choice(choices.map((value) => [value, value]))
+      : kind === "flag" ? element("input", { type: "checkbox" })
+      : kind === "text" ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" })
+      : element("input", { type: "number", step: kind === "integer" ? 1 : "any", inputmode: "decimal" });
+    form.append(labelled(name, field));
+  }
+  form.append(labelled("seed", element("input", { type: "number", min: 0, max: about.largest_seed, step: 1, value: 1 }), `0 to ${about.largest_seed}`));
+  if (trained()) form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));
+  const apply = () => { showOptions(); if (picture) caption(); };
+  if (trained()) {
+    const reset = element("button", { type: "button" }, "Reset");
+    reset.addEventListener("click", () => { byId("option-preset").value = ""; setOptions(); apply(); });
+    form.append(reset);
+  }
+  form.addEventListener("change", (event) => { if (event.target.id === "option-preset") setOptions(); apply(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  setOptions();
+  showOptions();
+}
+
+function listen() {
+  const stage = byId("stage"), file = byId("file");
+  byId("choose").addEventListener("click", () => file.click());
+  stage.addEventListener("click", () => { if (!picture) file.click(); });
+  file.addEventListener("change", () => { if (file.files.length) take(file.files[0]); file.value = ""; });
+  byId("again").addEventListener("click", () => {
+    if (chosenSearch() === "sample") byId("option-seed").value = (Number(byId("option-seed").value) + 1) % (about.largest_seed + 1);
+      caption();
+  });
+  byId("shown").addEventListener("load", () => {
+    const { naturalWidth, naturalHeight } = byId("shown");
+    byId("picture").style.setProperty("--ratio", naturalWidth / naturalHeight);
+  });
+  addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("over"); });
+  addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("over"); });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("over");
+    takeFiles(event.dataTransfer.files);
+  });
+  addEventListener("paste", (event) => {
+    if (event.target.closest?.("input, select")) return;
+    takeFiles(event.clipboardData.files);
+  });
+  addEventListener("keydown", (event) => { if (event.key === "Escape") lookAway(); });
+  byId("camera").hidden = !navigator.mediaDevices?.getUserMedia;
+  byId("camera").addEventListener("click", openCamera);
+  byId("take").addEventListener("click", takePhoto);
+  byId("cancel").addEventListener("click", stopCamera);
+  byId("camera-box").addEventListener("cancel", stopCamera);
+  watchWords(byId("models"));
+}
+async function start() {
+  try {
+    about = await ask("/about");
+  } catch (error) {
+    tell(error.message, "error");
+    return;
+  }
+  byId("about").textContent = about.models.map((model) => model.about).join(" · ");
+  byId("models").classList.toggle("several", about.models.length > 1);
+  models = about.models.map((said, run) => new Model(said, run));
+  const knows = about.models.some((model) => !model.exported);
+  byId("scale").hidden = !knows;
+  byId("hint").textContent = `${pointAt} to see its attention.`;
+  buildOptions();
+  listen();
+  tell("Ready.");
+}
+start();
