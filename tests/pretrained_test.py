@@ -17,7 +17,6 @@ from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.features import networks
 from tfcap.runs import average, checkpoints
-from tfcap.scoring import beside
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
@@ -49,7 +48,6 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
 
 def test_other_flags_take_the_name():
     assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
-    assert beside.parse(["other=flickr8k"], "own") == {"other": str(FOLDER)}
     with pytest.raises(ValueError, match=f"--last must be at most 1, .* in {FOLDER}"):
         average.load("flickr8k", 2)
 
