@@ -131,9 +131,9 @@ def _load(given) -> captioning.ImageCaptioner:
         from tfcap import runs
         from tfcap.scoring import rerank
 
-        run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+        run, settings = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
         data = runs.load_data(run, given.data_dir)
-        captioner.engine.reranker = rerank.load(run, data, given.rerank, **options)
+        captioner.engine.reranker = rerank.load(run, data, given.rerank, **settings)
     return captioner
 
 

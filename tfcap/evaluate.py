@@ -593,7 +593,7 @@ def _texts(captions: Any, image: int) -> list[str]:
     """Returns captions of an image as text."""
     if isinstance(captions, str | Mapping) or not isinstance(captions, Iterable):
         raise ValueError(f"The references of image {image} must be a list of captions.")
-    texts = [getattr(caption, "text", caption) for caption in captions]
+    texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
     for text in texts:
         if not isinstance(text, str):  # None or NaN is a missing caption, and no word
             raise ValueError(f"A caption of image {image} is no text: {text!r:.200}. Leave it out.")

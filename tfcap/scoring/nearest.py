@@ -59,7 +59,7 @@ class Space:
             )
         self._mean = None if mean is None else mean.astype(np.float32)
         weights = {} if refine is None else refine.checkpoint_items["weights"]
-        self.sha256 = arrays_sha256(weights, b"" if mean is None else self._mean.tobytes())
+        self.sha256 = arrays_sha256(weights, b"" if self._mean is None else self._mean.tobytes())
         self.name = ("refined" if refined else "original") + ("" if mean is None else "-centred")
 
         @tf.function(autograph=False, reduce_retracing=True)
@@ -159,8 +159,7 @@ class Index:
 
     def _follow(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
         """Returns what the graph proposes; all vectors are compared if it reaches too few."""
-        import faiss
-
+        faiss = _faiss()
         number = min(k + _SPARE, len(self.ids))
         parameters = faiss.SearchParametersHNSW(efSearch=max(128, 2 * number))
         found = self.graph.search(np.ascontiguousarray(queries), number, params=parameters)[1]
@@ -251,20 +250,16 @@ def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
 
 def _open_graph(vectors: np.ndarray, path: str) -> Any:
     """Reads the graph of an index, or builds it and writes it beside the vectors."""
-    if not os.path.exists(path):
-        graph = _build_graph(vectors)
-        import faiss
-
-        with files.replacing(path) as temporary:
-            faiss.write_index(graph, temporary)
-        return graph
-    import faiss
-
-    return faiss.read_index(path)
+    if os.path.exists(path):
+        return _faiss().read_index(path)
+    graph = _build_graph(vectors)
+    with files.replacing(path) as temporary:
+        _faiss().write_index(graph, temporary)
+    return graph
 
 
-def _build_graph(vectors: np.ndarray) -> Any:
-    """Builds the graph of Malkov and Yashunin 2020 (arXiv 1603.09320) with 8 bits per number."""
+def _faiss() -> Any:
+    """Imports faiss, which is an extra."""
     try:
         import faiss
     except ImportError:
@@ -272,6 +267,12 @@ def _build_graph(vectors: np.ndarray) -> Any:
             "An approximate search needs faiss. Run: pip install 'tfcap[search]', or search "
             "exactly."
         ) from None
+    return faiss
+
+
+def _build_graph(vectors: np.ndarray) -> Any:
+    """Builds the graph of Malkov and Yashunin 2020 (arXiv 1603.09320) with 8 bits per number."""
+    faiss = _faiss()
     index = faiss.IndexHNSWSQ(vectors.shape[1], faiss.ScalarQuantizer.QT_8bit, 32)
     index.hnsw.efConstruction = 40
     index.train(np.ascontiguousarray(vectors[:: -(-len(vectors) // _TRAINED)]))
@@ -307,7 +308,7 @@ class Candidates:
     ):
         self._data = data
         self._references = load(data, Space(), folder, max_regions, (REFERENCES,))
-        self.space = Space(mean=np.mean(self._references.vectors, 0, np.float64))
+        self.space = Space(mean=np.asarray(np.mean(self._references.vectors, 0, np.float64)))
         self.index = load(data, self.space, folder, max_regions, (split,), approximate)
 
     @functools.cached_property
