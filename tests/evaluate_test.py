@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 from helpers import commands
 from helpers.prepared import with_other_vocabulary, without_training_images
@@ -13,10 +14,8 @@ import tfcap
 from tfcap import cli, configs, evaluate, runs
 from tfcap.data.prepared import PreparedData, write_references
 from tfcap.metrics import diversity, results
-from tfcap.reranking import hypotheses as reranking
-from tfcap.reranking.consensus import Consensus
-from tfcap.scoring.begun import first_words
-from tfcap.scoring.perplexity import perplexities_of_split
+from tfcap.scoring.likelihood import perplexities_of_split
+from tfcap.scoring.rerank import Consensus
 
 pytestmark = pytest.mark.slow
 
@@ -158,15 +157,9 @@ def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_
 @pytest.mark.usefixtures("no_java")
 def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tmp_path, capsys):
     metrics, each = tmp_path / "metrics.json", tmp_path / "images.json"
-    every = tmp_path / "hypotheses.json"
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=3", "--diversity"]
-    flag += ["--hypotheses", every, "--prefix_words=2"]
     commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
-    captions, references = results.load_hypotheses(every).captions, data.references("val")
-    for image, own in captions.items():  # every caption has the first words of a reference
-        words = first_words({image: references[image]}, data.vocab, 2)[image]
-        begun = " ".join(data.vocab.words[word] for word in words)
-        assert begun and all(f"{caption} ".startswith(f"{begun} ") for caption in own)
+    references = data.references("val")
     printed, content = capsys.readouterr().out, json.loads(metrics.read_text())
     run = runs.load(trained)
     perplexity = perplexities_of_split(run, data, "val").corpus
@@ -193,7 +186,7 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
     captions = list(results.load_results(evaluated[1]).values())
     assert all(caption in text for caption in captions[:6]) and '"other"' in text
     assert text.count('"seen"') == 6
-    with pytest.raises(cli.UsageError, match="--beside must be NAME=results.json"):
+    with pytest.raises(cli.UsageError, match="must be NAME=results.json"):
         commands.run_here(evaluate, *flag, "--beside", str(evaluated[1]))
     other = tmp_path / "one.json"
     other.write_text(json.dumps(json.loads(evaluated[1].read_text())[:1]))
@@ -224,8 +217,6 @@ def test_a_model_of_other_words_captions_the_pictures_of_the_data(
     assert "start has the same weights as A (run)" in page.read_text()
     with pytest.raises(ValueError, match="b was trained on other words or features .* --images"):
         commands.run_here(evaluate, *flag, "--images", tmp_path)
-    with pytest.raises(ValueError, match="--prefix_words needs the words and features of b"):
-        commands.run_here(evaluate, *flag, "--prefix_words", "1")
 
 
 @pytest.mark.usefixtures("no_java")
@@ -285,7 +276,7 @@ def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
     more = ["--rerank", "consensus", "--rerank_neighbours", "2", "--rerank_best", "10"]
     commands.run_here(evaluate, *flag, *more, "--rerank_index", tmp_path / "index")
     found = results.load_hypotheses(tmp_path / "all.json")
-    reranker = Consensus(data, neighbours=2, best=10, index_dir=None, max_regions=2)
+    reranker = Consensus(data, neighbours=2, best=10, max_regions=2)
     batch = data.read("val", list(found.captions), 2)
     vectors = reranker.vectors(batch["features"], batch["mask"])
     for image, one in zip(
@@ -295,49 +286,32 @@ def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, tmp_path, capsys):
-    """Without a model; each row of the sweep has the scores of its own reranking."""
-    data = PreparedData.load(shapes)
+def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
     texts = [own[0] for own in data.references("val").values()]
     given = {image: texts[n:] + texts[:n] for n, image in enumerate(data.references("val"))}
-    source, index = tmp_path / "given.json", tmp_path / "index"
+    source, written = tmp_path / "given.json", tmp_path / "written.json"
     results.write_hypotheses(source, given)
-    flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
-    flag += ["--data_dir", shapes, "--rerank", "consensus", "--rerank_index", index]
-
-    def score(k, m, *more):
-        files = [f"--{name}={tmp_path / name}" for name in ("hypotheses", "metrics", "output")]
-        setting = [f"--rerank_neighbours={k}", f"--rerank_best={m}", "--scores=BLEU,CIDEr"]
-        commands.run_here(evaluate, *flag, *files, *setting, *more)
-        return json.loads((tmp_path / "metrics").read_text())
-
-    sweep = score(2, 9, "--rerank_sweep_neighbours=1,4", "--rerank_sweep_best=1,3")["rerank_sweep"]
-    assert [(row["neighbours"], row["best"]) for row in sweep] == [(1, 1), (1, 3), (4, 1), (4, 3)]
-    ciders = [row["CIDEr"] for row in sweep]
-    assert len(set(ciders)) > 1
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["k", "m", "BLEU-4", "CIDEr"]
-    assert [line.split()[3] for line in printed[1:5]] == [f"{value:.1f}" for value in ciders]
-    for row in (sweep[0], sweep[3]):
-        alone = score(row["neighbours"], row["best"])
-        assert {name: alone[name] for name in ("BLEU-4", "CIDEr")} == {
-            name: row[name] for name in ("BLEU-4", "CIDEr")
-        }
-    firsts = []
-    for entry in json.loads((tmp_path / "hypotheses").read_text()):
-        before = [given[entry["image_id"]][rank - 1] for rank in entry["ranks_before"]]
-        assert before == entry["captions"] and len(set(entry["ranks_before"])) == 12
-        firsts.append(entry["ranks_before"][0])
-    line = [line for line in capsys.readouterr().out.splitlines() if line[:5] == "ranks"][-1]
-    shares = [f"{rank}: {100 * firsts.count(rank) / 12:.1f} %" for rank in sorted(set(firsts))]
-    assert line.endswith(f"reranking: {', '.join(shares)}")
-    other = tmp_path / "other.json"
+    flag = ["--predictions", source, "--references", f"{data.folder}/references_val.json"]
+    flag += [
+        "--data_dir",
+        data.folder,
+        "--rerank=consensus",
+        f"--rerank_index={tmp_path / 'index'}",
+    ]
+    flag += ["--rerank_neighbours=2", "--rerank_best=9", "--scores=CIDEr", "--hypotheses", written]
+    commands.run_here(evaluate, *flag)
+    reranker = Consensus(data, neighbours=2, best=9)
+    batch = data.read("val", list(given))
+    vectors = reranker.vectors(batch["features"], batch["mask"])
+    wanted = reranker.rerank(vectors, list(given.values()), np.array(list(given)))
+    found = results.load_hypotheses(written)
+    assert list(found.captions.values()) == [ranked.captions for ranked in wanted]
+    other, before = tmp_path / "other.json", written.read_bytes()
     results.write_hypotheses(other, dict(list(given.items())[1:]))
     flag[1] = other
-    before = (tmp_path / "hypotheses").read_bytes()
     with pytest.raises(ValueError, match="There are no predictions for image"):
-        score(2, 9)
-    assert (tmp_path / "hypotheses").read_bytes() == before  # refused before the reranking
+        commands.run_here(evaluate, *flag)
+    assert written.read_bytes() == before  # refused before the reranking
 
 
 def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
@@ -361,21 +335,6 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     assert len(results.load_hypotheses(written).captions) == 12
 
 
-def test_a_file_without_captions_is_not_reranked(shapes, tmp_path):
-    source = tmp_path / "empty.json"
-    source.write_text("[]")
-    flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
-    flag += ["--data_dir", shapes, "--scores=BLEU"]
-    for kind in ("consensus", "oracle"):
-        with pytest.raises(ValueError, match="no predictions for images .* --partial"):
-            commands.run_here(evaluate, *flag, f"--rerank={kind}")
-    data = PreparedData.load(shapes)
-    reranker = Consensus(data, neighbours=2, index_dir=None)
-    for oracle in (False, True):
-        with pytest.raises(ValueError, match="at least one image of split val. Received: none"):
-            reranking.rerank(reranker, data, "val", {}, {}, batch_size=2, oracle=oracle)
-
-
 def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary must be the one that .*Received: .*other"):
@@ -392,9 +351,7 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),
         ("--predictions RESULTS --submission a.zip --split train", "the splits val2014 and test"),
         ("--predictions RESULTS --submission a.zip --split test", "all 40775 images of test2014"),
-        ("--model_dir a --rerank consensus --rerank_sweep_best 3,0", "whole numbers of at least 1"),
-        ("--model_dir a --scores FOO", "Scores are some of BLEU,.*'FOO'"),
-        ("--model_dir a --scores=", "Scores are some of BLEU"),
+        ("--model_dir a --scores FOO", "'FOO' is not among the scores: BLEU"),
     ],
 )
 def test_wrong_flags_are_refused(given, part, shapes, tmp_path, monkeypatch):
@@ -426,9 +383,6 @@ def test_python_gets_the_scores_of_a_run_as_the_command_does(trained, evaluated,
 
 
 def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
-    more = ["--prefix_words=1", "--decoding=prefix=a small"]
-    with pytest.raises(cli.UsageError, match="--prefix_words or decoding.prefix, not both"):
-        commands.run_here(evaluate, "--model_dir", trained, *more)
     with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
         commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
     with pytest.raises(ValueError, match="dataset.json"):

@@ -18,19 +18,15 @@ ALLOWED = {
     "preparing": "data released",
     "runs": "configs data decoding layers metrics models objectives preparing",
     "released": "configs data layers models runs",
-    "nearest": "data layers",
-    "reranking": "data metrics nearest objectives runs",
-    "scoring": "data decoding layers metrics models nearest runs",
+    "scoring": "data decoding layers metrics models objectives runs",
     # The page of the demo captions; what is captioned may be drawn.
     "visualize": "captioning data decoding layers metrics models",
     "training": "configs data decoding layers measure metrics models objectives preparing runs "
     "visualize",
-    "measure": "configs data decoding metrics nearest objectives preparing runs scoring training",
-    "captioning": "data decoding nearest reranking runs scoring visualize",
+    "measure": "configs data decoding metrics objectives preparing runs scoring training",
+    "captioning": "data decoding runs scoring visualize",
     "serving": "metrics runs",
     "health": "configs data measure metrics preparing runs",
-    "evaluating": "metrics reranking",
-    "retrieving": "captioning data metrics nearest runs scoring visualize",
 }
 WITHOUT_TENSORFLOW = ("metrics", "visualize/figures", "visualize/report", "visualize/demo")
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}

@@ -16,6 +16,7 @@ from tfcap import prepare, pretrained, runs, train
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.features import networks
+from tfcap.runs import average, checkpoints
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
@@ -43,6 +44,12 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
         tfcap.load([])
     with pytest.raises(ValueError, match="must be one of: flickr8k. Received: 'flickr9k'"):
         pretrained.directory("flickr9k")
+
+
+def test_other_flags_take_the_name():
+    assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
+    with pytest.raises(ValueError, match=f"--last must be at most 1, .* in {FOLDER}"):
+        average.load("flickr8k", 2)
 
 
 @pytest.mark.parametrize("name", pretrained.names())

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import captioning, cli, pretrained, reranking, visualize
+from tfcap import captioning, cli, pretrained, visualize
 from tfcap.captioning import inputs
 from tfcap.files import json_text
 
@@ -24,7 +24,7 @@ from tfcap.files import json_text
 def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
-    reranking.define_flags()
+    cli.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir",
         None,
@@ -116,15 +116,17 @@ def _load(given) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
-    if rerank := reranking.from_flags():
+    if given.rerank:
         if all(map(captioning.exported_model, given.model_dir)):
             raise cli.UsageError(
                 "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
             )
         from tfcap import runs
+        from tfcap.scoring import rerank
 
-        run = captioner.engine.run
-        captioner.engine.reranker = rerank.make(run, runs.load_data(run, given.data_dir))
+        run, settings = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+        data = runs.load_data(run, given.data_dir)
+        captioner.engine.reranker = rerank.load(run, data, given.rerank, **settings)
     return captioner
 
 

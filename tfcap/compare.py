@@ -128,14 +128,14 @@ def _decoded(
       The references, the name of the data, and the captions of each.
     """
     from tfcap.captioning import captioner_of_run
-    from tfcap.scoring import beside
+    from tfcap.scoring import decode
 
-    data = beside.data_of_first(folders)
+    data = decode.data_of_first(folders)
     references = {image: texts for image, texts in data.references(split).items() if texts}
     images = list(references)
-    arguments = paths, references, "best", data, split, images
-    found = beside.load(*arguments, captioner_of=captioner_of_run)
-    beside.decode(found, split, images, _BATCH, 1, attention=None)
+    arguments = paths, references, data, split, images
+    found = decode.load_others(*arguments, captioner_of=captioner_of_run)
+    decode.decode_others(found, split, images, _BATCH, 1, attention=None)
     captions = {name: one.captions for name, one in found.items()}
     return references, f"{data.folder}, split {split}", captions
 

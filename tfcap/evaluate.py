@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import cli, reranking, visualize
+from tfcap import cli, visualize
 from tfcap.metrics import bootstrap, chair, diversity, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
@@ -24,8 +24,8 @@ from tfcap.visualize import report
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
-    from tfcap.scoring.beside import Beside
-    from tfcap.scoring.perplexity import Perplexities
+    from tfcap.scoring.decode import Other
+    from tfcap.scoring.likelihood import Perplexities
 
 
 def _define_flags() -> None:
@@ -33,8 +33,7 @@ def _define_flags() -> None:
     cli.define_decoding_flags()
     cli.define_seed_flag()
     cli.define_reference_set()
-    reranking.define_flags()
-    reranking.define_sweep_flags()
+    cli.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -42,12 +41,6 @@ def _define_flags() -> None:
     flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
     flags.DEFINE_integer(
         "limit", 0, "Use only so many images, the first of the split; 0 uses all.", lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "prefix_words",
-        0,
-        "Begin every caption with this many words of the first reference of its image.",
-        lower_bound=0,
     )
     flags.DEFINE_bool(
         "perplexity", False, "Also compute the perplexity of the references (base 2)."
@@ -108,8 +101,9 @@ def _run() -> None:
     if not given["model_dir"] and not given["predictions"]:
         raise cli.UsageError("Give --model_dir, or --predictions and --references.")
     shared = {name: given[name] for name in inspect.signature(evaluate).parameters if name in given}
-    shared |= {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
-    evaluate(**shared | {"rerank": reranking.from_flags()})
+    evaluate(
+        **shared | {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
+    )
 
 
 def evaluate(
@@ -133,8 +127,15 @@ def evaluate(
     limit: int = 0,
     batch_size: int = 50,
     seed: int = 1,
-    prefix_words: int = 0,
-    rerank: reranking.Reranking | None = None,
+    rerank: str | None = None,
+    rerank_similarity: str = "cider",
+    rerank_neighbours: int = 60,
+    rerank_best: int = 0,
+    rerank_refined: str | None = None,
+    rerank_references: Sequence[str] = ("train",),
+    rerank_frequencies: Sequence[str] = ("train",),
+    rerank_index: str = "",
+    rerank_approximate: bool = False,
     perplexity: bool = False,
     diversity: bool = False,
     output: str | None = None,
@@ -170,7 +171,6 @@ def evaluate(
       instances: COCO's files of labelled objects, for CHAIR; `options` has them already.
       clip: preset of keras-hub, for CLIPScore; the pictures are those of `data_dir` or the run.
       model_dir: run directories; several are an ensemble.
-      rerank: how the captions are reordered; None keeps the order of the model.
       metrics_file: the JSON file of the scores, `--metrics` of the command.
       show: whether to print what the command prints.
 
@@ -185,6 +185,15 @@ def evaluate(
     given = types.SimpleNamespace(**locals())
     given.model_dir = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     given.say = functools.partial(print, flush=True) if show else lambda *text: None
+    names = results.defaults() if metrics is None else metrics
+    given.metrics = [names] if isinstance(names, str) else list(names)
+    if not given.metrics or set(given.metrics) - set(results.METRICS):
+        raise cli.UsageError(
+            f"{','.join(given.metrics) or 'nothing'!r} is not among the scores: "
+            f"{','.join(results.METRICS)}."
+        )
+    for path in filter(None, (output, hypotheses, submission, metrics_file, per_image, report)):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # before an hour of decoding
     return _Evaluation(given).scores()
 
 
@@ -199,30 +208,18 @@ class _Evaluation:
       references: references of the same images; empty for a split without captions.
       run: the run that made the captions; None for given captions.
       data: the prepared data; None for given captions without `data_dir`.
-      beside: captions of other runs by name.
+      others: captions of other runs by name.
     """
 
     def __init__(self, given: Any):
         self.given = given
         self.run: runs.Run | None = None
         self.data: PreparedData | None = None
-        self.beside: dict[str, Beside] = {}
+        self.others: dict[str, Other] = {}
         self.attention: dict[str, Mapping[int, Any]] = {}
         self.perplexities: Perplexities | None = None
-        self.sweep: list[dict[str, Any]] = []
+        self.references: dict[int, list[str]] = {}
         self.labels: Mapping[int, set[str]] | None = None
-        self.name = ""
-        for path in (given.output, given.hypotheses, given.submission, given.metrics_file):
-            _make_folder(path)
-        _make_folder(given.per_image)
-        _make_folder(given.report)
-        names = results.defaults() if given.metrics is None else given.metrics
-        self.metrics = [names] if isinstance(names, str) else list(names)
-        if not self.metrics or set(self.metrics) - set(results.METRICS):
-            raise cli.UsageError(
-                f"Scores are some of {','.join(results.METRICS)}. Received: "
-                f"{','.join(self.metrics)!r}."
-            )
         if given.predictions is None:
             self._decode()
         else:
@@ -246,17 +243,17 @@ class _Evaluation:
             if clip and self.data:
                 pictures = self.data.picture_paths(given.split, given.images)
             options = results.Options(self.labels, pictures, clip)
-        with CocoScorer(self.metrics, options=options) as scorer:
+        with CocoScorer(given.metrics, options=options) as scorer:
             return self._score(scorer)
 
     def _score(self, scorer: CocoScorer) -> Scores:
         given, captions, references = self.given, self.captions.best(), self.references
-        compared, others = None, dict[str, Any]()
-        if given.show and "SPICE" in self.metrics:
+        compared, more = None, dict[str, Any]()
+        if given.show and "SPICE" in given.metrics:
             hint = "SPICE takes minutes; --scores=BLEU,METEOR,ROUGE-L,CIDEr leaves it out"
             print(f"scoring: {hint}", file=sys.stderr, flush=True)
         if given.report:
-            every = {self.name: captions} | self._others()
+            every = {self.name: captions} | self._captions_of_others()
             compared = bootstrap.compare(every, references, scorer)
             scores = compared.scores[self.name]
         else:
@@ -264,25 +261,22 @@ class _Evaluation:
         found = {}
         if given.show and len(scores.per_image) > 1:
             found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
-        ends = {key: bootstrap.shown(one.low, one.high) for key, one in found.items()}
+        ends = {key: bootstrap.shown(value.low, value.high) for key, value in found.items()}
         given.say(results.format_table(scores, ends))
         given.say(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
             texts, training = self.captions.captions, training_captions(self.run, self.data)
-            values, text = diversity.summarize(texts, references, scorer, training)
+            more, text = diversity.summarize(texts, references, scorer, training)
             given.say(text)
-            others |= values
-        if self.sweep:
-            others["rerank_sweep"] = self.sweep
         if self.perplexities:
             given.say(self.perplexities.format())
-            others["perplexity"] = self.perplexities.corpus
-            others["perplexity_of_sentences"] = self.perplexities.mean
+            more["perplexity"] = self.perplexities.corpus
+            more["perplexity_of_sentences"] = self.perplexities.mean
         signature = self.run.signature if self.run else ""
         if signature:
             given.say(f"trained with: {signature}")
         if given.metrics_file:
-            results.write_metrics(given.metrics_file, scores, signature, others)
+            results.write_metrics(given.metrics_file, scores, signature, more)
         if given.per_image:
             each = self.perplexities.by_image() if self.perplexities else None
             results.write_per_image(given.per_image, scores, each)
@@ -298,13 +292,12 @@ class _Evaluation:
         self.captions = _captions(given.predictions)
         if given.submission and not given.references:
             self._write()
-            self.references: dict[int, list[str]] = {}
             return
         if not given.references:
             raise cli.UsageError("--references is missing: the captions to score against.")
         references = _references(given.references)
         if given.partial:
-            paths = [item.partition("=")[2] for item in given.beside]
+            paths = _others_of(given.beside, self.name).values()
             others = [results.load_hypotheses(path).captions for path in paths]
             kept = results.common(references, [self.captions.captions, *others])
             given.say(f"note: {len(kept)} of {len(references)} images with references are scored")
@@ -322,14 +315,13 @@ class _Evaluation:
                     f"note: no picture is shown or scored, because split {given.split} of "
                     f"{self.data.folder} has none of the images. --split names another split"
                 )
-        self._load_beside(None, list(references))
+        self._load_others(list(references))
         if given.rerank:
             if self.data is None:
                 raise cli.UsageError("--rerank of --predictions needs --data_dir.")
             results.check_ids(references, self.captions.captions)  # before the work
-            self._rerank(given.rerank.make(None, self.data), None)
-        else:
-            self._write()
+            self._rerank(self._reranker())
+        self._write()
 
     def _decode(self) -> None:
         """Decodes the split with a model and writes the captions at once.
@@ -338,9 +330,8 @@ class _Evaluation:
         """
         from tfcap import runs
         from tfcap.data.prepared import stored_captions, unlike_references
-        from tfcap.scoring.begun import first_words
         from tfcap.scoring.decode import decode_split
-        from tfcap.scoring.perplexity import perplexities_of_split
+        from tfcap.scoring.likelihood import perplexities_of_split
 
         given = self.given
         # Directories of runs have dots in their names, as in lr0.002.
@@ -348,8 +339,6 @@ class _Evaluation:
         self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
         self.data = data = runs.load_data(run, given.data_dir)
         search = runs.search(run, given.decoding, given.beam, data.folder)
-        if given.prefix_words and search.options.prefix:
-            raise cli.UsageError("Give --prefix_words or decoding.prefix, not both.")
         given.say(f"{run.described} on {data.folder}, split {given.split}")
         ids = data.index(given.split).id[: given.limit or None].tolist()
         if given.submission:
@@ -358,22 +347,18 @@ class _Evaluation:
         if unlike := unlike_references(data, given.split):
             print(f"warning: {unlike}", file=sys.stderr, flush=True)
         self.labels = chair.read_labels(given.instances, self.references)
-        self._load_beside(data, ids)
+        self._load_others(ids)
         pictures: Mapping[int, str] = {}
         if given.attention:
             pictures = visualize.pictures_of(data, given.split, ids, given.images)
             visualize.figure_paths(given.attention, pictures)  # raises an error before the work
-        stored: dict[int, list[str]] = {}
-        if given.perplexity or given.prefix_words:
+        reranker = self._reranker() if given.rerank else None
+        if given.perplexity:
             stored = stored_captions(data, given.split)
             stored = {image: stored[image][: len(own)] for image, own in self.references.items()}
-        reranker = given.rerank.make(run, data) if given.rerank else None
-        if given.perplexity:
-            watch = functools.partial(cli.progress, label="perplexity, batches")
             self.perplexities = perplexities_of_split(
-                run, data, given.split, limit=given.limit, references=stored, watch=watch
+                run, data, given.split, limit=given.limit, references=stored
             )
-        begun = first_words(stored, run.vocab, given.prefix_words) if given.prefix_words else None
         self.captions = decode_split(
             run.model,
             run.vocab,
@@ -384,12 +369,10 @@ class _Evaluation:
             run.max_regions,
             given.limit,
             given.seed,
-            begun,
         )
         if reranker:
-            self._rerank(reranker, run.max_regions)
-        else:
-            self._write()
+            self._rerank(reranker)
+        self._write()
         self._attend(ids, pictures)
         self.captions = self.captions.of_images(self.references)
 
@@ -400,13 +383,14 @@ class _Evaluation:
         every = data.references(given.split)
         references = {image: every[image] for image in ids if every[image]}
         if not references:
-            oracle = given.rerank is not None and given.rerank.kind == "oracle"
-            for name in ("metrics_file", "per_image", "report", "perplexity", "diversity"):
-                if getattr(given, name) or oracle:
-                    raise cli.UsageError(
-                        f"--{'rerank=oracle' if oracle else name.removesuffix('_file')} needs "
-                        f"reference captions, and split {given.split} has none."
-                    )
+            needed = ["metrics_file", "per_image", "report", "perplexity", "diversity"]
+            asked = [name.removesuffix("_file") for name in needed if getattr(given, name)]
+            if given.rerank == "oracle":
+                asked.insert(0, "rerank=oracle")
+            if asked:
+                raise cli.UsageError(
+                    f"--{asked[0]} needs reference captions, and split {given.split} has none."
+                )
             return {}
         if len(references) < len(ids):
             given.say(
@@ -414,27 +398,25 @@ class _Evaluation:
             )
         return results.reference_set(references, given.reference_set)
 
-    def _rerank(self, reranker, max_regions: int | None) -> None:
-        """Reranks the captions and writes them."""
-        from tfcap.reranking import hypotheses as rerank_hypotheses
+    def _reranker(self) -> Any:
+        from tfcap.scoring import rerank
 
-        given = self.given
         assert self.data is not None
-        reranked = rerank_hypotheses.rerank(
-            reranker,
-            self.data,
-            given.split,
-            self.captions.captions,
-            self.references,
-            given.batch_size,
-            max_regions,
-            given.rerank.kind == "oracle",
-            given.rerank.sweep,
-        )
-        self.captions, self.sweep = reranked.hypotheses, reranked.sweep
-        self._write(reranked.ranks_before)
+        options = cli.rerank_options(vars(self.given))
+        return rerank.load(self.run, self.data, self.given.rerank, **options)
 
-    def _write(self, ranks_before: Mapping[int, Sequence[int]] | None = None) -> None:
+    def _rerank(self, reranker: Any) -> None:
+        """Reranks the captions."""
+        from tfcap.scoring.rerank import rerank_split
+
+        given, captions = self.given, self.captions.captions
+        assert self.data is not None
+        regions = self.run.max_regions if self.run else None
+        self.captions = rerank_split(
+            reranker, self.data, given.split, captions, self.references, given.batch_size, regions
+        )
+
+    def _write(self) -> None:
         """Writes the files of captions."""
         given, best = self.given, self.captions.best()
         if given.output:
@@ -442,11 +424,11 @@ class _Evaluation:
             results.write_results(given.output, best, names)
         if given.hypotheses:
             every, scores = self.captions.captions, self.captions.scores
-            results.write_hypotheses(given.hypotheses, every, scores, ranks_before)
+            results.write_hypotheses(given.hypotheses, every, scores)
         if given.submission:
             given.say(results.add_submission(given.submission, given.split, best))
 
-    def _load_beside(self, data: "PreparedData | None", ids: list[int]) -> None:
+    def _load_others(self, ids: list[int]) -> None:
         """Reads the captions, and loads the models, of the runs to compare with."""
         given = self.given
         if not given.beside:
@@ -457,45 +439,45 @@ class _Evaluation:
                 "tfcap.compare."
             )
         from tfcap.captioning import captioner_of_run
-        from tfcap.scoring import beside
+        from tfcap.scoring.decode import load_others
 
-        self.beside = beside.load(
-            beside.parse(given.beside, self.name),
+        self.others = load_others(
+            _others_of(given.beside, self.name),
             self.references,
-            given.checkpoint,
-            data,
+            self.data if self.run else None,
             given.split,
             ids,
-            given.dtype,
-            given.decoding,
-            given.beam,
             captioner_of=lambda run: captioner_of_run(run, given.decoding, given.beam),
+            checkpoint=given.checkpoint,
+            dtype=given.dtype,
+            changes=given.decoding,
+            beam=given.beam,
             folder=given.images,
-            prefix_words=given.prefix_words,
         )
 
-    def _others(self) -> dict[str, dict[int, str]]:
+    def _captions_of_others(self) -> dict[str, dict[int, str]]:
         """Returns the captions of the other runs for the same images."""
         return {
-            name: {image: one.captions[image] for image in self.references}
-            for name, one in self.beside.items()
+            name: {image: other.captions[image] for image in self.references}
+            for name, other in self.others.items()
         }
 
     def _attend(self, ids: list[int], pictures: Mapping[int, str]) -> None:
         """Decodes the other models, and computes the attention of all by the name of the run."""
         given = self.given
-        if self.beside:
-            from tfcap.scoring.beside import decode
+        if self.others:
+            from tfcap.scoring.decode import decode_others
 
-            common = given.batch_size, given.seed, given.prefix_words
-            decode(self.beside, given.split, ids, *common)
+            decode_others(self.others, given.split, ids, given.batch_size, given.seed)
         if not (given.attention or given.report):
             return
         models = {self.name: (self.run, self.data, self.captions.best())}
-        models |= {name: (one.run, one.data, one.captions) for name, one in self.beside.items()}
+        models |= {
+            name: (other.run, other.data, other.captions) for name, other in self.others.items()
+        }
         for name, (run, data, captions) in models.items():
-            if name in self.beside and self.beside[name].seen:
-                self.attention[name] = self.beside[name].seen
+            if name in self.others and self.others[name].seen:
+                self.attention[name] = self.others[name].seen
             elif run is not None and data is not None:
                 self.attention[name] = visualize.attended_split(
                     run.model,
@@ -521,17 +503,18 @@ class _Evaluation:
         notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
         if any(compared.intervals.values()):
             notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
-        for other, one in self.beside.items():
-            from tfcap.scoring.beside import same_weights
+        for other_name, other in self.others.items():
+            from tfcap.scoring.decode import same_weights
 
-            if run and one.run and same_weights(run, one.run):
-                notes.append(f"{other} has the same weights as A ({name})")
-        if given.rerank and self.beside:
-            notes.append(f"--rerank={given.rerank.kind} changed the captions of {name} only")
+            if run and other.run and same_weights(run, other.run):
+                notes.append(f"{other_name} has the same weights as A ({name})")
+        if given.rerank and self.others:
+            notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
         pictures = visualize.shown_paths(data, given.split, given.images, captions) if data else {}
+        every = {name: captions, **self._captions_of_others()}
         count = report.write(
             given.report,
-            report.compared_runs({name: captions, **self._others()}, compared, self.attention),
+            report.compared_runs(every, compared, self.attention),
             self.references,
             pictures,
             title=f"{name}, {given.split}" if run else name,
@@ -572,60 +555,44 @@ def _train(fingerprint: Mapping[str, Any]) -> Any:
     return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
 
 
-def _make_folder(path: str | None) -> None:
-    """Makes the directory of a file now: a decoding of an hour must not end with an error."""
-    if path:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+def _others_of(items: Sequence[str], name: str) -> dict[str, str]:
+    """Returns the path of each `NAME=PATH` of `--beside` by name; a new name for each."""
+    paths: dict[str, str] = {}
+    for item in items:
+        other, equals, path = item.partition("=")
+        if not equals or not other or other == name or other in paths:
+            raise cli.UsageError(
+                f"--beside {item!r} must be NAME=results.json or NAME=MODEL_DIR with a new name."
+            )
+        paths[other] = path
+    return paths
 
 
 def _captions(given: Any) -> Hypotheses:
     if isinstance(given, str | os.PathLike):
         return results.load_hypotheses(given)
-    captions = {}
-    for image, caption in _by_image(given, "predictions"):
-        captions[image] = [getattr(caption, "text", caption)]
-        if not isinstance(captions[image][0], str):
-            raise ValueError(
-                f"predictions must be texts or captions. Received: {caption!r:.200} for image "
-                f"{image}. Leave out images without a caption, in the references too."
-            )
-    return Hypotheses(captions)
+    return Hypotheses({image: _texts([own], image) for image, own in _by_image(given)})
 
 
 def _references(given: Any) -> dict[int, list[str]]:
     if isinstance(given, str | os.PathLike):
         return results.load_references(given)
-    return {image: _texts(captions, image) for image, captions in _by_image(given, "references")}
+    return {image: _texts(own, image) for image, own in _by_image(given)}
 
 
-def _texts(given: Any, image: int) -> list[str]:
-    """Returns the reference captions of an image as text."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise ValueError(
-            f"references must be a list of captions for each image. Received: {given!r:.200} for "
-            f"image {image}. Put one caption into a list, and leave out images without a caption, "
-            "in the predictions too."
-        )
-    captions = []
-    for caption in given:
-        text = getattr(caption, "text", caption)
-        if not isinstance(text, str):  # None or NaN is a missing one, and no word of a caption
-            raise ValueError(
-                f"references must be texts or captions. Received: {caption!r:.200} for image "
-                f"{image}. Leave out captions that are missing."
-            )
-        captions.append(text)
-    return captions
+def _texts(captions: Any, image: int) -> list[str]:
+    """Returns captions of an image as text."""
+    if isinstance(captions, str | Mapping) or not isinstance(captions, Iterable):
+        raise ValueError(f"The references of image {image} must be a list of captions.")
+    texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
+    for text in texts:
+        if not isinstance(text, str):  # None or NaN is a missing caption, and no word
+            raise ValueError(f"A caption of image {image} is no text: {text!r:.200}. Leave it out.")
+    return texts
 
 
-def _by_image(given: Any, name: str):
-    if isinstance(given, Mapping):
-        return given.items()
-    if isinstance(given, Sequence):
-        return enumerate(given)
-    raise ValueError(
-        f"{name} must be a file, a dictionary or a list. Received: {type(given).__name__}."
-    )
+def _by_image(given: Any) -> Any:
+    return given.items() if isinstance(given, Mapping) else enumerate(given)
 
 
 def main() -> None:

@@ -1,23 +1,22 @@
 r"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
 
-python -m tfcap.retrieve --model_dir runs/mrnn --split val --output runs/mrnn/retrieval
+python -m tfcap.retrieve --model_dir runs/mrnn --split val --metrics ranks.json
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" \
     --top 5 --sheet found.png
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --query_image photo.jpg --candidates 100
-python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --normalise=mean_image
+python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --candidates 100
 
 The first command scores every image of the split with every caption of the split and prints R@1,
 R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
-second finds images for a text, and the third for a picture. With --candidates only the images with
-the nearest vectors are scored. The last finds sentences for a picture among the captions of the
-split.
+second finds images for a text, and the third for a picture. The last finds sentences for a picture
+among the captions of the split. With --candidates only the images or sentences with the nearest
+vectors are scored.
 """
 
 import inspect
 import os
-import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -27,6 +26,7 @@ from tfcap.metrics import retrieval
 
 if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
+    from tfcap.scoring.retrieval import Pairs
 
 
 def _define_flags() -> None:
@@ -44,56 +44,8 @@ def _define_flags() -> None:
         "not normalise.",
         lower_bound=0,
     )
-    flags.DEFINE_enum(
-        "normalise",
-        "images",
-        retrieval.NORMALISATIONS,
-        "How the --marginal_images normalise: by the mean of the probabilities that they give a "
-        "caption, or by the probability given the mean of the images, which scores one image "
-        "only.",
-    )
     flags.DEFINE_integer("seed", 1, "Random seed for drawing the --marginal_images.", lower_bound=0)
-    flags.DEFINE_integer(
-        "shortlist",
-        0,
-        "Also rank, for each image, only the captions of this many images with the nearest "
-        "features; 0 skips this.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "candidates",
-        0,
-        "Score only this many images for each caption, those with the nearest vectors; 0 scores "
-        "all.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "index",
-        "",
-        "Directory that keeps the vectors of the images between runs; by default the directory "
-        "`vectors` of the prepared data.",
-    )
-    flags.DEFINE_string(
-        "refined",
-        None,
-        "Run directory of an m-RNN whose refined features are the vectors; by default the mean of "
-        "an image's features is its vector.",
-    )
-    flags.DEFINE_bool(
-        "approximate",
-        False,
-        "Find the nearest vectors through a graph (needs the extra tfcap[search]): faster with "
-        "hundreds of thousands of images, but it may miss some.",
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "Directory for all scores; the same command continues with what it finds there.",
-    )
     flags.DEFINE_string("metrics", None, "File to write: recalls, median ranks and curves as JSON.")
-    flags.DEFINE_string(
-        "curves", None, "File to write: a PNG with the recall curves of both directions."
-    )
     flags.DEFINE_multi_string("query", [], "Find images for this caption; can be repeated.")
     flags.DEFINE_multi_string(
         "query_image",
@@ -106,24 +58,28 @@ def _define_flags() -> None:
         [],
         "Find sentences for this picture file among the captions of the split; can be repeated.",
     )
-    flags.DEFINE_multi_string(
-        "word", [], "Find the words with the most similar embeddings; can be repeated."
-    )
-    flags.DEFINE_integer(
-        "neighbours",
-        0,
-        "Find the nearest training images of this many images of the split, by their features and "
-        "by features that --refined computes; 0 skips this.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "top",
-        5,
-        "Number of images, sentences or words to find for each query.",
-        lower_bound=1,
-    )
+    flags.DEFINE_integer("top", 5, "Number of images or sentences to find.", lower_bound=1)
     flags.DEFINE_string(
         "sheet", None, "File to write: a PNG with the pictures found for the queries."
+    )
+    flags.DEFINE_integer(
+        "candidates",
+        0,
+        "Score only this many images or sentences for a query, those with the nearest vectors; 0 "
+        "scores all.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "index",
+        "",
+        "Directory that keeps the vectors of the images between runs; by default the directory "
+        "`vectors` of the prepared data.",
+    )
+    flags.DEFINE_bool(
+        "approximate",
+        False,
+        "Find the nearest vectors through a graph (needs the extra tfcap[search]): faster with "
+        "hundreds of thousands of images, but it may miss some.",
     )
 
 
@@ -144,23 +100,16 @@ def retrieve(
     limit: int = 0,
     batch_size: int = 8,
     marginal_images: int = 500,
-    normalise: str = "images",
     seed: int = 1,
-    shortlist: int = 0,
-    candidates: int = 0,
-    index: str = "",
-    refined: str | None = None,
-    approximate: bool = False,
-    output: str | None = None,
     metrics: str | None = None,
-    curves: str | None = None,
     query: Sequence[str] = (),
     query_image: Sequence[str] = (),
     image: Sequence[str] = (),
-    word: Sequence[str] = (),
-    neighbours: int = 0,
     top: int = 5,
     sheet: str | None = None,
+    candidates: int = 0,
+    index: str = "",
+    approximate: bool = False,
 ) -> dict[str, retrieval.Summary]:
     """Ranks a split in both directions, or answers queries, and prints what it finds.
 
@@ -172,93 +121,101 @@ def retrieve(
     Raises:
       ValueError: the run or the data cannot be read, or the data lacks what is asked for.
     """
-    given = types.SimpleNamespace(**locals())
     from tfcap import runs
-    from tfcap.retrieving import embeddings, queries
-    from tfcap.scoring.retrieval import Pairs
+    from tfcap.captioning import captioner_of_run
+    from tfcap.scoring.nearest import Candidates
+    from tfcap.scoring.retrieval import Pairs, find_sentences, rank
 
-    if neighbours and not refined:
-        raise cli.UsageError("--neighbours compares with --refined, the run of an m-RNN.")
-    if sheet and neighbours and (query or query_image):
-        raise cli.UsageError("--sheet shows either queries or --neighbours: run two commands.")
-    for path in filter(None, (metrics, sheet, curves)):
+    for path in filter(None, (metrics, sheet)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # before an hour of scoring
     folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     run = runs.load_together(folders, checkpoint, dtype)
     data = runs.load_data(run, data_dir)
     if sheet and data.images is None:
         raise ValueError(f"--sheet needs pictures, and {data.folder} was prepared from features.")
-    asked = bool(query or query_image or image)
-    ranked = bool(image) or not (asked or word or neighbours)
-    _check_training_images(data, neighbours or candidates or (ranked and marginal_images))
+    images = bool(query or query_image)
+    if candidates or (marginal_images and (image or not images)):
+        _check_training_images(data)
     print(f"{run.described} on {data.folder}, split {split}", flush=True)
-    if word:
-        embeddings.show_words(run, word, top)
-    if neighbours:
-        queries.compare_spaces(run, data, given)
-    if (word or neighbours) and not asked:
-        return {}
     pairs = Pairs(run, data, split, limit, batch_size)
-    first = queries.first_stage(run, data, given) if candidates else None
-    if asked:
-        queries.answer(pairs, first, given)
+    first = None
+    if candidates:
+        if limit or not (images or image):
+            raise cli.UsageError("--candidates is for queries in all images, without --limit.")
+        first = Candidates(data, split, index, run.max_regions, approximate)
+    captioner = captioner_of_run(run) if query_image or image else None
+    if images:
+        _find_images(pairs, first, captioner, query, query_image, candidates, top, sheet)
+    if captioner and image:
+        features = captioner.features(image)
+        found = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
+        for path, sentences in zip(image, found, strict=True):
+            print(cli.escaped(path))
+            for number, (sentence, score) in enumerate(sentences, start=1):
+                print(f"{number:4d}  {score:8.2f}  {sentence}")
+    if images or image:
         return {}
-    return _rank(pairs, first, given)
+    summaries, note = rank(pairs, marginal_images, seed)
+    print(retrieval.format_table(summaries))
+    if marginal_images:
+        number = min(marginal_images, data.split("train")["images"])
+        print(f"captions are normalised over {number} training images, seed {seed}")
+    for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
+        print(line)
+    if metrics:
+        content = {name: summary.as_dict() for name, summary in summaries.items()}
+        content["marginal"] = {"images": marginal_images, "seed": seed}
+        write_json(metrics, {**content, "note": note, "signature": run.signature})
+    return summaries
 
 
-def _check_training_images(data: "PreparedData", needed: int) -> None:
-    """Raises UsageError, before the scoring, if images of the split train are needed and absent."""
+def _check_training_images(data: "PreparedData") -> None:
+    """Raises UsageError, before the scoring, if there are no images of the split train."""
     splits = data.fingerprint["splits"]
-    if needed and not splits.get("train", {}).get("images"):
+    if not splits.get("train", {}).get("images"):
         raise cli.UsageError(
             f"{data.folder} has no split train, only {', '.join(splits)}. --marginal_images=0 does "
-            "not normalise; --candidates and --neighbours need its images."
+            "not normalise; --candidates needs its images."
         )
 
 
-def _rank(pairs, first, given: Any) -> dict[str, retrieval.Summary]:
-    """Ranks the split in both directions, and prints and writes the statistics."""
-    from tfcap.nearest.space import Space
-    from tfcap.scoring.candidates import neighbourhoods, of_split
-    from tfcap.scoring.marginal import marginal_places
-    from tfcap.scoring.retrieval import rank
+def _find_images(
+    pairs: "Pairs", first, captioner, queries, pictures, candidates: int, top: int, sheet
+) -> None:
+    """Prints the images that are found for texts and for pictures, and draws them."""
+    import numpy as np
 
-    run, data, shortlist = pairs.run, pairs.data, None
-    if given.shortlist:
-        space, folder, limit = Space("original"), given.index, given.limit
-        index = of_split(data, given.split, space, folder, run.max_regions, limit)
-        shortlist = neighbourhoods(index, given.shortlist)
-    summaries, note = rank(
-        pairs,
-        given.marginal_images,
-        given.seed,
-        given.output,
-        shortlist,
-        first,
-        given.candidates,
-        given.normalise,
-    )
-    print(retrieval.format_table(summaries))
-    if given.marginal_images:
-        number = len(marginal_places(data, given.marginal_images, given.seed))
-        over = "the mean of " if given.normalise == "mean_image" else ""
-        print(f"captions are normalised over {over}{number} training images, seed {given.seed}")
-    for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
-        print(line)
-    if given.metrics:
-        content = {name: summary.as_dict() for name, summary in summaries.items()}
-        content["marginal"] = {
-            "images": given.marginal_images,
-            "seed": given.seed,
-            "normalise": given.normalise,
-        }
-        write_json(given.metrics, {**content, "note": note, "signature": run.signature})
-    if given.curves:
-        from tfcap.visualize.figures import recall_curves
+    from tfcap import visualize
+    from tfcap.scoring.retrieval import find
 
-        recall_curves(given.curves, summaries)
-        print(f"written: {given.curves}")
-    return summaries
+    captions = [str(caption) for caption in captioner(list(pictures))] if pictures else []
+    texts = [*queries, *captions]
+    described = [f"{path}: {caption}" for path, caption in zip(pictures, captions, strict=True)]
+    labels = [*queries, *described]
+    chosen = None
+    if first:
+        vectors = [first.sentences(queries)] if queries else []
+        if pictures:
+            vectors.append(first.space.vectors(captioner.features(list(pictures))))
+        chosen = first.nearest(np.concatenate(vectors), candidates)
+    matches, note = find(pairs, texts, top, chosen)
+    names = pairs.data.file_names(pairs.split)
+    for label, found in zip(labels, matches, strict=True):
+        print(cli.escaped(label))
+        for number, (place, score) in enumerate(found, start=1):
+            print(f"{number:4d}  {score:8.2f}  {cli.escaped(names[pairs.ids[place]])}")
+    if note:
+        print(f"note: {note}")
+    if sheet:
+        ids = {pairs.ids[place] for found in matches for place, _ in found}
+        files = visualize.shown_paths(pairs.data, pairs.split, ids=ids)
+        rows = []
+        for label, found in zip(labels, matches, strict=True):
+            texts = [f"{n}   {score:.2f}" for n, (_, score) in enumerate(found, start=1)]
+            shown = [files.get(pairs.ids[place]) for place, _ in found]
+            rows.append((label, list(zip(shown, texts, strict=True))))
+        visualize.contact_sheet(sheet, rows)
+        print(f"written: {sheet}")
 
 
 def main() -> None:

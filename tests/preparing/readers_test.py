@@ -52,9 +52,7 @@ def test_a_split_without_captions_keeps_its_name_through_prepare_and_the_doctor(
     alone = made._replace(captions=made.captions[2:])
     other = prepare(settings(alone, tmp_path / "alone", vocab=str(out / "vocab.txt")))
     assert list(PreparedData.load(other).fingerprint["splits"]) == ["test2014"]
-    with pytest.raises(
-        ValueError, match="has no split 'test214'.*mean 'test2014'"
-    ):
+    with pytest.raises(ValueError, match="has no split 'test214'.*mean 'test2014'"):
         data.split("test214")
 
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tfcap import decoding, runs
+from tfcap import runs
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.decode import decode_split
 
@@ -48,15 +47,3 @@ def test_samples_of_an_image_do_not_depend_on_the_batch(run, data):
     assert decode(run, data, given, seed=2, limit=7) != first
     assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
     assert len(set(map(tuple, found.captions.values()))) == 12
-
-
-def test_images_and_seeds_give_different_random_seeds():
-    ids = tf.range(1000, dtype=tf.int64)
-    every = np.concatenate([decoding.image_seeds(seed, ids).numpy() for seed in range(5)])
-    assert len(np.unique(every)) == 5000
-
-
-def test_a_prefix_as_long_as_a_caption_is_refused(run, data):
-    found = runs.search(run, "beam=1")
-    with pytest.raises(ValueError, match="shorter than task.max_length .12.. Received: 12 words"):
-        decode_split(run.model, run.vocab, found, data, "val", 8, prefixes={1: [4] * 12})

@@ -9,7 +9,7 @@ from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 from tfcap import decoding
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
-from tfcap.ids import EOS, PAD, UNK
+from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.models.ensemble import Ensemble
 from tfcap.scoring import likelihood
 
@@ -51,18 +51,8 @@ def test_captions_become_token_ids(sentences):
     assert likelihood.encode(vocab, ["w1"], LENGTH).note() == ""
     named = likelihood.encode(vocab, ["A Zebra, w1", "zebra a b", *"cdefg"], LENGTH).note()
     assert named == "10 of 18 words are outside the vocabulary: a, zebra, b, c, d"
-    with pytest.raises(ValueError, match=r"must have at least one word. Received: '\?!'"):
+    with pytest.raises(ValueError, match=r"'\?!' has no word"):
         likelihood.encode(vocab, ["w1", "?!"], LENGTH)
-    with pytest.raises(ValueError, match="captions must not be empty"):
-        likelihood.encode(vocab, [], LENGTH)
-
-
-def test_many_captions_are_encoded_in_parts(sentences, monkeypatch):
-    captions = ["w1 w2", "w3", "w4 w5 w6"] * 3
-    vocab = Vocab([*SPECIALS, *WORDS])
-    whole = likelihood.encode(vocab, captions, LENGTH)
-    monkeypatch.setattr(likelihood, "CHUNK", 4)
-    np.testing.assert_array_equal(likelihood.encode(vocab, captions, LENGTH).tokens, whole.tokens)
 
 
 @pytest.mark.slow
@@ -104,20 +94,18 @@ def test_blocks_have_no_padding_and_limited_memory(sentences):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mrnn", "transformer"])
-def test_all_blocks_use_one_trace_and_a_graph_gives_the_same_scores(name):
+def test_all_blocks_use_one_trace(name):
     model, batch = systems.make(name, **SMALL[name]), systems.padded_batch()
     captions = ["w1 w2 w3", "w1", "w1 w2 w4"]
     captions = likelihood.encode(Vocab([*SPECIALS, *WORDS]), captions, LENGTH)
-    # Blocks of one caption or, where they share steps, of two. A graph has a trace for each.
+    # Blocks of one caption or, where they share steps, of two.
     scorer = likelihood.PairScorer(model, FEATURES, captions, logits=IMAGES * 2 * VOCABULARY)
     assert len(scorer.blocks(IMAGES)) == (2 if scorer.recurrent else 3)
-    whole = scorer(batch["features"], batch["mask"])
+    scorer(batch["features"], batch["mask"])
     part = scorer(batch["features"][:2, :4], batch["mask"][:2, :4])
     assert scorer._score.experimental_get_tracing_count() == 1
     assert scorer._encode.experimental_get_tracing_count() == 1
     assert part.shape == (2, 3)
-    traced = tf.function(lambda: scorer.scores(batch["features"], batch["mask"]), autograph=False)
-    np.testing.assert_allclose(traced(), whole, rtol=1e-6, atol=1e-6)
 
 
 def test_a_diverged_model_is_refused(sentences):
@@ -140,3 +128,65 @@ def test_images_are_read_in_any_order(shapes):
         kept = min(3, int(mask[place].numpy().sum()))
         assert int(which.numpy().sum()) == kept
         np.testing.assert_array_equal(image[:kept], features[place, :kept])
+
+
+W = range(4, 9)
+ROWS = [[W[0], W[1], EOS], [W[0], W[1], W[2], EOS], [W[0], EOS], [W[3], W[1], EOS],
+        [W[0], W[1], W[2], W[4], EOS], [W[0], W[1], EOS], list(W) + [W[0]]]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mrnn():
+    return systems.make("mrnn", **SMALL["mrnn"])
+
+
+@pytest.fixture(scope="module")
+def captions():
+    """Captions with common prefixes; one occurs twice and one has no end mark."""
+    tokens = np.zeros((len(ROWS), LENGTH), np.int32)
+    for row, words in zip(tokens, ROWS, strict=True):
+        row[: len(words)] = words
+    words = np.count_nonzero(tokens, axis=1).astype(np.int32)
+    return likelihood.EncodedCaptions(tokens, words, unknown=0, cut=1)
+
+
+def test_a_tree_holds_each_prefix_once(captions):
+    given = likelihood.prefix_tree(captions.tokens)
+    for t in range(LENGTH):
+        alive = [n for n, length in enumerate(captions.words) if length > t]
+        assert given.counts[t] == len({tuple(ROWS[n][:t]) for n in alive})
+        for n in alive:
+            beginning, place = [], given.places[t, n]
+            for back in range(t, -1, -1):
+                beginning.insert(0, int(given.words[back, place]))
+                place = given.parents[back, place]
+            assert beginning == [BOS, *ROWS[n][:t]]
+    assert given.counts.tolist() == [1, 2, 2, 1, 2, 1]
+
+
+def test_captions_with_a_common_prefix_are_in_the_same_block(mrnn, captions):
+    limit = IMAGES * 3 * VOCABULARY
+    seen, ordered, steps = [], [], 0
+    for places, given in likelihood.PairScorer(mrnn, FEATURES, captions, limit).blocks(IMAGES):
+        rows = captions.tokens[places]
+        np.testing.assert_array_equal(given.tokens, rows[:, : captions.words[places].max()])
+        assert IMAGES * given.counts.max() * VOCABULARY <= limit
+        seen += places.tolist()
+        ordered += rows.tolist()
+        steps += int(given.counts.sum())
+    assert sorted(seen) == list(range(len(ROWS))) and steps < captions.words.sum()
+    assert ordered == sorted(ordered)
+
+
+def test_scores_equal_those_of_teacher_forcing(mrnn, captions):
+    batch = systems.padded_batch()
+    context = mrnn.encode({key: batch[key] for key in ("features", "mask")})
+    given = likelihood.prefix_tree(captions.tokens)
+    tensors = likelihood.Prefixes(*map(tf.constant, given))
+    score = tf.function(lambda: likelihood.score_prefixes(mrnn, context, tensors), autograph=False)
+    scores = score()
+    tokens = tf.tile(captions.tokens, [IMAGES, 1])
+    wanted = decoding.score(mrnn, context, tokens).numpy()
+    wanted = wanted.reshape(IMAGES, len(ROWS), LENGTH)
+    wanted = (wanted * (captions.tokens != PAD)).sum(-1)
+    np.testing.assert_allclose(scores, wanted, rtol=1e-5)

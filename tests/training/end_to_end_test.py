@@ -19,8 +19,7 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_built_in
 from tfcap.runs import average, compact, savedmodel
-from tfcap.scoring import beside
-from tfcap.scoring.decode import decode_split
+from tfcap.scoring.decode import decode_split, load_others
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -303,26 +302,14 @@ def test_the_doctor_knows_the_trained_network(whole):
 def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
     plain = PreparedData.load(pictures)
     ids = plain.index("val").id.tolist()
-    load = functools.partial(beside.load, captioner_of=captioner_of_run)
+    load = functools.partial(load_others, captioner_of=captioner_of_run)
     with pytest.raises(ValueError, match="nonsense"):  # before any decoding
-        load({"other": whole}, {}, "best", plain, "val", ids, changes="nonsense=1")
+        load({"other": whole}, {}, plain, "val", ids, changes="nonsense=1")
     for path, evaluated in ((on_features, whole), (whole, on_features)):
         data = runs.load(evaluated).view(plain)
-        one = load({"other": path}, {}, "best", data, "val", ids)["other"]
+        one = load({"other": path}, {}, data, "val", ids)["other"]
         expected = runs.load(path).view(plain)
         assert one.data.fingerprint == expected.fingerprint != data.fingerprint
         features = one.data.read("val", ids)["features"]
         np.testing.assert_array_equal(features, expected.read("val", ids)["features"])
         assert np.abs(features - data.read("val", ids)["features"]).max() > 0
-
-
-def test_the_last_picture_that_a_run_beside_needs_is_found_in_one_pass():
-    class Counted(list):
-        passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            return super().__iter__()
-
-    images = Counted([5, 7, 2])
-    assert beside._last([9, 2, 5, 8, 7, 1], images) == 5 and images.passes == 1

@@ -7,7 +7,7 @@ import pytest
 from helpers import report_world
 from helpers.browser import all_of, brightness, colours, one, requested, resize, start
 
-from tfcap.metrics import results
+from tfcap.metrics import bootstrap, results
 from tfcap.visualize import report
 
 pytestmark = pytest.mark.slow

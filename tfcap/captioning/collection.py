@@ -16,8 +16,7 @@ from tfcap import runs
 from tfcap.captioning import inputs
 from tfcap.captioning.captions import Match, Neighbour
 from tfcap.data.prepared import PreparedData
-from tfcap.nearest.space import Space
-from tfcap.scoring.candidates import Candidates
+from tfcap.scoring.nearest import Candidates
 from tfcap.scoring.retrieval import Pairs, find
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Collection:
         runs.check_vocabulary(run, data)
         self._captioner = captioner
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
-        self._options = index, run.max_regions, 0, approximate
+        self._options = index, run.max_regions, approximate
         self._images = images
         self._scoring = threading.Lock()  # the pairs hold the texts of one call
 
@@ -67,7 +66,7 @@ class Collection:
     @functools.cached_property
     def _first(self) -> Candidates:
         pairs = self._pairs
-        return Candidates(pairs.data, pairs.split, Space("original"), *self._options)
+        return Candidates(pairs.data, pairs.split, *self._options)
 
     @functools.cached_property
     def sources(self) -> list[str]:

@@ -19,8 +19,8 @@ from tfcap.captioning.inputs import FrameFolder
 from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
 from tfcap.images import refusal
-from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.likelihood import PairScorer, encode
+from tfcap.scoring.rerank import Consensus
 
 
 class TrainedRuns:

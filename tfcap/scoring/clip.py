@@ -32,10 +32,9 @@ class KerasHubClip:
     def __init__(self, preset: str):
         try:
             import keras_hub
-        except ImportError as error:
+        except ImportError:
             raise ValueError(
-                f"--clip needs keras-hub. Received: {error}. Run: pip install 'tfcap[hub]', with "
-                "Python 3.11 or later."
+                "--clip needs keras-hub, which needs Python 3.11. Run: pip install 'tfcap[hub]'"
             ) from None
         try:
             self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
@@ -43,9 +42,8 @@ class KerasHubClip:
             self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
-                "--clip must be a CLIP preset of keras-hub with its tokenizer and its image "
-                f"converter. Received: {preset}: {' '.join(str(error).split())[:300]}. Save one "
-                "with save_to_preset, or give the directory of a download."
+                f"--clip={preset} is no CLIP preset of keras-hub with its tokenizer and its image "
+                f"converter: {' '.join(str(error).split())[:300]}"
             ) from None
         self._known: dict[str, np.ndarray] = {}
 

@@ -1,21 +1,25 @@
-"""Decodes the captions of a whole split.
+"""Captions a whole split: with one model, and with the models or files that stand beside it.
 
-Letters: B images, K captions of an image, R regions, F feature width, T `max_length`, P words of
-the longest prefix.
+Letters: B images, K captions of an image, R regions, F feature width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tfcap import cli, decoding
+from tfcap import cli, decoding, pretrained, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
+from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Hypotheses
 from tfcap.models.captioner import Captioner
-from tfcap.scoring import begun
 
 
 def decode_split(
@@ -28,8 +32,6 @@ def decode_split(
     max_regions: int | None = None,
     limit: int = 0,
     seed: int = 1,
-    prefixes: Mapping[int, Sequence[int]] | None = None,
-    find: Callable | None = None,
 ) -> Hypotheses:
     """Decodes the captions of every image of a split, best first.
 
@@ -43,13 +45,9 @@ def decode_split(
       max_regions: regions of an image beyond this number are cut off; None keeps all.
       limit: number of images from the start of the split; 0 takes all.
       seed: random seed for sampling; each image derives its own seed from it and its id.
-      prefixes: the ids of the words that the captions of each image begin with, by image id; None
-        for none.
-      find: what `finder` made for the same model, vocabulary, search and seed, for the inputs of
-        the data and the longest prefix, so that several splits share one trace; None makes one.
 
     Raises:
-      ValueError: a prefix leaves no room for other words, or a record is damaged.
+      ValueError: a record is damaged.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -60,55 +58,226 @@ def decode_split(
         max_regions=max_regions,
         limit=limit or None,
     )
-    prefixes = prefixes or {}
-    length = max(map(len, prefixes.values()), default=0)
-    if length >= search.max_length:
-        raise ValueError(
-            f"A prefix must be shorter than task.max_length ({search.max_length}). Received: "
-            f"{length} words. Give fewer."
-        )
-    find = find or finder(model, vocab, search, data.input_specs, seed, length)
-    captions_of: dict[int, list[str]] = {}
-    scores_of: dict[int, list[float]] = {}
-    total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
-    with data.readable_errors():
-        for batch in cli.progress(batches, total, f"decoding {split}"):
-            ids = batch["id"].numpy()
-            inputs = inputs_of(data.with_features(batch))
-            texts, scores = find(inputs, ids, begun.rows(prefixes, ids, length))
-            rows = zip(ids, texts.numpy(), scores.numpy(), strict=True)
-            for image, captions, values in rows:
-                captions_of[int(image)] = [caption.decode() for caption in captions]
-                scores_of[int(image)] = values.tolist()
-    return Hypotheses(captions_of, scores_of)
+    specs = [dict(data.input_specs), tf.TensorSpec([None], tf.int64)]
 
-
-def finder(
-    model: Captioner,
-    vocab: Vocab,
-    search: decoding.Search,
-    specs: Mapping[str, tf.TensorSpec],
-    seed: int = 1,
-    length: int = 0,
-) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-    """Makes the graph function that finds the captions of a batch.
-
-    Args:
-      model, vocab, search, seed: as for `decode_split`.
-      specs: the inputs of the model, as `PreparedData.input_specs`.
-      length: P; 0 for captions without a given beginning.
-
-    Returns:
-      A function of the inputs, ids int64 [B] and words int32 [B, P]. It returns captions, string
-      [B, K], and scores float32 [B, K].
-    """
-    given = [tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, length], tf.int32)]
-
-    @tf.function(input_signature=[dict(specs), *given], autograph=False)
-    def find(inputs, ids, words):
-        context = model.encode(inputs)
-        seeds = decoding.image_seeds(seed, ids)
-        tokens, scores = search(model, context, seeds, words if length else None)
+    @tf.function(input_signature=specs, autograph=False)
+    def find(inputs, ids):
+        tokens, scores = search(model, model.encode(inputs), decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
-    return find
+    captions: dict[int, list[str]] = {}
+    scores: dict[int, list[float]] = {}
+    images = data.split(split)["images"]
+    total = -(-min(images, limit or images) // batch_size)
+    with data.readable_errors():
+        for batch in cli.progress(batches, total, f"decoding {split}"):
+            texts, values = find(inputs_of(data.with_features(batch)), batch["id"])
+            rows = zip(batch["id"].numpy().tolist(), texts.numpy(), values.numpy(), strict=True)
+            for image, found, numbers in rows:
+                captions[image] = [caption.decode() for caption in found]
+                scores[image] = numbers.tolist()
+    return Hypotheses(captions, scores)
+
+
+@dataclasses.dataclass
+class Other:
+    """Captions of the same images by another model, or from a file.
+
+    Attributes:
+      captions: caption by image id.
+      run: the model; None for a file.
+      data: the prepared data that the model reads; None for a file, and where the model captions
+        picture files because no prepared data fits it.
+      search: how the model decodes `data`.
+      pictures: the paths of these pictures by image id.
+      captioner: captions the pictures.
+      seen: `visualize.Attended` by image id, for captions of pictures.
+    """
+
+    captions: dict[int, str] = dataclasses.field(default_factory=dict)
+    run: runs.Run | None = None
+    data: PreparedData | None = None
+    search: decoding.Search | None = None
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    captioner: Any = None
+    seen: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+
+def load_others(
+    paths: Mapping[str, str],
+    references: Mapping[int, Any],
+    data: PreparedData | None,
+    split: str,
+    images: Sequence[int],
+    *,
+    captioner_of: Callable[[runs.Run], Any],
+    checkpoint: str = "best",
+    dtype: str = "float32",
+    changes: str = "",
+    beam: int = 0,
+    folder: str | None = None,
+) -> dict[str, Other]:
+    """Reads the captions of files, and loads the models of run directories without running them.
+
+    A model reads `data` if it was trained with its words and features, else its own prepared data
+    if that has the same pictures, else the picture files of `data`.
+
+    Args:
+      paths: a result file, a run directory or a pretrained model by name.
+      references: the images that files must have captions for.
+      data: the prepared data of the evaluated run; None without a run.
+      split: its split.
+      images: the images that models must have.
+      captioner_of: makes what captions pictures with a run.
+      checkpoint: `best` or `latest`; a path, which belongs to one run, counts as `best`.
+      dtype: the precision of the models.
+      changes, beam: changes to the decoding that each run is configured with.
+      folder: a further directory with the picture files.
+
+    Raises:
+      UsageError: a run directory without an evaluated run.
+      ValueError: a file or a run cannot be read, or an image is missing in it.
+    """
+    paths = {name: pretrained.place(path) for name, path in paths.items()}
+    files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
+    captions = bootstrap.load_runs(files, references)
+    others: dict[str, Other] = {}
+    for name, path in paths.items():
+        if name in files:
+            others[name] = Other(captions[name])
+            continue
+        if data is None:
+            raise cli.UsageError(
+                f"{path} is a run, which needs --model_dir. Beside --predictions give result files."
+            )
+        run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
+        own = _data_of(run, data, split, images)
+        if own is not None:
+            others[name] = Other({}, run, own, runs.search(run, changes, beam, own.folder))
+        else:
+            pictures = _pictures_of(name, data, split, images, folder)
+            others[name] = Other({}, run, pictures=pictures, captioner=captioner_of(run))
+    return others
+
+
+def decode_others(
+    others: Mapping[str, Other],
+    split: str,
+    images: Sequence[int],
+    batch_size: int,
+    seed: int,
+    attention: str | None = "attention",
+) -> None:
+    """Decodes the captions of all models, in place.
+
+    Args:
+      others: the result of `load_others`.
+      split: the split.
+      images: the images to caption, the first ones of the split of the evaluated run.
+      batch_size, seed: as for `decode_split`.
+      attention: what models that caption picture files also compute, as a captioner does.
+    """
+    for name, other in others.items():
+        if other.captioner is not None:
+            _caption(name, other, batch_size, seed, attention)
+        elif other.run and other.data and other.search:
+            run, data = other.run, other.data
+            print(f"{name}: {run.described} on {data.folder}", flush=True)
+            last = 1 + np.flatnonzero(np.isin(data.index(split).id, images))[-1]
+            best = decode_split(
+                run.model,
+                run.vocab,
+                other.search,
+                data,
+                split,
+                batch_size,
+                run.max_regions,
+                int(last),
+                seed,
+            ).best()
+            other.captions = {image: best[image] for image in images}
+
+
+def data_of_first(folders: Sequence[str]) -> PreparedData:
+    """Returns the data of the first run whose data is there and can be read.
+
+    Raises:
+      ValueError: there is none; the reason of the first run.
+    """
+    reasons = []
+    for folder in folders:
+        run = runs.load(folder, "best")
+        try:
+            return _seen_by(run, run.data_dir)
+        except ValueError as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
+def same_weights(run: runs.Run, other: runs.Run) -> bool:
+    """Whether two runs have equal weights, as where the best checkpoint is the start of the run."""
+    mine, theirs = (each.whole.checkpoint_items["weights"] for each in (run, other))
+    return mine.keys() == theirs.keys() and all(
+        np.array_equal(mine[name].numpy(), theirs[name].numpy()) for name in mine
+    )
+
+
+def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str | None) -> None:
+    """Captions the pictures of a model, in place. Raises ValueError for one that is not read."""
+    print(f"{name}: {other.captioner.engine}, {len(other.pictures)} pictures", flush=True)
+    images = list(other.pictures)
+    starts = range(0, len(images), batch_size)
+    for start in cli.progress(starts, len(starts), "captions"):
+        part = images[start : start + batch_size]
+        paths = [other.pictures[image] for image in part]
+        found = other.captioner(paths, attention=attention, seed=seed)
+        for image, caption in zip(part, found, strict=True):
+            other.captions[image], other.seen[image] = caption.text, caption.seen
+
+
+def _pictures_of(
+    name: str, data: PreparedData, split: str, images: Iterable[int], folder: str | None
+) -> dict[int, str]:
+    """Returns the path of each picture. Raises ValueError if one is missing."""
+    paths, names = data.picture_paths(split, folder), data.file_names(split)
+    for image in images:
+        if image not in paths:
+            raise ValueError(
+                f"{name} was trained on other words or features than {data.folder} has, so it "
+                f"captions the pictures, and {names.get(image, f'image {image}')} is not in "
+                f"{folder or data.images or 'any directory that the data names'}. Name their "
+                "directory with --images."
+            )
+    return {image: paths[image] for image in images}
+
+
+def _data_of(
+    run: runs.Run, data: PreparedData, split: str, images: Sequence[int]
+) -> PreparedData | None:
+    """Returns `data` if the run can read it, else the data that it was trained on.
+
+    `data` may have the features of the backbone that the evaluated run trained. The other run reads
+    those of its own backbone, or the stored ones.
+
+    Returns:
+      Prepared data with the images, or None: other words or features, or other pictures.
+    """
+    names = data.file_names(split)
+    for folder in (data.folder, run.data_dir):
+        with contextlib.suppress(ValueError):
+            own = _seen_by(run, folder)
+            others = own.file_names(split)
+            # Other data may have other directories.
+            if all(
+                os.path.basename(names[image]) == os.path.basename(others.get(image, ""))
+                for image in images
+            ):
+                return own
+    return None
+
+
+def _seen_by(run: runs.Run, folder: str) -> PreparedData:
+    """Returns a prepared directory as the run reads it. Raises ValueError if it cannot."""
+    own = PreparedData.load(folder)
+    runs.check_vocabulary(run, own)
+    return run.view(own)

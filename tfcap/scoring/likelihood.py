@@ -1,7 +1,8 @@
-"""Computes the log-probability of given captions for every image.
+"""Computes the log-probability of given captions: of all pairs, and as perplexity.
 
-Letters: B images of a block, S captions of a block, N captions in all, T `max_length`, L words of a
-caption including the end mark, R regions, F feature width, V vocabulary.
+Letters: B images of a block, S captions of a block, N captions in all, C captions of an image, T
+`max_length`, L words of a caption including the end mark, R regions, F feature width, V vocabulary,
+U largest number of prefixes of one length.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding
-from tfcap.data.prepared import PreparedData
+from tfcap import cli, decoding
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab, tokenize_all
-from tfcap.ids import EOS, PAD, UNK
+from tfcap.ids import BOS, EOS, PAD, UNK
+from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, RecurrentCaptioner
-from tfcap.models.rows import Tree
-from tfcap.scoring import prefixes
+from tfcap.models.rows import Tree, take
+from tfcap.runs import Run
 
 # Largest number of logits of one call. It bounds the memory of scoring; logits that fit into the
 # processor's cache are also faster.
@@ -66,10 +68,8 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
       max_length: T.
 
     Raises:
-      ValueError: there are no captions, or one has no words.
+      ValueError: a caption has no words.
     """
-    if not captions:
-        raise ValueError("captions must not be empty. Received: no captions.")
     parts = [
         vocab.encode(tf.constant(captions[start : start + CHUNK]), max_length).numpy()[:, 1:]
         for start in range(0, len(captions), CHUNK)
@@ -77,9 +77,7 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
     ids = np.concatenate(parts)
     empty = np.flatnonzero(ids[:, 0] == EOS)
     if len(empty):
-        raise ValueError(
-            f"A caption must have at least one word. Received: {captions[empty[0]]!r}."
-        )
+        raise ValueError(f"The caption {captions[empty[0]]!r} has no word.")
     cut = int((~(ids == EOS).any(1)).sum())
     words = np.count_nonzero(ids != PAD, axis=1).astype(np.int32)
     rows = np.flatnonzero((ids == UNK).any(axis=1))[:_EXAMPLES]
@@ -124,12 +122,98 @@ def images(
             yield data.with_features(block)
 
 
+class Prefixes(NamedTuple):
+    """Captions as a tree: all different prefixes of t = 0 ... L - 1 words.
+
+    A prefix that many captions share is computed once. The 5,000 validation captions of Flickr8k
+    have 59,206 words but only 40,161 different prefixes.
+
+    Attributes:
+      tokens: int32 [S, L], the captions: w1 ... EOS PAD ...
+      words: int32 [L, U], the last word of each prefix; BOS for the empty prefix.
+      parents: int32 [L, U], the index in row t - 1 of the prefix without its last word.
+      counts: int32 [L], the number of prefixes of each length; the rest of a row is padding.
+      places: int32 [L, S], the index of each caption's prefix; 0 after the caption's end.
+    """
+
+    tokens: np.ndarray
+    words: np.ndarray
+    parents: np.ndarray
+    counts: np.ndarray
+    places: np.ndarray
+
+
+def prefix_tree(tokens: np.ndarray) -> Prefixes:
+    """Builds the prefixes of captions.
+
+    Args:
+      tokens: int32 [S, L], w1 ... EOS PAD ...
+    """
+    captions, length = tokens.shape
+    places = np.zeros((length, captions), np.int32)
+    words, parents = [np.array([BOS])], [np.array([0])]
+    for t in range(1, length):
+        alive = np.flatnonzero(tokens[:, t] != PAD)
+        last, before = tokens[alive, t - 1], places[t - 1, alive]
+        _, first, places[t, alive] = np.unique(
+            np.stack([before, last]), axis=1, return_index=True, return_inverse=True
+        )
+        words.append(last[first])
+        parents.append(before[first])
+    counts = np.array([len(row) for row in words], np.int32)
+
+    def padded(rows):
+        longest = int(counts.max())
+        return np.array([np.pad(row, (0, longest - len(row))) for row in rows], np.int32)
+
+    return Prefixes(tokens, padded(words), padded(parents), counts, places)
+
+
+def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tensor:
+    """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
+
+    A step has one row for each prefix and image. This is correct for every system, but a cache that
+    grows with the words would be copied in every step.
+
+    Args:
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      given: prefixes as tensors.
+    """
+    size = tf.shape(tf.nest.flatten(context)[0])[0]
+    images = tf.range(size)[:, tf.newaxis]
+
+    def body(t, before, cache, total):
+        number = given.counts[t]
+        rows = images * before + given.parents[t, :number]
+        cache = take(cache, tf.reshape(rows, [-1]))
+        words = tf.tile(given.words[t, :number], [size])  # image-major
+        logits, cache = model.step(context, cache, words, t)
+        logps = tf.reshape(decoding.log_probs(logits), [-1])  # [B U V]
+        now = given.tokens[:, t]
+        chosen = tf.gather(logps, (images * number + given.places[t]) * model.vocab_size + now)
+        return t + 1, number, cache, total + tf.where(now == PAD, 0.0, chosen)
+
+    cache = model.init_cache(context, model.max_length)
+    state = 0, 1, cache, tf.zeros([size, tf.shape(given.tokens)[0]])
+    length = tf.shape(given.tokens)[1]
+    rows = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), cache)
+    *_, total = loop(
+        lambda t, *_: t < length,
+        body,
+        tf.nest.map_structure(tf.convert_to_tensor, state),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), rows, state[-1].shape),
+        maximum_iterations=length,
+    )
+    return total
+
+
 class PairScorer:
     """Computes log P(caption | image) for every image of a block and every caption.
 
     An image is encoded once for all captions. The captions are scored in blocks whose logits stay
     below a fixed number, so that the memory depends neither on the images nor on the captions.
-    A recurrent system takes one step for each prefix that captions share (`prefixes`). The caches
+    A recurrent system takes one step for each prefix that captions share (`Prefixes`). The caches
     of other systems are too large for that; they decode captions of the same length in parallel,
     without padding. All blocks use one trace.
 
@@ -163,27 +247,24 @@ class PairScorer:
             self._encode.get_concrete_function().structured_outputs,
         )
         tokens = tf.TensorSpec([None, None], tf.int32)
-        given: tf.TensorSpec | prefixes.Prefixes = tokens
+        given: tf.TensorSpec | Prefixes = tokens
         if self.recurrent:
-            given = prefixes.Prefixes(
-                tokens, tokens, tokens, tf.TensorSpec([None], tf.int32), tokens
-            )
+            given = Prefixes(tokens, tokens, tokens, tf.TensorSpec([None], tf.int32), tokens)
         self._score = tf.function(self._pairs, input_signature=[context, given], autograph=False)
 
     def use(self, captions: EncodedCaptions) -> None:
         """Scores other captions from now on, with the same traces."""
         self.captions, self._blocks = captions, {}
 
-    def _pairs(self, context: Tree, given: tf.Tensor | prefixes.Prefixes) -> tf.Tensor:
+    def _pairs(self, context: Tree, given: tf.Tensor | Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""
-        if isinstance(given, prefixes.Prefixes):
-            return prefixes.score(self.model, context, given)
-        first = tf.nest.flatten(context)[0]
-        size = first.shape[0] or tf.shape(first)[0]
+        if isinstance(given, Prefixes):
+            return score_prefixes(self.model, context, given)
+        size = tf.shape(tf.nest.flatten(context)[0])[0]
         logps = decoding.score(self.model, context, tf.tile(given, (size, 1)))  # image-major
-        return tf.reshape(tf.reduce_sum(logps, -1), (size, given.shape[0] or tf.shape(given)[0]))
+        return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
 
-    def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | prefixes.Prefixes]]:
+    def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
         """Lists the captions scored together for B images: (places [S], tokens [S, L] or prefixes).
 
         The blocks have about the same size.
@@ -210,28 +291,7 @@ class PairScorer:
         order = np.lexsort(tokens.T[::-1])  # by the first word, then the second, ...
         most = max(1, self.logits // (size * self.model.vocab_size))
         for part in np.array_split(order, -(-len(order) // most)):
-            yield part, prefixes.tree(tokens[part, : words[part].max()])
-
-    def scores(
-        self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Computes the scores of `__call__` without checking them.
-
-        This also works inside a graph, where B must be static.
-        """
-        eager = tf.executing_eagerly()
-        inputs = {"features": features, "mask": mask}
-        if image is not None:
-            inputs["image"] = image
-        # In a graph every block is traced on its own, with static shapes.
-        context = self._encode(inputs) if eager else self.model.encode(inputs)
-        parts: list[tf.Tensor] = []
-        order: list[np.ndarray] = []
-        for places, given in self.blocks(mask.shape[0]):
-            with tf.control_dependencies(parts[-1:]):  # one block after the other
-                parts.append((self._score if eager else self._pairs)(context, given))
-            order.append(places)
-        return tf.gather(tf.concat(parts, 1), np.argsort(np.concatenate(order)), axis=1)
+            yield part, prefix_tree(tokens[part, : words[part].max()])
 
     def __call__(
         self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
@@ -246,10 +306,128 @@ class PairScorer:
         Raises:
           ValueError: a probability is NaN or 0.
         """
-        scores = self.scores(features, mask, image).numpy()
+        inputs = {"features": features, "mask": mask}
+        if image is not None:
+            inputs["image"] = image
+        context = self._encode(inputs)
+        scores = np.zeros([len(mask), len(self.captions.words)], np.float32)
+        for places, given in self.blocks(len(mask)):
+            scores[:, places] = self._score(context, given)
         if not np.isfinite(scores).all():
             raise ValueError(
-                "The probability of a caption must be a positive number. Received: NaN or 0. The "
-                "training of this model has diverged. Choose another checkpoint."
+                "The probability of a caption is NaN or 0, so the training of this model has "
+                "diverged. Choose another checkpoint."
             )
         return scores
+
+
+class Perplexities(NamedTuple):
+    """Perplexities of captions given their own images, base 2 (Mao et al., ICLR 2015, section 4).
+
+    Attributes:
+      image: int64 [N], image ids.
+      caption: int32 [N], the position of a caption among the captions of its image.
+      log2: float64 [N], log2 P(caption | image), the end mark included.
+      words: int32 [N], L.
+      note: the note of `EncodedCaptions.note`.
+    """
+
+    image: np.ndarray
+    caption: np.ndarray
+    log2: np.ndarray
+    words: np.ndarray
+    note: str
+
+    @property
+    def each(self) -> np.ndarray:
+        """Perplexity of each caption: 2 ** (-(1/L) sum log2 P(w_n | w_1..n-1, I)), float64 [N]."""
+        return np.exp2(-self.log2 / self.words)
+
+    @property
+    def mean(self) -> float:
+        """Mean of `each`: long and short captions have the same weight."""
+        return float(self.each.mean())
+
+    @property
+    def corpus(self) -> float:
+        """Perplexity over all words: 2 ** (-(sum of log2 P) / (number of words))."""
+        return float(np.exp2(-self.log2.sum() / self.words.sum()))
+
+    def by_image(self) -> dict[int, list[float]]:
+        """Perplexities of the captions of each image, by image id."""
+        result: dict[int, list[float]] = {}
+        for image, value in zip(self.image.tolist(), self.each.tolist(), strict=True):
+            result.setdefault(image, []).append(value)
+        return result
+
+    def format(self) -> str:
+        """Returns `mean` and `corpus` as text, and the note on a second line if there is one."""
+        line = (
+            f"perplexity: {self.corpus:.2f} per word (base 2), mean over "
+            f"{len(self.words)} references: {self.mean:.2f}"
+        )
+        return f"{line}\nnote: {self.note}" if self.note else line
+
+
+def perplexities_of_split(
+    run: Run,
+    data: PreparedData,
+    split: str = "val",
+    batch_size: int = 10,
+    limit: int = 0,
+    references: Mapping[int, Sequence[str]] | None = None,
+) -> Perplexities:
+    """Computes the perplexity of each caption of a split, given its image.
+
+    PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
+    authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
+
+    Args:
+      run: the captioner, or an ensemble.
+      data: the prepared directory.
+      split: name of the split.
+      batch_size: B.
+      limit: number of images from the start of the split; 0 takes all.
+      references: the captions by image id, as `stored_captions` returns them; None takes all that
+        the split has.
+
+    Raises:
+      ValueError: no image of the split has a caption.
+    """
+    ids = data.index(split).id[: limit or None]
+    known = stored_captions(data, split) if references is None else references
+    places = np.array([i for i, image in enumerate(ids) if known.get(int(image))], np.int64)
+    if not len(places):
+        raise ValueError(f"Perplexity needs captions, and split {split} of {data.folder} has none.")
+    ids = ids[places]
+    each = [known[int(image)] for image in ids]
+    texts = [caption for own in each for caption in own]
+    captions = encode(run.vocab, texts, run.params.task.max_length)
+    counts = np.array([len(own) for own in each])
+    inside = np.arange(counts.max()) < counts[:, None]
+    by_image = np.zeros((*inside.shape, captions.tokens.shape[1]), np.int32)  # [B, C, T]
+    by_image[inside] = captions.tokens
+    specs = [data.input_specs, tf.TensorSpec([None, None], tf.int32)]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def score(inputs, tokens):
+        context = run.model.encode(inputs)
+        return decoding.score(run.model, context, tokens)
+
+    regions = run.max_regions
+    blocks = images(data, split, places, batch_size, regions)
+    log2, start = [], 0
+    for inputs in cli.progress(blocks, -(-len(ids) // batch_size), "perplexity, batches"):
+        part = slice(start, start + len(inputs["mask"]))
+        longest = np.count_nonzero(by_image[part], axis=2).max()
+        tokens = by_image[part, :, :longest].reshape(-1, longest)  # [B, C, T'] -> [B C, T']
+        logps = score(inputs, tokens).numpy().astype(np.float64).sum(1)
+        log2.append(logps[inside[part].reshape(-1)])
+        start += len(inputs["mask"])
+    return Perplexities(
+        image=np.repeat(ids, counts),
+        caption=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),
+        log2=np.concatenate(log2) / np.log(2),
+        words=captions.words,
+        note=captions.note(),
+    )

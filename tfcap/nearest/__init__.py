@@ -1,1 +1,0 @@
-"""Computes vectors of images, and finds the nearest ones exactly or through a graph."""

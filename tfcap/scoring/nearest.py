@@ -1,0 +1,413 @@
+"""Finds images by the nearness of vectors: to a picture, to a sentence, exactly or through a graph.
+
+Letters: B images of a batch, R regions, F feature width, D width of a vector, M indexed images, Q
+queries, k neighbours.
+
+The vectors of a split are kept in a directory, memory-mapped. A file is named after a digest of all
+that its vectors depend on, so that another model or other data makes another file.
+"""
+
+import collections
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import cli, files
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData, stored_captions
+from tfcap.files import arrays_sha256
+from tfcap.layers.common import masked_mean
+
+FOLDER = "vectors"  # inside the prepared directory
+REFERENCES = "train"  # the split whose captions give sentences their vectors
+BEST = 50  # the most similar captions, whose images give a sentence its vector
+_RECORDS = 64  # records read together
+_BLOCK = 16384  # vectors multiplied together; their products stay in the processor's cache
+_QUERIES = 256  # queries multiplied together
+_SPARE = 32  # vectors that a graph proposes beyond k: it holds 8 bits of each number
+_TRAINED = 65536  # vectors from which the graph takes the ranges of its 8-bit numbers
+
+
+class Space:
+    """Computes the vector that represents an image in the search.
+
+    By default it is the mean of the features over the image's regions. With an m-RNN it is the
+    output g2(V_I I) without bias (Mao et al., ICLR 2015, section 8: features refined by the
+    captions that the model was trained with).
+
+    Args:
+      refine: the m-RNN; None takes the features as they are.
+      mean: [D], subtracted from each vector, which is then scaled to length 1, so that the distance
+        of two vectors grows as their cosine falls; None leaves the vectors as they are.
+
+    Raises:
+      ValueError: the model has no refined features.
+    """
+
+    def __init__(self, refine: Any = None, mean: np.ndarray | None = None):
+        refined = getattr(refine, "refined_features", None)
+        if refine is not None and refined is None:
+            raise ValueError(
+                f"Only an m-RNN (models mrnn and mrnn_shared) has refined features, and this run "
+                f"is {getattr(refine, 'name', refine)}."
+            )
+        self._mean = None if mean is None else mean.astype(np.float32)
+        weights = {} if refine is None else refine.checkpoint_items["weights"]
+        self.sha256 = arrays_sha256(weights, b"" if self._mean is None else self._mean.tobytes())
+        self.name = ("refined" if refined else "original") + ("" if mean is None else "-centred")
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def vectors(inputs):
+            return refined(inputs) if refined else masked_mean(inputs["features"], inputs["mask"])
+
+        self._vectors = vectors
+
+    def vectors(
+        self, features: tf.Tensor, mask: tf.Tensor | None = None, image: tf.Tensor | None = None
+    ) -> np.ndarray:
+        """Computes the vectors float32 [B, D] of B images.
+
+        Args:
+          features: float32 [B, R, F].
+          mask: bool [B, R], False for padding; None if all regions are real.
+          image: vectors of the whole images float32 [B, F2], which an m-RNN may read; or None.
+        """
+        if mask is None:
+            mask = tf.ones(tf.shape(features)[:2], tf.bool)
+        inputs = {"features": tf.convert_to_tensor(features, tf.float32), "mask": mask}
+        if image is not None:
+            inputs["image"] = image
+        return self.centre(self._vectors(inputs).numpy())
+
+    def centre(self, vectors: np.ndarray) -> np.ndarray:
+        """Subtracts the mean, if any, from float32 [B, D] and scales to length 1."""
+        if self._mean is None:
+            return vectors
+        vectors = vectors - self._mean
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, np.float32(1e-12))
+
+
+class Index:
+    """Finds the nearest vectors by Euclidean distance.
+
+    Args:
+      vectors: float32 [M, D]; may be memory-mapped.
+      ids: int64 [M], the image id of each vector; no id occurs twice.
+      graph: a faiss index of the vectors, which proposes candidates; it may miss some. None
+        compares with all vectors.
+    """
+
+    def __init__(self, vectors: np.ndarray, ids: np.ndarray, graph: Any = None):
+        self.vectors, self.ids, self.graph = vectors, ids, graph
+
+    def search(
+        self, queries: np.ndarray, k: int, own_ids: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the k nearest images of each query, nearest first.
+
+        Args:
+          queries: float32 [Q, D].
+          k: with fewer images all of them are returned.
+          own_ids: int64 [Q], the image id of each query. The image with this id is left out.
+
+        Returns:
+          Positions int64 [Q, k] and distances float64 [Q, k]. Where fewer than k images are left,
+          a row ends with the position -1 at the distance infinity.
+        """
+        k, own = min(k, len(self.ids)), np.full(len(queries), -1)
+        if own_ids is not None:
+            places = {image: place for place, image in enumerate(self.ids.tolist())}
+            own = np.array([places.get(image, -1) for image in own_ids.tolist()], np.int64)
+        positions = np.full([len(queries), k], -1, np.int64)
+        distances = np.full([len(queries), k], np.inf)
+        find = self._compare if self.graph is None else self._follow
+        for start in range(0, len(queries), _QUERIES):
+            part = np.arange(start, min(start + _QUERIES, len(queries)))
+            for row, found in zip(part, find(queries[part], k, own[part]), strict=True):
+                found = found[(found >= 0) & (found != own[row])]
+                # Products of float32 are too coarse for equal and for very near images.
+                exact = self.vectors[found].astype(np.float64) - queries[row]
+                exact = np.sqrt((exact * exact).sum(1))
+                order = np.lexsort((found, exact))[:k]
+                positions[row, : len(order)] = found[order]
+                distances[row, : len(order)] = exact[order]
+        return positions, distances
+
+    def _compare(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
+        """Returns the positions of the k nearest in any order, by |t|^2 - 2 q t, [Q, k]."""
+        positions = np.full([len(queries), k], -1, np.int64)
+        best = np.full([len(queries), k], np.inf, np.float32)
+        for start in range(0, len(self.ids), _BLOCK):
+            block = self.vectors[start : start + _BLOCK]
+            values = np.einsum("md,md->m", block, block) - 2 * (queries @ block.T)
+            inside = np.flatnonzero((own >= start) & (own < start + len(block)))
+            values[inside, own[inside] - start] = np.inf
+            values = np.concatenate([best, values], 1)
+            chosen = np.argpartition(values, k - 1, 1)[:, :k]
+            best = np.take_along_axis(values, chosen, 1)
+            places = np.arange(start, start + len(block))
+            places = np.concatenate([positions, np.tile(places, [len(queries), 1])], 1)
+            positions = np.take_along_axis(places, chosen, 1)
+        return np.where(np.isinf(best), -1, positions)
+
+    def _follow(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
+        """Returns what the graph proposes; all vectors are compared if it reaches too few."""
+        faiss = _faiss()
+        number = min(k + _SPARE, len(self.ids))
+        parameters = faiss.SearchParametersHNSW(efSearch=max(128, 2 * number))
+        found = self.graph.search(np.ascontiguousarray(queries), number, params=parameters)[1]
+        few = ((found >= 0) & (found != own[:, None])).sum(1).min(initial=number) < k
+        return self._compare(queries, k, own) if few and number < len(self.ids) else found
+
+
+def load(
+    data: PreparedData,
+    space: Space,
+    folder: str | os.PathLike | None = None,
+    max_regions: int | None = None,
+    splits: Sequence[str] = ("train",),
+    approximate: bool = False,
+) -> Index:
+    """Opens the index of some splits, or makes it if there is none.
+
+    Args:
+      data: the prepared directory.
+      space: computes the vectors.
+      folder: the directory that keeps vectors; "" takes the one in the prepared directory, None
+        keeps them in memory.
+      max_regions: regions of an image beyond this number are ignored, as the model ignores them.
+      splits: the splits whose images are indexed, in this order.
+      approximate: whether searches use a graph, which is built the first time.
+
+    Raises:
+      ValueError: `approximate` is set and faiss is not installed.
+    """
+    ids = np.concatenate([data.index(split).id for split in splits])
+    if not len(ids):
+        raise ValueError(f"{data.folder} has no images in {', '.join(splits)}.")
+    path = os.path.join(
+        folder or os.path.join(data.folder, FOLDER), _name(data, space, max_regions, splits)
+    )
+    compute = functools.partial(_compute, data, space, max_regions, splits, len(ids))
+    if folder == "" and not os.path.exists(f"{path}.npy"):
+        if files.is_remote(data.folder) or not os.access(data.folder, os.W_OK):
+            print(f"{data.folder} cannot be written: the vectors are kept in memory", flush=True)
+            folder = None
+    if folder is None:
+        vectors = compute(lambda shape: np.empty(shape, np.float32))
+        return Index(vectors, ids, _build_graph(vectors) if approximate else None)
+    if not os.path.exists(f"{path}.npy"):
+        files.make_directory(os.path.dirname(path))
+        with files.replacing(f"{path}.npy") as temporary:
+            compute(lambda shape: files.new_matrix(temporary, np.float32, shape)).flush()
+    vectors = np.load(f"{path}.npy", mmap_mode="r", allow_pickle=False)
+    return Index(vectors, ids, _open_graph(vectors, f"{path}.faiss") if approximate else None)
+
+
+def _name(data, space, max_regions, splits) -> str:
+    """Returns the name of the files of an index."""
+    made = data.fingerprint
+    keys = ("features", "backbone", "trained_backbone")
+    parts = [
+        [split, data.split(split)["shards"], data.index(split).id.tolist()] for split in splits
+    ]
+    content = [parts, {key: made.get(key) for key in keys}, max_regions, space.name, space.sha256]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"{'+'.join(splits)}-{space.name}-{digest[:12]}"
+
+
+def _compute(data, space, max_regions, splits, images: int, allocate: Callable) -> Any:
+    """Reads the splits from end to end and fills float32 [M, D], which `allocate` makes."""
+    vectors, done = None, 0
+    for part in _parts(data, space, max_regions, splits):
+        if vectors is None:
+            vectors = allocate((images, part.shape[1]))
+        vectors[done : done + len(part)] = part
+        done += len(part)
+    return vectors
+
+
+def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
+    """Yields the vectors of a few images after the other."""
+    # Nothing in it needs AutoGraph, which is slow.
+    parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
+    for split in splits:
+        images = len(data.index(split).id)
+        batches = data.examples(split, tf.data.Dataset.range(images)).batch(_RECORDS).map(parse)
+        label, total = f"vectors of {split}", -(-images // _RECORDS)
+        with data.readable_errors():
+            for batch in cli.progress(batches.prefetch(1), total, label):
+                block = data.with_features(batch)
+                yield space.vectors(block["features"], block["mask"], block.get("image"))
+
+
+def _open_graph(vectors: np.ndarray, path: str) -> Any:
+    """Reads the graph of an index, or builds it and writes it beside the vectors."""
+    if os.path.exists(path):
+        return _faiss().read_index(path)
+    graph = _build_graph(vectors)
+    with files.replacing(path) as temporary:
+        _faiss().write_index(graph, temporary)
+    return graph
+
+
+def _faiss() -> Any:
+    """Imports faiss, which is an extra."""
+    try:
+        import faiss
+    except ImportError:
+        raise ValueError(
+            "An approximate search needs faiss. Run: pip install 'tfcap[search]', or search "
+            "exactly."
+        ) from None
+    return faiss
+
+
+def _build_graph(vectors: np.ndarray) -> Any:
+    """Builds the graph of Malkov and Yashunin 2020 (arXiv 1603.09320) with 8 bits per number."""
+    faiss = _faiss()
+    index = faiss.IndexHNSWSQ(vectors.shape[1], faiss.ScalarQuantizer.QT_8bit, 32)
+    index.hnsw.efConstruction = 40
+    index.train(np.ascontiguousarray(vectors[:: -(-len(vectors) // _TRAINED)]))
+    starts = range(0, len(vectors), _BLOCK)
+    for start in cli.progress(starts, len(starts), "linking vectors"):
+        index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
+    return index
+
+
+class Candidates:
+    """Finds the images of a split that are nearest to a sentence or to another image.
+
+    Nearness is the cosine of the angle between vectors from which the mean over the training images
+    is subtracted: without this, all vectors of images have nearly the same direction.
+
+    Args:
+      data: the prepared directory; it must have training images.
+      split: the split that is searched.
+      folder, max_regions, approximate: as of `load`.
+
+    Attributes:
+      space: computes the vectors of images.
+      index: the images of the split.
+    """
+
+    def __init__(
+        self,
+        data: PreparedData,
+        split: str,
+        folder: str | None = "",
+        max_regions: int | None = None,
+        approximate: bool = False,
+    ):
+        self._data = data
+        self._references = load(data, Space(), folder, max_regions, (REFERENCES,))
+        self.space = Space(mean=np.asarray(np.mean(self._references.vectors, 0, np.float64)))
+        self.index = load(data, self.space, folder, max_regions, (split,), approximate)
+
+    @functools.cached_property
+    def _captions(self) -> "SentenceVectors":
+        """The captions of the training images, from which sentences get their vectors."""
+        captions, index = stored_captions(self._data, REFERENCES), self._references
+        return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)
+
+    def sentences(self, texts: Sequence[str]) -> np.ndarray:
+        """Computes the vectors of sentences, float32 [Q, D]."""
+        return self.space.centre(self._captions(texts))
+
+    def nearest(self, vectors: np.ndarray, number: int) -> np.ndarray:
+        """Finds the images nearest to vectors [Q, D]: positions in the split, int64 [Q, k]."""
+        return self.index.search(vectors, number)[0]
+
+    def of_sentences(self, texts: Sequence[str], number: int) -> np.ndarray:
+        """Finds the images nearest to sentences, as `nearest`."""
+        return self.nearest(self.sentences(texts), number)
+
+    def among_sentences(self, vectors: np.ndarray, texts: Sequence[str], number: int) -> np.ndarray:
+        """Finds the sentences nearest to images.
+
+        Args:
+          vectors: float32 [Q, D], the images, from `space.vectors`.
+          texts: the sentences to choose from.
+          number: k.
+
+        Returns:
+          Positions in `texts`, int64 [Q, k], nearest first.
+        """
+        return Index(self.sentences(texts), np.arange(len(texts))).search(vectors, number)[0]
+
+
+class SentenceVectors:
+    """Computes vectors of sentences in the space of the vectors of images.
+
+    A captioner gives probabilities of sentences and no vectors. The vector of a sentence is the
+    mean of the vectors of the images whose captions resemble the sentence most, weighted by the
+    similarity. The similarity is the cosine of TF-IDF vectors of words and of pairs of neighbouring
+    words. The tokenizer gives the words.
+
+    Args:
+      captions: the captions of each of the M images, N in all.
+      vectors: float32 [M, D], the vectors of the images; may be memory-mapped.
+      best: number of most similar captions whose images give the mean.
+    """
+
+    def __init__(self, captions: Sequence[Sequence[str]], vectors: np.ndarray, best: int = BEST):
+        texts = [text for own in captions for text in own]
+        self._vectors, self._best = vectors, min(best, len(texts))
+        self._image = np.repeat(np.arange(len(captions)), [len(own) for own in captions])
+        self._numbers: dict[Any, int] = {}
+        flat: list[int] = []
+        lengths: list[int] = []
+        for words in tokens.tokenize_all(texts):
+            terms = _terms(words)
+            flat += [self._numbers.setdefault(term, len(self._numbers)) for term in terms]
+            lengths.append(len(terms))
+        # For each term its captions and its weight in each.
+        keys = np.array(flat, np.int64) * len(texts) + np.repeat(np.arange(len(texts)), lengths)
+        keys, counts = np.unique(keys, return_counts=True)
+        term, place = np.divmod(keys, len(texts))
+        images = np.unique(term * len(captions) + self._image[place])
+        frequencies = np.bincount(images // len(captions), minlength=len(self._numbers))
+        self._idf = np.log(len(np.unique(self._image)) / frequencies)
+        weights = counts * self._idf[term]
+        norms = np.sqrt(np.bincount(place, weights**2, minlength=len(texts)))
+        self._weights = (weights / np.maximum(norms, 1e-12)[place]).astype(np.float32)
+        self._captions = place.astype(np.int32)
+        self._first = np.searchsorted(term, np.arange(len(self._numbers) + 1))
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """Computes the vectors float32 [Q, D].
+
+        A sentence that shares no word with the captions gets the mean of all images.
+        """
+        vectors = np.zeros([len(sentences), self._vectors.shape[1]], np.float32)
+        for row, words in enumerate(tokens.tokenize_all(list(sentences))):
+            similar = np.zeros(len(self._image), np.float32)
+            for term, count in collections.Counter(_terms(words)).items():
+                if (number := self._numbers.get(term)) is not None:
+                    part = slice(self._first[number], self._first[number + 1])
+                    weight = np.float32(count * self._idf[number])
+                    similar[self._captions[part]] += weight * self._weights[part]
+            captions = np.argpartition(-similar, self._best - 1)[: self._best]
+            weights = similar[captions]
+            if weights.max() > 0:
+                vectors[row] = weights @ self._vectors[self._image[captions]] / weights.sum()
+            else:
+                vectors[row] = self._mean
+        return vectors
+
+    @functools.cached_property
+    def _mean(self) -> np.ndarray:
+        """The mean vector [D] of all images; reads all of them."""
+        return np.mean(self._vectors, 0)
+
+
+def _terms(words: Sequence[str]) -> list[Any]:
+    """Returns the words, and the pairs of neighbouring words."""
+    return [*words, *zip(words, words[1:], strict=False)]
