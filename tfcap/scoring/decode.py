@@ -17,7 +17,7 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
-from tfcap.metrics import bootstrap
+from tfcap.metrics import results
 from tfcap.metrics.results import Hypotheses
 from tfcap.models.captioner import Captioner
 
@@ -140,7 +140,7 @@ def load_others(
     """
     paths = {name: pretrained.place(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
-    captions = bootstrap.load_runs(files, references)
+    captions = results.load_runs(files, references)
     others: dict[str, Other] = {}
     for name, path in paths.items():
         if name in files:
