@@ -16,7 +16,7 @@ from tfcap import prepare, pretrained, runs, train
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.features import networks
-from tfcap.runs import average, checkpoints
+from tfcap.runs import checkpoints, small
 from tfcap.scoring import beside
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
@@ -50,8 +50,8 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
 def test_other_flags_take_the_name():
     assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
     assert beside.parse(["other=flickr8k"], "own") == {"other": str(FOLDER)}
-    with pytest.raises(ValueError, match=f"--last must be at most 1, .* in {FOLDER}"):
-        average.load("flickr8k", 2)
+    with pytest.raises(ValueError, match=f"{FOLDER} has 1 checkpoints, fewer than --last=2"):
+        small.load_mean("flickr8k", 2)
 
 
 @pytest.mark.parametrize("name", pretrained.names())

@@ -356,7 +356,7 @@ class _Evaluation:
         self.name = cli.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
         self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
         self.data = data = runs.load_data(run, given.data_dir)
-        search = runs.search(run, given.decoding, given.beam, data.folder)
+        search = run.search(given.decoding, given.beam, data.folder)
         if given.prefix_words and search.options.prefix:
             raise cli.UsageError("Give --prefix_words or decoding.prefix, not both.")
         given.say(f"{run.described} on {data.folder}, split {given.split}")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import recipes
 from helpers.recipes import RECIPES, SELF_CRITICAL, VOCABULARY, header, named, resolve
 
-from tfcap import configs, models, runs
+from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import rewards
 from tfcap.training import optim, self_critical
@@ -214,7 +214,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
         if key not in built:
             models.MODELS[params.task.model.type](9488, params.task.max_length, 2048, **options)
             built.add(key)
-        runs.decoding_options(params.task.decoding, params.task.max_length)
+        decoding.Options(**params.task.decoding.as_dict())
         config = params.trainer.optimizer_config
         optim.optimizer(config, optim.schedule(config.schedule, 64))
     assert len(built) > 20

@@ -163,7 +163,7 @@ def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any)
     """Runs the configured search: captions must be whole, without special ids, best first."""
     images = inputs["mask"].shape[0]
     length = min(params.task.max_length, LENGTH)
-    options = runs.decoding_options(params.task.decoding, length)
+    options = decoding.Options(**params.task.decoding.as_dict())
     captions, scores = decoding.Search(options, length)(model, model.encode(inputs))
     assert captions.shape == (images, params.task.decoding.beam, length)
     assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()

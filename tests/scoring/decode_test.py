@@ -22,7 +22,7 @@ def data(shapes):
 
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):
-    found = runs.search(run, changes)
+    found = run.search(changes)
     return decode_split(
         run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
     )
@@ -57,6 +57,6 @@ def test_images_and_seeds_give_different_random_seeds():
 
 
 def test_a_prefix_as_long_as_a_caption_is_refused(run, data):
-    found = runs.search(run, "beam=1")
+    found = run.search("beam=1")
     with pytest.raises(ValueError, match="shorter than task.max_length .12.. Received: 12 words"):
         decode_split(run.model, run.vocab, found, data, "val", 8, prefixes={1: [4] * 12})

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tfcap import runs
-from tfcap.runs import compact
+from tfcap.runs import small as small_runs
 
 pytest.importorskip("tensorflow_serving")
 from tfcap.serving import card, timing  # noqa: E402  it imports tensorflow_serving
@@ -68,10 +68,10 @@ def test_the_scores_are_those_of_the_exported_weights(trained, tmp_path):
     assert runs.validated(runs.load(trained, "latest")) == {}
     other = shutil.copytree(trained, tmp_path / "other")
     assert runs.validated(runs.load_together([trained, str(other)])) == {}
-    compact.write(best, str(tmp_path / "small"))
-    compact.write(best, str(tmp_path / "wider"), beam=5)
+    small_runs.write(best, str(tmp_path / "small"))
+    small_runs.write(best, str(tmp_path / "wider"), beam=5)
     assert "CIDEr" not in runs.validated(runs.load(str(tmp_path / "wider")))
-    compact.write(best, str(tmp_path / "same"), beam=best.params.task.decoding.beam)
+    small_runs.write(best, str(tmp_path / "same"), beam=best.params.task.decoding.beam)
     assert "CIDEr" in runs.validated(runs.load(str(tmp_path / "same")))
     small = runs.validated(runs.load(str(tmp_path / "small")))
     assert small["CIDEr"] == runs.validated(best)["CIDEr"]

@@ -116,7 +116,7 @@ def load(
         assert data is not None  # directories without it are refused above
         own = _data_of(run, data, split, images)
         if own is not None:
-            search = runs.search(run, changes, beam, own.folder)
+            search = run.search(changes, beam, own.folder)
             by_name[name] = Beside({}, run, own, search)
             continue
         if prefix_words:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfcap.files import sizes, versions
 from tfcap.runs import CaptionServer, Run, validated
-from tfcap.runs.savedmodel import export
+from tfcap.runs.server import export
 from tfcap.serving import card, kept_files, manifests, samples, server_files, timing, warmup
 
 CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is

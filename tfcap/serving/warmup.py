@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from tfcap.runs.requests import OK
+from tfcap.runs.server import OK
 from tfcap.serving import samples
 
 PATH = os.path.join("assets.extra", "tf_serving_warmup_requests")  # TF Serving looks there
