@@ -22,8 +22,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.frames import Clips
-from tfcap.runs import server
-from tfcap.runs.server import CaptionServer, export
+from tfcap.runs.server import CaptionServer, decode, export
 
 pytestmark = pytest.mark.slow
 
@@ -319,7 +318,7 @@ def test_bad_clips_do_not_change_the_good_ones():
     gif = small_clips.gif(small_clips.FRAMES)  # six frames of 36 x 24 pixels
     long = small_clips.gif(np.concatenate([small_clips.FRAMES, 255 - small_clips.FRAMES]))
     contents = tf.constant([gif, gif[:30], long, picture_bytes.file("PNG"), b"text"])
-    images, status = server.decode(contents, backbone.decode, backbone.decoded_shape, most)
+    images, status = decode(contents, backbone.decode, backbone.decoded_shape, most)
     assert images.shape == (5, 4, 32, 32, 3)
     for row in (0, 3):
         np.testing.assert_array_equal(images[row], backbone.decode(contents[row]))

@@ -18,7 +18,8 @@ from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_shapes
-from tfcap.runs import server, small
+from tfcap.runs import small
+from tfcap.runs.server import export as write_version
 from tfcap.scoring import beside
 from tfcap.scoring.decode import decode_split
 
@@ -178,7 +179,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     scores = [found.scores[image][0] for image in images]
     np.testing.assert_allclose([c.score for c in captions], scores, atol=1e-4)
 
-    exported = tf.saved_model.load(server.export(runs.server(run), str(tmp_path)))
+    exported = tf.saved_model.load(write_version(runs.server(run), str(tmp_path)))
     contents = tf.constant([open(path, "rb").read() for path in paths])
     served = exported.signatures["serving_default"](image_bytes=contents)
     np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-4)
