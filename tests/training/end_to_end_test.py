@@ -289,7 +289,7 @@ def test_data_without_pictures_is_refused(whole, small, shapes, tmp_path):
 def test_a_backbone_without_weights_cannot_be_trained(tmp_path):
     folder = prepare_shapes(tmp_path / "data", train=8, val=4, test=0, keep_pictures=True)
     change = {"task": {"data_dir": str(folder)}}
-    with pytest.raises(ValueError, match="pixels, which has no weights"):
+    with pytest.raises(ValueError, match="pixels has no weights to train"):
         events.run(events.merged(events.merged(TINY, TRAINED), change), tmp_path / "run")
 
 
