@@ -1,4 +1,4 @@
-"""The export command: its flags and its two names. `runs/savedmodel_test` reads what it writes."""
+"""The export command: its flags and its two names. `runs/server_test` reads what it writes."""
 
 import pytest
 from helpers import commands

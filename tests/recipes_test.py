@@ -12,7 +12,7 @@ import yaml
 from helpers import commands
 
 from docs import published
-from tfcap import configs, models, recipes, runs, train
+from tfcap import configs, decoding, models, recipes, train
 from tfcap.models import registry
 from tfcap.training import optim
 
@@ -213,7 +213,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
         if key not in built:
             models.MODELS[params.task.model.type](9488, params.task.max_length, 2048, **options)
             built.add(key)
-        runs.decoding_options(params.task.decoding, params.task.max_length)
+        decoding.Options(**params.task.decoding.as_dict())
         config = params.trainer.optimizer_config
         optim.optimizer(config, optim.schedule(config.schedule, 64))
     assert len(built) > 20

@@ -241,7 +241,7 @@ def _caption_of_run(run: Any) -> Finding:
     import tensorflow as tf
 
     from tfcap import runs
-    from tfcap.runs.savedmodel import picture
+    from tfcap.runs.server import picture
 
     server = runs.server(run)
     inputs = {"image_bytes": tf.constant([picture()])}
@@ -292,7 +292,7 @@ def _export(export_dir: str) -> Iterator[Finding]:
 
 
 def _caption_of_export(loaded: Any) -> Finding:
-    from tfcap.runs.savedmodel import call_signatures
+    from tfcap.runs.server import call_signatures
 
     return _caption(call_signatures(loaded)["serving_default"])
 
@@ -301,10 +301,8 @@ def _load_export(export_dir: str, loaded: list) -> Finding:
     """Loads the version that TF Serving loads: the one with the highest number."""
     import tensorflow as tf
 
-    from tfcap.runs.savedmodel import versions
-
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
-    numbers = versions(export_dir) if os.path.isdir(export_dir) else []
+    numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
         raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
     path = os.path.join(export_dir, str(numbers[-1]))

@@ -338,7 +338,7 @@ class _Evaluation:
         self.name = cli.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
         self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
         self.data = data = runs.load_data(run, given.data_dir)
-        search = runs.search(run, given.decoding, given.beam, data.folder)
+        search = run.search(given.decoding, given.beam, data.folder)
         given.say(f"{run.described} on {data.folder}, split {given.split}")
         ids = data.index(given.split).id[: given.limit or None].tolist()
         if given.submission:

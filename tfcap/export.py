@@ -110,7 +110,7 @@ def export(
     if bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise cli.UsageError("--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'.")
     from tfcap import runs
-    from tfcap.runs import savedmodel
+    from tfcap.runs.server import export as write_version
 
     run = runs.load_together(folders, checkpoint, dtype)
     served = runs.server(run, decoding, beam or 0, max_pixels=max_pixels)
@@ -118,10 +118,10 @@ def export(
         from tfcap.serving.bundle import write_bundle
 
         files = (warmup_images, results, references)
-        options = runs.changed(run, run.params.task.decoding, decoding, beam or 0)
+        options = run.with_decoding(decoding, beam or 0).params.task.decoding
         path = write_bundle(served, run, export_dir, *files, options != run.params.task.decoding)
     else:
-        path = savedmodel.export(served, export_dir)
+        path = write_version(served, export_dir)
     print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(export_dir)
@@ -142,15 +142,15 @@ def _export_run(
 ) -> str:
     """Writes a small run directory."""
     from tfcap import runs
-    from tfcap.runs import average, compact
+    from tfcap.runs import small
 
     if last:
-        run = average.load(model_dir, last)
+        run = small.load_mean(model_dir, last)
         described = f"the mean of {last} checkpoints of {run.directory}"
     else:
         run = runs.load(model_dir, checkpoint)
         described = run.described
-    compact.write(run, out, weights, decoding, beam)
+    small.write(run, out, weights, decoding, beam)
     print(f"{described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
     print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
     return out

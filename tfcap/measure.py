@@ -171,7 +171,7 @@ def _decoding(what, params, model, inputs):
     """Returns a compiled function that encodes the images and decodes their captions."""
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", params.task.decoding.beam)
-    search = decoding.Search(runs.decoding_options(config, length), length)
+    search = decoding.Search(decoding.Options(**config.as_dict()), length)
 
     def decode():
         context = model.encode(inputs)

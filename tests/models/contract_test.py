@@ -179,7 +179,7 @@ def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_pa
     assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
 
 
-# `parity_test` has the searches of the others in such a graph, and `runs.savedmodel_test` exports
+# `parity_test` has the searches of the others in such a graph, and `runs.server_test` exports
 # an attention LSTM. Checkpoints and Keras files above show that a system keeps no other variable,
 # so that one SavedModel of layers and one of members are enough.
 OPEN = small_models.params(INVARIANT.keys() - {"attention_lstm", "updown", "xlan", "xtransformer"})

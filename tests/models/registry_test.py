@@ -13,7 +13,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.layers import common
 from tfcap.models import registry
 from tfcap.models.captioner import RecurrentCaptioner
-from tfcap.runs.savedmodel import export
+from tfcap.runs.server import export
 from tfcap.scoring.decode import decode_split
 from tfcap.training.run import train
 
@@ -93,9 +93,7 @@ def test_a_registered_model_trains_evaluates_captions_and_exports(trained, shape
         "toy": {"width": 16, "decay": 0.5},
     }
     data = PreparedData.load(shapes)
-    found = decode_split(
-        trained.model, trained.vocab, runs.search(trained), data, "val", 2
-    ).captions
+    found = decode_split(trained.model, trained.vocab, trained.search(), data, "val", 2).captions
     assert len(found) == 12 and all(texts for texts in found.values())
     server = runs.server(trained)
     scenes = sorted(pathlib.Path(shapes, "images").glob("**/*.png"))[:2]

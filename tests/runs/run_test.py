@@ -1,23 +1,28 @@
-"""Run directories: starting, resuming, refusing what does not fit, and damaged files."""
+"""Run directories: beginning, going on, refusing what does not fit, loading, searching."""
 
 import glob
+import json
 import os
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 from helpers.prepared import with_other_vocabulary
 from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, stored_weights, weights
 
+import tfcap
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.files import write_json
 from tfcap.layers import precision
+from tfcap.scoring.decode import decode_split
 from tfcap.training.task import CaptionTask
 
 
-def test_a_run_starts_and_resumes(tmp_path, run, params, data):
+def test_a_run_starts_and_goes_on(tmp_path, run, params, data):
     folder = str(tmp_path / "new" / "run")
     assert runs.begin(folder, EXPERIMENT, params, data) == 0
     files = ["dataset.json", "document_frequency.npz", "params.yaml", "vocab.txt"]
@@ -28,6 +33,25 @@ def test_a_run_starts_and_resumes(tmp_path, run, params, data):
     before = contents(run)
     assert runs.begin(run, EXPERIMENT, params, data) == 6
     assert contents(run) == before
+
+
+def test_the_path_of_the_data_works_from_every_directory(
+    tmp_path, params, shapes, data, monkeypatch
+):
+    shutil.copytree(shapes, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    for configured, stored in (("data", str(tmp_path / "data")), ("", "")):  # "": built-in shapes
+        mine = params.replace(task={"data_dir": configured})
+        runs.begin(f"run{configured}", EXPERIMENT, mine, PreparedData.load("data"))
+        assert configs.load(f"run{configured}/params.yaml").task.data_dir == stored
+
+
+def test_data_that_moved_is_named(run, data):
+    loaded = runs.load(run)
+    loaded.params = loaded.params.replace(task={"data_dir": "moved/away"})
+    with pytest.raises(ValueError, match="not in moved/away: name it with --data_dir"):
+        runs.load_data(loaded, None)
+    assert runs.load_data(loaded, data.folder).folder == data.folder
 
 
 def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params, data):
@@ -44,37 +68,41 @@ def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params
     longer = params.replace(trainer={"train_steps": 99}, task={"decoding": {"beam": 5}})
     assert runs.begin(str(folder), EXPERIMENT, longer, data) == 0 and best.exists()
     other = params.replace(task={"label_smoothing": 0.2})
-    with pytest.raises(ValueError, match="must belong to this run. .*label_smoothing=0.1"):
+    with pytest.raises(ValueError, match="label_smoothing=0.1"):
         runs.begin(str(folder), EXPERIMENT, other, data)
     export(0)  # before the first step of self-critical training
     assert runs.begin(str(folder), EXPERIMENT, other, data) == 0 and not best.exists()
 
 
-def test_decoding_and_length_of_training_may_change(run, params, data):
-    longer = params.replace(trainer={"train_steps": 9}, task={"decoding": {"beam": 4}})
-    assert runs.begin(run, EXPERIMENT, longer, data) == 6
-    assert configs.load(f"{run}/params.yaml").trainer.train_steps == 9
+def test_changed_settings_are_told_and_the_old_ones_kept(run, params, data, capsys):
+    old = (run / "params.yaml").read_bytes()
+    runs.begin(run, EXPERIMENT, params, data)
+    assert "->" not in capsys.readouterr().out and not list(run.glob("params_until*"))
+    rate = {"optimizer_config": {"schedule": {"learning_rate": 0.0005}}, "train_steps": 9}
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data, train=False)
+    assert "->" not in capsys.readouterr().out  # a validation changes nothing
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data)
+    said = capsys.readouterr().out
+    assert said.count("->") == 2 and said.count("trainer.train_steps 6 -> 9 from step 6") == 1
+    assert "schedule.learning_rate 0.003 -> 0.0005 from step 6" in said
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate | {"train_steps": 10}), data)
+    assert "trainer.train_steps 9 -> 10 from step 6" in capsys.readouterr().out
+    assert (run / "params_until_step_6.yaml").read_bytes() == old
 
 
-def test_a_run_that_goes_on_keeps_the_checkpoint_that_it_started_from(
-    run, params, data, tmp_path, capsys
-):
+def test_a_run_keeps_the_checkpoint_that_it_started_from(run, params, data, tmp_path, capsys):
     """Another one is not read after the first step, and params.yaml would name a false origin."""
-    origin = configs.load(f"{run}/params.yaml").task.init_checkpoint
-    assert runs.begin(run, EXPERIMENT, params, data) == 6 and capsys.readouterr().out == ""
     other = params.replace(task={"init_checkpoint": "runs/other/best_ckpt", "remap_vocab": True})
     assert runs.begin(run, EXPERIMENT, other, data) == 6
     said = capsys.readouterr().out
-    assert "note: task.init_checkpoint=runs/other/best_ckpt is not read, because" in said
-    assert "goes on from step 6" in said
+    assert "note: task.init_checkpoint=runs/other/best_ckpt is not read" in said
     task = configs.load(f"{run}/params.yaml").task
-    assert (task.init_checkpoint, task.remap_vocab) == (origin, False) and origin == ""
+    assert (task.init_checkpoint, task.remap_vocab) == ("", False)
     folder = str(tmp_path / "new")
     for _ in range(2):  # the second start has saved no checkpoint either
         assert runs.begin(folder, EXPERIMENT, other, data) == 0
         task = configs.load(f"{folder}/params.yaml").task
         assert (task.init_checkpoint, task.remap_vocab) == ("runs/other/best_ckpt", True)
-    assert capsys.readouterr().out == ""
 
 
 def test_evaluation_only_reads(run, params, data, tmp_path):
@@ -82,27 +110,76 @@ def test_evaluation_only_reads(run, params, data, tmp_path):
     before = contents(run)
     assert runs.begin(run, EXPERIMENT, params, data, train=False) == 6
     assert contents(run) == before and (run / "ckpt-9_temp").is_dir()
-    with pytest.raises(ValueError, match="holds no run to evaluate"):
+    with pytest.raises(ValueError, match="params.yaml is missing"):
         runs.begin(tmp_path / "mistyped", EXPERIMENT, params, data, train=False)
     assert not (tmp_path / "mistyped").exists()
 
 
-def test_checkpoints_without_a_configuration_are_refused(run, params, data):
-    os.remove(run / "params.yaml")
+# What a run that goes on refuses: the change, and the key that the error names.
+REFUSED = [
+    ({"task": {"model": {"attention_lstm": {"width": 32}}}}, "attention_lstm.width"),
+    ({"task": {"max_length": 13}}, "task.max_length"),
+    ({"task": {"seed": 2}}, "task.seed"),
+    ({"task": {"train_data": {"global_batch_size": 4}}}, "global_batch_size"),
+    ({"trainer": {"best_checkpoint_eval_metric": "perplexity"}}, "best_checkpoint_eval_metric"),
+    ({"trainer": {"best_checkpoint_metric_comp": "lower"}}, "best_checkpoint_metric_comp"),
+    ({"trainer": {"optimizer_config": {"name": "sgd"}}}, "optimizer_config.name"),
+    ({"runtime": {"mixed_precision_dtype": "float16"}}, "mixed_precision_dtype"),
+]
+
+
+@pytest.mark.parametrize(("change", "key"), REFUSED)
+def test_what_must_stay_in_a_run(run, params, data, change, key):
     before = contents(run)
-    with pytest.raises(ValueError, match="holds checkpoints but no params.yaml"):
-        runs.begin(run, EXPERIMENT, params, data)
+    with pytest.raises(ValueError, match=f"{key} must stay"):
+        runs.begin(run, EXPERIMENT, params.replace(**change), data)
     assert contents(run) == before
-    (run / "params.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="run of this experiment"):
-        runs.begin(run, EXPERIMENT, params, data)
+
+
+def test_what_may_change_in_a_run(run, params, data, tmp_path):
+    longer = params.replace(trainer={"train_steps": 9}, task={"decoding": {"beam": 4}})
+    assert runs.begin(run, EXPERIMENT, longer, data) == 6
+    adam = params.replace(trainer={"optimizer_config": {"name": "adam"}})  # its state is RAdam's
+    assert runs.begin(run, EXPERIMENT, adam, data) == 6
+    lower = params.replace(trainer={"best_checkpoint_metric_comp": "lower"})
+    runs.begin(run, EXPERIMENT, lower, data, train=False)
+    (run / "best_ckpt" / "info.json").unlink()  # no validation has had the score
+    assert runs.begin(run, EXPERIMENT, lower, data) == 6
+    # The first checkpoint of a converted run has weights alone.
+    loaded, folder = runs.load(run), str(tmp_path / "converted")
+    parts = (params, loaded.vocab, loaded.fingerprint, loaded.model)
+    runs.create(folder, EXPERIMENT, *parts)
+    half = params.replace(runtime={"mixed_precision_dtype": "float16"})
+    assert runs.begin(folder, EXPERIMENT, half, data) == 0
+
+
+def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
+    before, loaded = contents(run), runs.load(run)
+    with pytest.raises(ValueError, match=f"of the experiment {EXPERIMENT}: choose another"):
+        runs.begin(run, "attention_lstm_scst", params, data)
+    wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}
+    pooled = {**data.fingerprint, "backbone": {**data.fingerprint["backbone"], "grid": 4}}
+    for other, what in (
+        (other_vocabulary, f"another vocabulary .*--vocab {run}/vocab.txt"),
+        (PreparedData(data.folder, wider, data.vocab), "feature width .7. than .* .194"),
+        (PreparedData(data.folder, pooled, data.vocab), "backbone .pixels, grid 4 .*, grid 6"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            runs.begin(run, EXPERIMENT, params, other)
+        with pytest.raises(ValueError, match=what):
+            runs.check_vocabulary(loaded, other)
+    runs.check_vocabulary(loaded, data)
+    assert contents(run) == before
 
 
 @pytest.mark.parametrize("name", ["params.yaml", "vocab.txt", "dataset.json"])
-def test_a_missing_file_is_an_error(run, name):
+def test_a_missing_file_is_an_error(run, params, data, name):
     os.remove(run / name)
     with pytest.raises(ValueError, match=name):
         runs.load(run)
+    if name == "params.yaml":  # its checkpoints may be of another training
+        with pytest.raises(ValueError, match=name):
+            runs.begin(run, EXPERIMENT, params, data)
 
 
 def test_an_edited_vocabulary_is_refused(run):
@@ -110,8 +187,7 @@ def test_an_edited_vocabulary_is_refused(run):
     words = path.read_text().split("\n")
     words[7], words[8] = words[8], words[7]  # every sentence would read well and be wrong
     path.write_text("\n".join(words))
-    remedy = "Copy vocab.txt from the prepared data that the run was trained on"
-    with pytest.raises(ValueError, match=f"vocab.txt is not the vocabulary .*{remedy}"):
+    with pytest.raises(ValueError, match="vocab.txt is not the vocabulary"):
         runs.load(run)
 
 
@@ -120,24 +196,15 @@ def test_loading_gives_the_best_or_the_latest_weights(run, data):
     assert best.checkpoint == tf.train.latest_checkpoint(run / "best_ckpt")
     assert latest.checkpoint == str(run / "ckpt-6")
     assert best.vocab.words == data.vocab.words and best.fingerprint == data.fingerprint
+    assert repr(latest) == f"<Run {run}: attention_lstm, {run}/ckpt-6>"
     stored = stored_weights(latest.checkpoint)
     assert stored.keys() == weights(latest.model).keys()
     for name, value in weights(latest.model).items():
         np.testing.assert_array_equal(value, stored[name])
-    earlier = stored_weights(str(run / "ckpt-4"))
-    assert (earlier["head/kernel"] != stored["head/kernel"]).any()
-
-
-def test_a_run_is_shown_in_a_line(run):
-    loaded = runs.load(run)
-    system = loaded.params.task.model.type
-    assert repr(loaded) == f"<Run {run}: {system}, {loaded.checkpoint}>"
-
-
-def test_a_run_is_loaded_in_the_given_precision(run):
-    model = runs.load(run, dtype="bfloat16").model
-    assert precision.of_products(model.lstm) == "bfloat16"
-    assert precision.of_products(runs.load(run).model.lstm) == "float32"
+    assert (stored_weights(str(run / "ckpt-4"))["head/kernel"] != stored["head/kernel"]).any()
+    rounded = runs.load(run, dtype="bfloat16").model
+    assert precision.of_products(rounded.lstm) == "bfloat16"
+    assert precision.of_products(latest.model.lstm) == "float32"
 
 
 def test_best_falls_back_to_the_latest_checkpoint(run):
@@ -153,23 +220,18 @@ def test_best_falls_back_to_the_latest_checkpoint(run):
 
 
 def test_init_checkpoint_gives_only_weights(run, params, data):
-    """Weights are read from a directory or a path, and nothing else is restored."""
     for source, expected in ((run, "ckpt-6"), (run / "ckpt-4", "ckpt-4")):
         config = params.replace(task={"seed": 9, "init_checkpoint": str(source)}).task
         task = CaptionTask(config, data, params.trainer.optimizer_config)
         model = task.build_model()
-        seeds = {n: v.numpy() for n, v in model.checkpoint_items["seeds"].items()}
-        assert seeds
+        before = {n: v.numpy() for n, v in model.checkpoint_items["seeds"].items()}
+        assert before
         task.initialize(model)
         stored = stored_weights(str(run / expected))
         for name, value in weights(model).items():
             np.testing.assert_array_equal(value, stored[name])
         for name, value in model.checkpoint_items["seeds"].items():
-            np.testing.assert_array_equal(value.numpy(), seeds[name])
-    config = params.replace(task={"init_checkpoint": str(run / "train")}).task
-    task = CaptionTask(config, data, params.trainer.optimizer_config)
-    with pytest.raises(ValueError, match="There is no checkpoint in .*train"):
-        task.initialize(model)
+            np.testing.assert_array_equal(value.numpy(), before[name])
 
 
 def _fails(*_):
@@ -184,36 +246,138 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
     for name, value in weights(run.model).items():
         np.testing.assert_array_equal(value, weights(model)[name])
     rest = (run.params, run.vocab, run.fingerprint, run.model)
-    with pytest.raises(ValueError, match="is not empty: name a new"):
+    with pytest.raises(ValueError, match="is not empty"):
         runs.create(folder, "attention_lstm", *rest)
     target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
     table.touch()  # any file will do
     target.mkdir()
     runs.create(f"{target}/", "attention_lstm", *rest, [table])
     assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
-    (tmp_path / f"again.tmp-{os.getpid()}").mkdir()  # of a killed process with this number
-    runs.create(str(tmp_path / "again"), "attention_lstm", *rest)
-    shutil.rmtree(tmp_path / "again")
-    (tmp_path / f"again.tmp-{os.getpid()}").rmdir()
-    with pytest.raises(ValueError, match="must be on a disk. Received: gs://bucket/run"):
-        runs.create("gs://bucket/run", "attention_lstm", *rest)
-    with pytest.raises(ValueError, match="must be on a disk. Received: ram://bucket/run"):
-        runs.begin("ram://bucket/run", "attention_lstm", params, data)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert target.stat().st_mode == plain.stat().st_mode  # others may read it
+    plain.rmdir()
+    for write in (runs.create, lambda *a: runs.begin(a[0], a[1], params, data)):
+        with pytest.raises(ValueError, match="gs://bucket/run is not on a disk"):
+            write("gs://bucket/run", "attention_lstm", *rest)
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
         runs.create(str(tmp_path / "new"), "attention_lstm", *rest)
     assert os.listdir(tmp_path) == ["empty"]
 
 
-def test_training_starts_from_a_created_run(other, params, shapes, tmp_path):
-    """`begin` resumes it at step 0 with its own data and refuses other data."""
-    words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
-    with pytest.raises(ValueError, match="The vocabulary must stay the one"):
-        runs.begin(other[0], "attention_lstm", params, words)
-    model = runs.build_model(params.task, len(words.vocab), words.feature_dim)
-    folder = str(tmp_path / "run")
-    runs.create(folder, "attention_lstm", params, words.vocab, words.fingerprint, model)
-    assert runs.begin(folder, "attention_lstm", params, words) == 0
-    name, loaded = configs.resume(f"{folder}/params.yaml", (), "task.decoding.beam=4")
-    assert name == "attention_lstm" and loaded.task.decoding.beam == 4
-    assert runs.begin(folder, name, loaded, words) == 0
+# ---- ensembles ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def together(trained, shapes, tmp_path_factory):
+    """A trained run and one of another system on the same data, with random weights."""
+    data = PreparedData.load(shapes)
+    override = {"task": {"data_dir": shapes, "max_length": 12, "model": {"updown": {"width": 16}}}}
+    params = configs.resolve("updown", override=json.dumps(override))
+    seeds.set_seed(5)
+    model = runs.build_model(params.task, len(data.vocab), data.feature_dim)
+    folder = str(tmp_path_factory.mktemp("other") / "run")
+    runs.create(folder, "updown", params, data.vocab, data.fingerprint, model)
+    return [trained, folder]
+
+
+@pytest.mark.slow
+def test_runs_are_loaded_as_one(together, captioner, shapes):
+    run = runs.load_together(together)
+    assert [m.name for m in run.model.members] == ["attention_lstm", "updown"]
+    data = PreparedData.load(shapes)
+    captions = decode_split(run.model, run.vocab, run.search(), data, "val", 6).captions
+    assert len(captions) == 12
+    names = data.file_names("val")
+    paths = [f"{data.images}/{names[image]}" for image in captions]
+    found = [str(caption) for caption in tfcap.load(together)(paths)]
+    assert found == [texts[0] for texts in captions.values()]
+    assert found != [str(caption) for caption in captioner(paths)]  # of the first run alone
+
+
+def test_runs_that_do_not_go_together_are_refused(together, tmp_path):
+    assert runs.load_together(together[:1]).model.name == "attention_lstm"
+    first = runs.load(together[1])
+    fingerprint = first.fingerprint
+    grid = fingerprint | {"backbone": fingerprint["backbone"] | {"grid": 3}}
+    fewer = first.params.replace(task={"validation_data": {"max_regions": 7}})
+    for name, params, known, word in (
+        ("grid", first.params, grid, "backbone"),
+        ("regions", fewer, fingerprint, "max_regions"),
+    ):
+        folder = str(tmp_path / name)
+        runs.create(folder, "updown", params, first.vocab, known, first.model)
+        with pytest.raises(ValueError, match=word):
+            runs.load_together([together[0], folder])
+    with pytest.raises(ValueError, match="--checkpoint PATH needs one"):
+        runs.load_together(together, "ckpt-6")
+    with pytest.raises(ValueError, match="names a run twice"):
+        runs.load_together([together[0], together[0] + "/"])
+
+
+# ---- the best checkpoint, its signature ---------------------------------------------------------
+
+
+def test_scores_are_the_numbers_beside_the_checkpoint(tmp_path):
+    params = configs.resolve("xlan")
+    params = params.replace(trainer={"best_checkpoint_export_subdir": "highest"})
+    assert runs.best_directory("run", params) == "run/highest"
+    info = tmp_path / "info.json"
+    assert runs.read_best(str(tmp_path)) == {}
+    info.write_text(json.dumps({"CIDEr": 42.5, "signature": "XE", "images": 3}))
+    assert runs.read_best(str(tmp_path)) == {"CIDEr": 42.5}
+    info.write_text('{"CIDEr": 42')
+    with pytest.raises(ValueError, match="info.json .*Remove it: the scores"):
+        runs.read_best(str(tmp_path))
+
+
+def test_a_signature_names_reward_baseline_and_samples(run):
+    assert runs.load(run, "latest").signature == "cross-entropy"
+    assert runs.signature(configs.Task()) == "cross-entropy"
+    task = configs.Task(objective="scst")
+    found = runs.signature(task)
+    assert found.startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+tfcap-")
+    task.override({"self_critical": {"baseline": "greedy", "reward": {"count_eos": False}}})
+    assert runs.signature(task).startswith("NO<EOS>_wInit+Cider-D[n4,s6.0]+greedy[nspi5]")
+    assert "+hook+" in runs.signature(task, hook=True)
+    info = run / "best_ckpt" / "info.json"
+    for saved, shown in (("XE", "cross-entropy"), ("STANDARD_wInit+Cider-D", None)):
+        info.write_text(json.dumps({"signature": saved}))
+        assert runs.load(run).signature == (shown or saved)
+
+
+# ---- search -------------------------------------------------------------------------------------
+
+
+def test_words_become_ids(trained):
+    run = runs.load(trained)
+    words = run.vocab.words
+    found = run.search("suppress=red blue,prefix=A Red,bad_endings=of").options
+    assert [words[i] for i in found.suppress] == ["red", "blue"]
+    assert [words[i] for i in found.prefix] == ["a", "red"]
+    assert [words[i] for i in found.bad_endings] == ["of"]
+    endings = [words[i] for i in run.search("bad_endings=default").options.bad_endings]
+    assert endings == [word for word in FUNCTION_WORDS if word in words] and len(endings) > 3
+    for changes, message in (
+        ("suppress=quux red quuz", "suppress: quux, quuz is not in the vocabulary"),
+        ("max_length=2,prefix=a red", "shorter than the longest caption .2 words"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run.search(changes)
+    wide = run.with_decoding("min_length=2", beam=4)
+    assert (wide.search().options.beam, wide.search("beam=3").options.min_length) == (4, 2)
+    assert run.search().options.beam == 2
+
+
+def test_consensus_needs_the_document_frequencies_of_its_words(run, shapes, tmp_path):
+    """A missing table and a table of another vocabulary are refused."""
+    (run / "document_frequency.npz").unlink()
+    loaded, changes = runs.load(run), "search=sample,order=consensus"
+    assert loaded.search(changes).consensus is not None  # of its data
+    loaded.params = loaded.params.replace(task={"data_dir": str(tmp_path)})
+    other = with_other_vocabulary(shapes, tmp_path / "other")
+    for folder in (None, other):
+        with pytest.raises(ValueError, match="needs the document_frequency.npz of the run's voc"):
+            loaded.search(changes, data_dir=folder)
+    assert loaded.search(changes, data_dir=shapes).consensus is not None

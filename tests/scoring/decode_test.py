@@ -21,7 +21,7 @@ def data(shapes):
 
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):
-    found = runs.search(run, changes)
+    found = run.search(changes)
     return decode_split(
         run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
     )

@@ -18,7 +18,8 @@ from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_built_in
-from tfcap.runs import average, compact, savedmodel
+from tfcap.runs import small
+from tfcap.runs.server import export as write_version
 from tfcap.scoring.decode import decode_split, load_others
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -170,7 +171,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     """Captions of the records, of the files, and of a SavedModel are the same."""
     run = runs.load(whole)
     data = run.view(PreparedData.load(pictures))
-    found = decode_split(run.model, run.vocab, runs.search(run), data, "val", 4)
+    found = decode_split(run.model, run.vocab, run.search(), data, "val", 4)
     names, images = data.file_names("val"), list(found.captions)
     paths = [os.path.join(data.images, names[image]) for image in images]
     captions = tfcap.load(whole)(paths)
@@ -178,18 +179,18 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     scores = [found.scores[image][0] for image in images]
     np.testing.assert_allclose([c.score for c in captions], scores, atol=1e-4)
 
-    exported = tf.saved_model.load(savedmodel.export(runs.server(run), str(tmp_path)))
+    exported = tf.saved_model.load(write_version(runs.server(run), str(tmp_path)))
     contents = tf.constant([open(path, "rb").read() for path in paths])
     served = exported.signatures["serving_default"](image_bytes=contents)
     np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-4)
 
     frozen = PreparedData.load(pictures)  # the features of the prepared network are others
-    other = decode_split(run.model, run.vocab, runs.search(run), frozen, "val", 4)
+    other = decode_split(run.model, run.vocab, run.search(), frozen, "val", 4)
     assert np.abs(np.array([other.scores[image][0] for image in images]) - scores).max() > 1e-3
 
 
 def test_the_average_holds_the_network(whole, tmp_path):
-    compact.write(average.load(str(whole), 2), str(tmp_path / "mean"), "float32", "", 0)
+    small.write(small.load_mean(str(whole), 2), str(tmp_path / "mean"), "float32", "", 0)
     mean = network_of(tmp_path / "mean", 0)
     steps = [network_of(whole, step) for step in (1, 2)]
     for name, value in mean.items():
@@ -290,7 +291,7 @@ def test_a_backbone_without_weights_cannot_be_trained(tmp_path):
         "shapes", tmp_path / "data", train=8, val=4, test=0, keep_pictures=True
     )
     change = {"task": {"data_dir": str(folder)}}
-    with pytest.raises(ValueError, match="pixels, which has no weights"):
+    with pytest.raises(ValueError, match="pixels has no weights to train"):
         events.run(events.merged(events.merged(TINY, TRAINED), change), tmp_path / "run")
 
 

@@ -50,21 +50,23 @@ def test_a_missing_split_is_refused_with_a_remedy(small, data):
     check_splits(task, data, "train_and_eval")
     alone = without(data, "val", "test")
     check_splits(task, alone, "train")
-    message = "validation_data.split must be a split of .*: train. Received: 'val'.*--mode=train"
+    message = "validation_data.split=val: .* has only train..*--mode=train"
     for mode in ("train_and_eval", "eval", "continuous_eval"):
         with pytest.raises(ValueError, match=message):
             check_splits(task, alone, mode)
     check_splits(task, without(data, "train"), "eval")
-    with pytest.raises(ValueError, match="task.train_data.split must be a split.*images of this"):
+    with pytest.raises(ValueError, match="task.train_data.split=train: .* has only"):
         check_splits(task, without(data, "train"), "train")
     wrong = resolve(small, {"task": {"validation_data": {"split": "tset"}}}).task
-    with pytest.raises(ValueError, match="Received: 'tset'. Did you mean 'test'. Prepare"):
+    with pytest.raises(ValueError, match="split=tset: .*Did you mean 'test'"):
         check_splits(wrong, data, "train_and_eval")
 
 
 def test_too_few_training_images_name_the_key(small, data):
     many = resolve(small, {"task": {"train_data": {"global_batch_size": 65}}}).task
-    with pytest.raises(ValueError, match="task.train_data.global_batch_size must be at most the 6"):
+    with pytest.raises(
+        ValueError, match="task.train_data.global_batch_size=65 is more than the 64"
+    ):
         check_splits(many, data, "train")
     check_splits(many, data, "eval")
 
@@ -82,7 +84,7 @@ def test_a_limit_to_images_without_captions_is_refused(small, shapes, tmp_path):
     changed = PreparedData.load(folder)
     for limit in (0, 2):
         check_splits(resolve(small, _limit(limit)).task, changed, "eval")
-    with pytest.raises(ValueError, match="of which the first 1 images have none.*a higher task"):
+    with pytest.raises(ValueError, match="limit=1. of .* have no captions"):
         check_splits(resolve(small, _limit(1)).task, changed, "eval")
 
 
@@ -90,20 +92,13 @@ def _limit(number):
     return {"task": {"validation_data": {"limit": number}}}
 
 
-def test_options_that_do_nothing_are_told(small):
+def test_a_comparison_in_the_wrong_direction_is_told(small):
     assert unused_options(resolve(small), "train") == []
-    waiting = resolve(small, {"trainer": {"patience": 2}})
-    assert unused_options(waiting, "train_and_eval") == []
-    assert "validates nothing" in unused_options(waiting, "train")[0]
     worst = resolve(small, {"trainer": {"best_checkpoint_eval_metric": "perplexity"}})
     assert "a lower perplexity is better" in unused_options(worst, "train_and_eval")[0]
     assert unused_options(worst, "eval") == []
     worst = resolve(small, {"trainer": {"best_checkpoint_metric_comp": "lower"}})
-    [said] = unused_options(worst, "train_and_eval")
-    assert said.startswith(
-        "a higher CIDEr is better, but trainer.best_checkpoint_metric_comp is lo"
-    )
-    assert "Set it to higher" in said
+    assert "a higher CIDEr is better" in unused_options(worst, "train_and_eval")[0]
 
 
 def test_nothing_is_said_about_the_direction_of_a_metric_of_the_user(small, monkeypatch):
@@ -113,14 +108,10 @@ def test_nothing_is_said_about_the_direction_of_a_metric_of_the_user(small, monk
     assert unused_options(params, "train_and_eval") == []
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["info.json", "only params.yaml"])
-def test_a_best_score_that_was_measured_otherwise_is_warned_of(small, trained, known, tmp_path):
+def test_a_best_score_that_was_measured_otherwise_is_warned_of(small, trained, tmp_path):
     """Also after a start with the new options, which are then in params.yaml."""
     run = str(shutil.copytree(trained, tmp_path / "run"))
     info = pathlib.Path(run, "best_ckpt", "info.json")
-    if not known:  # as an earlier version wrote it
-        scores = json.loads(info.read_text())
-        info.write_text(json.dumps({k: v for k, v in scores.items() if k != "measured"}))
     data = PreparedData.load(small["task"]["data_dir"])
     other = {"decoding": {"beam": 3}, "validation_data": {"limit": 8}}
 
@@ -132,14 +123,14 @@ def test_a_best_score_that_was_measured_otherwise_is_warned_of(small, trained, k
 
     assert said({}) == "" == said({"task": other}, "eval") == said({"trainer": {"train_steps": 9}})
     text = said({"task": other}, "continuous_eval")
-    assert text.startswith(f"warning: the best score of {run} was measured with ")
+    assert text.startswith(f"warning: the best score of {run} was measured otherwise (")
     for key, then, now in (("decoding.beam", 2, 3), ("validation_data.limit", 0, 8)):
-        assert f"task.{key}={then}" in text and f"task.{key}={now}" in text
+        assert f"task.{key}={then} then, {now} now" in text
     assert said({"task": other}) == text and "task.decoding.search" not in text
-    assert said({"task": other}) == (text if known else "")
+    assert said({"task": other}) == text
     assert said({"task": other}, "train") == ""
     few = said({"trainer": {"validation_steps": 1}})
-    assert not known or "trainer.validation_steps=-1" in few
+    assert "trainer.validation_steps=-1 then, 1 now" in few
     info.unlink()
     assert said({}) == ""
 
@@ -152,7 +143,7 @@ def test_a_run_on_data_without_validation_writes_nothing(small, shapes, tmp_path
     (folder / "dataset.json").write_text(json.dumps(fingerprint))
     override = json.dumps(events.merged(small, {"task": {"data_dir": str(folder)}}))
     arguments = ["--experiment=attention_lstm", "--params_override", override]
-    with pytest.raises(ValueError, match="task.validation_data.split must be a split") as caught:
+    with pytest.raises(ValueError, match="task.validation_data.split=val") as caught:
         commands.run_here(train, *arguments, "--model_dir", tmp_path / "run")
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
@@ -169,10 +160,10 @@ def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained, data)
     other = {"model": {"attention_lstm": {"width": 24, "word_dropout": 0.3}}, "max_length": 9}
     params = resolve(small, {"task": {**other, "init_checkpoint": f"{trained}/best_ckpt"}})
     task = CaptionTask(params.task, data, params.trainer.optimizer_config)
-    with pytest.raises(ValueError, match="does not fit this model .* Received: .*") as caught:
+    with pytest.raises(ValueError, match="does not fit this model") as caught:
         task.initialize(task.build_model())
     changes = "task.model.attention_lstm.width=16,task.max_length=12"
-    assert str(caught.value).endswith(f"add to --params_override: {changes}")
+    assert str(caught.value).endswith(f"--params_override={changes}")
     mended = configs.resolve(
         "attention_lstm", override=changes, changes=json.loads(json.dumps(small))
     )
@@ -204,16 +195,8 @@ def test_a_checkpoint_of_other_features_is_told(small, trained, data, capsys, ch
         assert words in told.split("than those of")[1]
 
 
-def test_a_checkpoint_of_wider_features_is_refused(data):
-    path = checkpoints.find("flickr8k")
-    with pytest.raises(ValueError, match="reads other features .efficientnet_lite2.*pixels.*Prep"):
-        other_features(path, data)
-
-
 def test_a_checkpoint_without_its_run_has_no_warning(trained, data, tmp_path):
     alone = tmp_path / "ckpt-1"
-    assert other_features(str(alone), data) == ""
-    (tmp_path / "dataset.json").write_text("{")
     assert other_features(str(alone), data) == ""
 
 

@@ -41,9 +41,8 @@ class TrainedRuns:
     def __init__(
         self, run: runs.Run, changes: str = "", beam: int = 0, data_dir: str | None = None
     ):
-        self.run = run
-        self.server = runs.server(run, changes, beam, data_dir)
-        self._params = runs.changed(run, run.params.task.decoding, changes, beam)
+        self.run = run.with_decoding(changes, beam)
+        self.server = runs.server(self.run, data_dir=data_dir)
         self._data_dir = data_dir
         self.reranker: Consensus | None = None
         if self.server.backbone is None:
@@ -65,7 +64,7 @@ class TrainedRuns:
     @property
     def decoding(self) -> dict[str, Any]:
         """The decoding options, by the names of the keys `task.decoding`."""
-        return self._params.as_dict()
+        return self.run.params.task.decoding.as_dict()
 
     def with_decoding(self, changes: str) -> "TrainedRuns":
         """Returns a captioner with the same weights that decodes in another way.
@@ -74,11 +73,11 @@ class TrainedRuns:
           changes: changes to the decoding of this captioner, as `--decoding`.
 
         Raises:
-          ValueError: as `runs.changed` and `runs.search_of`.
+          ValueError: as `Run.search`.
         """
         other, server = copy.copy(self), self.server
-        other._params = runs.changed(self.run, self._params, changes)
-        search = runs.search_of(self.run, other._params, self._data_dir)
+        other.run = self.run.with_decoding(changes)
+        search = other.run.search(data_dir=self._data_dir)
         other.server = runs.CaptionServer(
             server.model,
             server.vocab,
@@ -251,7 +250,7 @@ class TrainedRuns:
 
     def export(self, directory: str) -> str:
         """Writes the next version of a SavedModel; returns its path."""
-        from tfcap.runs.savedmodel import export
+        from tfcap.runs.server import export
 
         return export(self.server, directory)
 

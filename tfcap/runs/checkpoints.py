@@ -20,16 +20,10 @@ STATE = "checkpoint"  # the file in which TensorFlow names the newest checkpoint
 def newest_checkpoint(directory: str) -> str | None:
     """Finds the checkpoint that the file `checkpoint` names, otherwise the one of the highest step.
 
-    The file may be damaged while the checkpoints are intact. TensorFlow then finds nothing or
-    raises an error, depending on the damage.
-
     Returns:
       The path of the checkpoint without its extension; None if there is none.
     """
-    try:
-        path = tf.train.latest_checkpoint(directory)
-    except ValueError:  # the file is empty or not text
-        path = None
+    path = _named(directory)
     if path or not os.path.isdir(directory):
         return path
     matches = [re.fullmatch(r"(.+-(\d+))\.index", name) for name in os.listdir(directory)]
@@ -37,18 +31,20 @@ def newest_checkpoint(directory: str) -> str | None:
     return os.path.join(directory, newest[1]) if newest else None
 
 
+def _named(directory: str) -> str | None:
+    """Returns the checkpoint that TensorFlow itself would load; None if it finds none."""
+    try:
+        return tf.train.latest_checkpoint(directory)
+    except ValueError:  # the file is empty or not text
+        return None
+
+
 def find(checkpoint: str) -> str:
-    """Finds a checkpoint.
+    """Returns the path of a checkpoint without its extension.
 
     Args:
-      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken, or the
-        name of a pretrained model.
-
-    Returns:
-      The path of the checkpoint without its extension.
-
-    Raises:
-      ValueError: if there is no checkpoint.
+      checkpoint: this path, or a directory, in which the newest one is taken, or the name of a
+        pretrained model.
     """
     checkpoint = pretrained.place(checkpoint)
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
@@ -84,31 +80,27 @@ def restore_weights(
         model in name or shape.
     """
     path = find(checkpoint)
-    axes = {} if rows is None else model.vocabulary_axes
     weights = model.checkpoint_items["weights"]
+    axes = {} if rows is None else model.vocabulary_axes
     # Weights are read by name: tf.train.Checkpoint would print a warning for each tensor of the
     # checkpoint after a failed read.
     try:
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
-        group = _weights_group(reader)
-        _refuse_unknown_weights(path, shapes, group, model)
+        started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
+        averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
+        group = "average" if averaged else "weights"
+        check_weights(model, path, group)
         if start and not any(key.startswith(f"{group}/{_escaped(PREFIX)}") for key in shapes):
             weights = {n: weight for n, weight in weights.items() if not n.startswith(PREFIX)}
         for name, variable in weights.items():
             shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
-            if (
-                rows is not None
-                and name in axes
-                and shape is not None
-                and rows.max() < shape[axes[name]]
-            ):
+            if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
                 wanted[axes[name]] = shape[axes[name]]
             if shape != wanted:
-                received = "no such weight" if shape is None else shape
                 raise ValueError(
-                    f"{path} does not fit this model ({model.name}, {len(weights)} weights): "
-                    f"{name} must have the shape {variable.shape.as_list()}. Received: {received}"
+                    f"{path} does not fit this model ({model.name}): {name} has the shape "
+                    f"{variable.shape.as_list()} here and {shape} there"
                 )
         values = {name: reader.get_tensor(_tensor_name(name, group)) for name in weights}
     except (tf.errors.OpError, RuntimeError, IndexError) as error:
@@ -116,32 +108,22 @@ def restore_weights(
     for name, variable in weights.items():
         value = values[name]
         if rows is not None and name in axes:
-            value = _copy_known_words(variable.numpy(), value, axes[name], rows)
+            known = np.moveaxis(value, axes[name], 0)[rows[rows >= 0]]
+            value = variable.numpy().copy()
+            np.moveaxis(value, axes[name], 0)[rows >= 0] = known  # a view of `value`
         variable.assign(value)  # TensorFlow converts the float16 of a small run
     return path
 
 
 def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Variable]:
-    """Returns copies of weights in another precision, for a checkpoint.
-
-    Args:
-      weights: name -> weight.
-      dtype: `float16` or `float32`; empty returns the weights themselves.
-
-    Raises:
-      ValueError: a finite weight is too large for the precision.
-    """
+    """Returns copies of weights, by their names, in another precision; empty keeps the weights."""
     if not dtype:
         return dict(weights)
     with np.errstate(over="ignore"):
         values = {name: weight.numpy().astype(dtype) for name, weight in weights.items()}
     for name, value in values.items():
         if (np.isinf(value) & np.isfinite(weights[name].numpy())).any():
-            largest = float(np.abs(weights[name].numpy()).max())
-            raise ValueError(
-                f"The weight {name} must be at most {np.finfo(dtype).max} in size to be stored as "
-                f"{dtype}. Received: {largest:.4g}. Store the weights as float32."
-            )
+            raise ValueError(f"{name} is too large for {dtype}. Store the weights as float32.")
     return {name: tf.Variable(value) for name, value in values.items()}
 
 
@@ -151,58 +133,19 @@ def has_half_weights(checkpoint: str) -> bool:
     return any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items())
 
 
-def check_resumable(checkpoint: str | None) -> None:
-    """Checks that training can restore a checkpoint, which needs weights of full precision.
-
-    Raises:
-      ValueError: the weights are float16.
-    """
-    if checkpoint is not None and has_half_weights(checkpoint):
-        raise ValueError(
-            f"Training cannot continue from {checkpoint}: its weights are float16. Start a new run "
-            f"from them: --params_override=task.init_checkpoint={checkpoint}"
-        )
-
-
-def check_weights(model: Captioner, checkpoint: str) -> None:
-    """Checks that the model has every weight of a checkpoint, so that training can be resumed.
+def check_weights(model: Captioner, checkpoint: str, group: str = "weights") -> None:
+    """Raises ValueError if `group` of a checkpoint has a weight that the model does not have.
 
     Checkpoints number the variables of the optimizer. If the model lacked a weight, the variables
     of the following weights would be restored from the wrong ones wherever the shapes agree.
-
-    Raises:
-      ValueError: if the checkpoint holds a weight that the model does not have.
     """
-    reader = tf.train.load_checkpoint(checkpoint)
-    _refuse_unknown_weights(checkpoint, reader.get_variable_to_shape_map(), "weights", model)
-
-
-def _refuse_unknown_weights(path, shapes, group, model) -> None:
-    """Raises ValueError if `group` of a checkpoint has a weight that `model` does not have."""
     known = {_tensor_name(name, group) for name in model.checkpoint_items["weights"]}
-    unknown = sorted(key for key in shapes if key.startswith(f"{group}/") and key not in known)
-    if unknown:
-        raise ValueError(
-            f"{path} does not fit this model ({model.name}): it holds {len(unknown)} weights that "
-            f"the model does not have, such as {readable_name(unknown[0])}. It was trained with "
-            "other model options, or by a version of tfcap that defined this system differently: "
-            "train again"
-        )
-
-
-def _copy_known_words(mine: np.ndarray, other: np.ndarray, axis: int, rows: np.ndarray):
-    """Returns `mine` with the entries of `other` along `axis` for the words that `other` has."""
-    known = rows >= 0
-    result = np.moveaxis(mine.copy(), axis, 0)
-    result[known] = np.moveaxis(other, axis, 0)[rows[known]]
-    return np.moveaxis(result, 0, axis)
-
-
-def _weights_group(reader) -> str:
-    """Names the group of the weights to validate: `average` if training kept one, or `weights`."""
-    started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
-    averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
-    return "average" if averaged else "weights"
+    for key in sorted(tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()):
+        if key.startswith(f"{group}/") and key not in known:
+            raise ValueError(
+                f"{checkpoint} does not fit this model ({model.name}), which has no weight "
+                f"{readable_name(key)}: it was trained with other model options"
+            )
 
 
 def _tensor_name(name: str, group: str) -> str:
@@ -260,9 +203,6 @@ def repair_checkpoints(directory: str) -> str | None:
     for name in names:
         if re.fullmatch(r"ckpt-\d+_temp", name):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-    # TensorFlow writes the data first, then the index, then `checkpoint`. Data alone may come from
-    # a first save that was killed.
-    saved = STATE in names or any(re.fullmatch(r"ckpt-\d+\.index", name) for name in names)
     seen = saved_steps(directory)
     good = [f"ckpt-{step}" for step in seen]
     while good and (why := _damage(os.path.join(directory, good[-1]))):
@@ -273,7 +213,9 @@ def repair_checkpoints(directory: str) -> str | None:
         if len(good) < len(seen) or _named(directory) != newest:
             write_state(directory, good)
         return newest
-    if saved:
+    # TensorFlow writes the data first, then the index, then `checkpoint`. Data alone may come from
+    # a first save that was killed.
+    if STATE in names or any(re.fullmatch(r"ckpt-\d+\.index", name) for name in names):
         raise ValueError(
             f"None of the {len(seen)} checkpoints in {directory} can be read. Restore one from a "
             "backup, or start again in another --model_dir."
@@ -281,22 +223,10 @@ def repair_checkpoints(directory: str) -> str | None:
     return None
 
 
-def _named(directory: str) -> str | None:
-    """Returns the checkpoint that TensorFlow itself would load; None if it finds none."""
-    try:
-        return tf.train.latest_checkpoint(directory)
-    except ValueError:  # the file is empty or not text
-        return None
-
-
 def write_state(directory: str, names: list[str]) -> None:
     """Writes the file `checkpoint`, so that TensorFlow finds the last of `names`.
 
-    The names are relative, so that the directory can be moved.
-
-    Args:
-      directory: the folder of the checkpoints.
-      names: their names, oldest first.
+    The names, oldest first, are relative, so that the directory can be moved.
     """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -306,11 +236,7 @@ def write_state(directory: str, names: list[str]) -> None:
 
 
 def tensors(path: str) -> Iterator[tuple[str, np.ndarray | bytes]]:
-    """Yields the name and the value of every tensor of a checkpoint, one at a time.
-
-    Raises:
-      ValueError: the checkpoint or a tensor is damaged; the message is the reason.
-    """
+    """Yields name and value of every tensor of a checkpoint; ValueError says what is damaged."""
     if not os.path.exists(path + ".index"):
         raise ValueError("its index is missing")
     try:

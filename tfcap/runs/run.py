@@ -1,4 +1,4 @@
-"""Reads and writes the directory of a training run (`--model_dir`).
+"""The directory of a training run (`--model_dir`): begin, create, load, search.
 
 It holds all that is needed to resume training, to evaluate and to serve:
 
@@ -16,50 +16,80 @@ train/, validation/    curves for TensorBoard
 
 import dataclasses
 import os
-import secrets
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import cli, configs, files, pretrained
-from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.prepared import FINGERPRINT, VOCABULARY, PreparedData, load_vocabulary
-from tfcap.data.tokens import Vocab
-from tfcap.files import arrays_sha256, write_json
+from tfcap import __version__, cli, configs, decoding, files, models, pretrained
+from tfcap.data.document_frequency import (
+    DOCUMENT_FREQUENCY,
+    DocumentFrequencies,
+    load_document_frequencies,
+)
+from tfcap.data.prepared import (
+    DEFAULT_DIRECTORY,
+    FINGERPRINT,
+    VOCABULARY,
+    PreparedData,
+    load_vocabulary,
+)
+from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
+from tfcap.files import arrays_sha256, read_json, write_json
+from tfcap.ids import UNK
 from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
+from tfcap.models.ensemble import Ensemble
+from tfcap.objectives import ngrams, rewards
 from tfcap.preparing.features import saved
-from tfcap.runs.best import best_directory, read_best, read_signature
-from tfcap.runs.build import build_model, width_of, with_backbone
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.checkpoints import (
-    check_resumable,
     converted,
     has_half_weights,
     newest_checkpoint,
     repair_checkpoints,
     restore_weights,
+    saved_steps,
     step_of,
     write_state,
 )
-from tfcap.runs.compatibility import (
-    PARAMS,
-    check_optimizer,
-    check_same,
-    check_score,
-    check_vocabulary,
-    keep_old,
-    read_fingerprint,
-)
-from tfcap.runs.places import data_of
 
-OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
-# Keys of `task` that may change between two starts, as they may when a run is resumed.
-_MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
-RESTORE_VOCABULARY = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
+PARAMS = "params.yaml"
+INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
+CROSS_ENTROPY = "cross-entropy"
+_OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
+
+# What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
+_SCORE = "by it the best checkpoint was chosen"
+MUST_STAY = {
+    "task.model": "the saved weights belong to it",
+    "task.backbone.trainable": "it decides which weights are saved",
+    "task.max_length": "the model was built for this length",
+    "task.seed": "the order of the batches follows from it",
+    "task.train_data.global_batch_size": "steps are counted in such batches",
+    "trainer.best_checkpoint_eval_metric": _SCORE,
+    "trainer.best_checkpoint_metric_comp": _SCORE,
+    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
+    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
+    "weights only)",
+}
+# Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
+# same state, and SGD has none.
+_APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
+# Keys that say where something is, and change no number.
+_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
+# What must agree in the fingerprints of a run and of the data that it reads.
+_SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "vocabulary": lambda fingerprint: fingerprint["vocab_sha256"][:12],
+    "feature width": lambda fingerprint: fingerprint["features"]["dim"],
+    "backbone": lambda fingerprint: source_of_features(fingerprint),
+    "number of frames": lambda fingerprint: fingerprint.get("frames") or "none",
+}
+_IMAGE_DIM = "width of the images' vectors"
 
 
 @dataclasses.dataclass(repr=False)
@@ -73,7 +103,7 @@ class Run:
       fingerprint: the fingerprint of the data that it was trained on.
       directory: the `--model_dir`.
       checkpoint: the path that the weights were read from.
-      signature: the objective that the weights were trained for, see `signature.signature`.
+      signature: the objective that the weights were trained for, see `signature`.
       backbone: the backbone that was trained with the captioner; None if the captioner reads the
         features of the prepared data.
     """
@@ -105,19 +135,6 @@ class Run:
         """The model that a checkpoint holds: the captioner, and its backbone if it was trained."""
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
 
-    def view(self, data: PreparedData) -> PreparedData:
-        """Returns prepared data as the model reads it: with the features of its own backbone.
-
-        Raises:
-          ValueError: the backbone was trained, and the data has no pictures.
-        """
-        if self.backbone is None:
-            return data
-        networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
-        variables = [v for network in networks if network is not None for v in network.variables]
-        weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
-        return data.with_backbone(self.backbone, arrays_sha256(weights))
-
     @property
     def max_regions(self) -> int | None:
         """The largest number of regions that the model reads of an image; None reads all."""
@@ -125,9 +142,59 @@ class Run:
 
     @property
     def data_dir(self) -> str:
-        """The prepared directory that the run was trained on, see `places.data_of`."""
-        words = self.fingerprint["vocab_sha256"]
-        return data_of(self.directory, self.params.task.data_dir, words)
+        """The prepared directory that the run was trained on."""
+        return self.params.task.data_dir or DEFAULT_DIRECTORY
+
+    def view(self, data: PreparedData) -> PreparedData:
+        """Returns prepared data as the model reads it: with the features of its own backbone."""
+        if self.backbone is None:
+            return data
+        networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
+        variables = [v for network in networks if network is not None for v in network.variables]
+        weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
+        return data.with_backbone(self.backbone, arrays_sha256(weights))
+
+    def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
+        """Returns the run with another decoding; the arguments are those of `configs.decoding`."""
+        options = configs.decoding(self.params.task, changes, beam)
+        params = self.params.replace(task={"decoding": options.as_dict()})
+        return dataclasses.replace(self, params=params)
+
+    def search(
+        self, changes: str = "", beam: int = 0, data_dir: str | None = None
+    ) -> decoding.Search:
+        """Makes the search that finds captions.
+
+        Args:
+          changes: changes to the decoding of the run, as `--decoding`.
+          beam: the beam width; 0 keeps that of the run.
+          data_dir: prepared data with the document frequencies of `order=consensus`; by default
+            those of the run.
+        """
+        task = self.params.task
+        options = configs.decoding(task, changes, beam)
+        return build_search(
+            options,
+            task.max_length,
+            self.vocab,
+            lambda: load_document_frequencies(self.frequencies_folder(data_dir)),
+        )
+
+    def frequencies_folder(self, data_dir: str | None = None) -> str:
+        """Finds the directory with document frequencies: `data_dir`, the run, or its data."""
+        for folder in filter(None, (data_dir, self.directory, self.data_dir)):
+            paths = [os.path.join(folder, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
+            # The table counts ids: with another vocabulary it would be silently wrong.
+            if all(map(files.exists, paths)):
+                if Vocab.load(paths[1]).sha256 == self.vocab.sha256:
+                    return folder
+        raise ValueError(
+            f"order=consensus needs the {DOCUMENT_FREQUENCY} of the run's vocabulary. Copy it from "
+            f"the prepared data of the run into {self.directory}."
+        )
+
+
+# ---- begin, create, load ------------------------------------------------------------------------
 
 
 def begin(
@@ -152,40 +219,29 @@ def begin(
     """
     _check_local(directory)
     path = os.path.join(directory, PARAMS)
-    if not train:
-        if not os.path.exists(path):
-            raise ValueError(f"{directory} holds no run to evaluate: {PARAMS} is missing")
-        check_same(directory, experiment, params, data)
-        if not (newest := newest_checkpoint(directory)):
-            raise ValueError(
-                f"{directory} has no checkpoint yet: wait until training has saved one"
-            )
-        if has_half_weights(newest):
-            raise ValueError(
-                f"--mode must be train_and_eval or train with new weights. Received: {newest}, "
-                "whose weights are float16 and cannot be restored for training. To score them: "
-                f"python -m tfcap.evaluate --model_dir {directory}"
-            )
-        return step_of(newest)
-    files.make_directory(directory)
-    if any(name.startswith("ckpt-") for name in os.listdir(directory)):
-        if not os.path.exists(path):
-            raise ValueError(
-                f"{directory} holds checkpoints but no {PARAMS}: choose another --model_dir"
-            )
-        check_same(directory, experiment, params, data)
-        check_score(directory, best_directory(directory, params), params)
-    newest = repair_checkpoints(directory)
-    check_resumable(newest)
+    if train:
+        files.make_directory(directory)
+    if not train or any(name.startswith("ckpt-") for name in os.listdir(directory)):
+        _check_same(directory, experiment, params, data, train)
+    newest = repair_checkpoints(directory) if train else newest_checkpoint(directory)
+    if newest and has_half_weights(newest):
+        raise ValueError(
+            f"Training cannot continue from {newest}: its weights are float16. Start a new run "
+            f"from them: --params_override=task.init_checkpoint={newest}"
+        )
     step = step_of(newest)
-    if step:
-        check_optimizer(directory, params)
-        keep_old(directory, params, step)
+    if not train:
+        if not newest:
+            raise ValueError(f"{directory} has no checkpoint yet: wait until training saves one.")
+        return step
     if newest:  # also the first weights of an averaged or converted run, at step 0
-        params = _with_origin(params, configs.load(path), step)
+        old = configs.load(path)
+        if step:
+            _note_changes(directory, old, params, step)
+        params = _with_origin(params, old, step)
     else:
         _forget_best(directory, params)
-    for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
+    for name in (VOCABULARY, FINGERPRINT, *_OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if files.exists(source):
             saved.copy(source, target)
@@ -197,6 +253,24 @@ def begin(
     return step
 
 
+def _check_local(directory: str) -> None:
+    if files.is_remote(directory):
+        raise ValueError(f"{directory} is not on a disk. Write the run to a disk and copy it.")
+
+
+def _note_changes(
+    directory: str, old: configs.Experiment, params: configs.Experiment, step: int
+) -> None:
+    """Prints which keys of a run that goes on have changed, and keeps a copy of its old values."""
+    changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
+    for key, (before, now) in changed.items():
+        print(f"note: {key} {before} -> {now} from step {step}", flush=True)
+    copy = os.path.join(directory, f"params_until_step_{step}.yaml")
+    if changed and not os.path.exists(copy):
+        shutil.copyfile(os.path.join(directory, PARAMS), copy)
+        print(f"note: {copy} keeps the old values", flush=True)
+
+
 def _with_origin(
     params: configs.Experiment, old: configs.Experiment, step: int
 ) -> configs.Experiment:
@@ -205,20 +279,14 @@ def _with_origin(
     `init_checkpoint` is read only where there is no checkpoint yet. With another one, params.yaml
     would name a false origin of the weights.
     """
-    mine, task = params.task.init_checkpoint, old.task
-    if mine not in ("", task.init_checkpoint):
+    origin, given = old.task.init_checkpoint, params.task.init_checkpoint
+    if given not in ("", origin):
         print(
-            f"note: task.init_checkpoint={mine} is not read, because the run goes on from step "
+            f"note: task.init_checkpoint={given} is not read, because the run goes on from step "
             f"{step}. To start from it, choose another --model_dir.",
             flush=True,
         )
-    origin = {"init_checkpoint": task.init_checkpoint, "remap_vocab": task.remap_vocab}
-    return params.replace(task=origin)
-
-
-def _check_local(directory: str) -> None:
-    if files.is_remote(directory):
-        raise ValueError(f"A run must be on a disk. Received: {directory}. Copy it afterwards.")
+    return params.replace(task={"init_checkpoint": origin, "remap_vocab": old.task.remap_vocab})
 
 
 def _forget_best(directory: str, params: configs.Experiment) -> None:
@@ -226,62 +294,22 @@ def _forget_best(directory: str, params: configs.Experiment) -> None:
 
     It is removed if it was kept before the first step, as self-critical training does. A trained
     one is never removed: a start with the same training reaches the same score.
-
-    Raises:
-      ValueError: the earlier start trained in another way, so its score is not one of this run.
     """
-    best, path = best_directory(directory, params), os.path.join(directory, PARAMS)
-    scores = read_best(best)
-    if scores.get("best_ckpt_global_step") == 0:
-        shutil.rmtree(best)
-    elif scores:
-        old = {}
-        if os.path.exists(path):
-            old = configs.values(configs.load(path))
-        for key, value in configs.values(params).items():
-            trains = key.startswith(("task.", "trainer.optimizer_config."))
-            if trains and not key.startswith(_MAY_CHANGE) and old.get(key) != value:
-                raise ValueError(
-                    f"{best} must belong to this run. Received: a checkpoint of a start with "
-                    f"{key}={old.get(key)!r} in place of {value!r}, and no checkpoint to continue "
-                    "from. Choose another --model_dir, or move it away."
-                )
-
-
-def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
-    """Loads the captioner of a run.
-
-    Args:
-      directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
-      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
-        if there was no validation yet.
-      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
-
-    Raises:
-      ValueError: if a file is missing, the vocabulary is not that of the training, or the
-        checkpoint does not fit the model.
-    """
-    directory = pretrained.place(directory)
-    if not os.path.isdir(directory):
-        raise ValueError(
-            f"--model_dir must be the directory of a training run. Received: {directory}, which is "
-            f"no directory. {pretrained.hint()}"
-        )
-    params = configs.load(os.path.join(directory, PARAMS))
-    fingerprint = read_fingerprint(directory)
-    vocab = load_vocabulary(directory, fingerprint, RESTORE_VOCABULARY)
-    width = width_of(params.task, fingerprint["features"])
-    with precision.scope(dtype):
-        model = build_model(params.task, len(vocab), width)
-    whole = with_backbone(model, params.task, fingerprint, directory)
     best = best_directory(directory, params)
-    if checkpoint == "best":
-        checkpoint = best if newest_checkpoint(best) else directory
-    elif checkpoint == "latest":
-        checkpoint = directory
-    path = restore_weights(whole, checkpoint)
-    signed = read_signature(path, params)
-    return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
+    step = read_best(best).get("best_ckpt_global_step")
+    if step == 0:
+        shutil.rmtree(best)
+    elif step:
+        old = configs.load(os.path.join(directory, PARAMS))
+        may_change = ("task.data_dir", "task.decoding.", "task.validation_data.")
+        for key, (before, _) in differing(
+            old, params, ("task.", "trainer.optimizer_config.")
+        ).items():
+            if not key.startswith(may_change):
+                raise ValueError(
+                    f"{best} has a checkpoint of a start with {key}={before!r}. Move it away, or "
+                    "choose another --model_dir."
+                )
 
 
 def create(
@@ -313,20 +341,16 @@ def create(
 
     Returns:
       The path of the checkpoint.
-
-    Raises:
-      ValueError: if `directory` is remote or not empty, or a weight is too large for `dtype`.
     """
     _check_local(directory)
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
-        raise ValueError(
-            f"{directory} is not empty: name a new directory, or remove this one first"
-        )
-    # Numbers of processes repeat in containers, where a killed process may have left one.
-    temporary = f"{directory}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
-    os.makedirs(temporary)
-    try:
+        raise ValueError(f"{directory} is not empty: name a new directory, or remove this one.")
+    parent, name = os.path.split(directory)
+    os.makedirs(parent or ".", exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}.tmp-", dir=parent or ".") as folder:
+        temporary = os.path.join(folder, name)  # the other one is for its owner alone
+        os.mkdir(temporary)
         configs.save(params, experiment, os.path.join(temporary, PARAMS))
         vocab.save(os.path.join(temporary, VOCABULARY))
         write_json(os.path.join(temporary, FINGERPRINT), fingerprint)
@@ -337,24 +361,122 @@ def create(
         tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
         write_state(temporary, ["ckpt-0"])
         os.replace(temporary, directory)  # this replaces an empty directory
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return os.path.join(directory, "ckpt-0")
 
 
-def count_parameters(model: Captioner) -> int:
-    """Counts the trainable parameters of a model."""
-    return int(sum(np.prod(v.shape) for v in model.trainable_variables))
+def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
+    """Loads the captioner of a run.
+
+    Args:
+      directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
+      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
+        if there was no validation yet.
+      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
+    """
+    directory = pretrained.place(directory)
+    if not os.path.isdir(directory):
+        raise ValueError(f"--model_dir {directory} is no directory. {pretrained.hint()}")
+    params = configs.load(os.path.join(directory, PARAMS))
+    fingerprint = read_fingerprint(directory)
+    remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
+    vocab = load_vocabulary(directory, fingerprint, remedy)
+    width = width_of(params.task, fingerprint["features"])
+    with precision.scope(dtype):
+        model = build_model(params.task, len(vocab), width)
+    whole = with_backbone(model, params.task, fingerprint, directory)
+    if checkpoint == "best":
+        best = best_directory(directory, params)
+        checkpoint = best if newest_checkpoint(best) else directory
+    elif checkpoint == "latest":
+        checkpoint = directory
+    path = restore_weights(whole, checkpoint)
+    signed = _info_beside(path).get("signature")
+    if not signed:
+        signed = signature(params.task) if step_of(path) else "unknown (converted or averaged)"
+    signed = CROSS_ENTROPY if signed == "XE" else signed  # so written by earlier versions
+    return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
+
+
+def load_together(
+    directories: Sequence[str], checkpoint: str = "best", dtype: str = "float32"
+) -> Run:
+    """Loads the captioner of a run, or of several runs as one ensemble.
+
+    The first run decides how the ensemble decodes.
+
+    Args:
+      directories: one `--model_dir` or more.
+      checkpoint: `best` or `latest` for every run; for a single run also as in `load`.
+      dtype: `float32` or `bfloat16`, as in `load`.
+    """
+    if len(directories) > 1 and checkpoint not in ("best", "latest"):
+        raise ValueError("--checkpoint PATH needs one --model_dir: an ensemble takes best, latest.")
+    if len({os.path.realpath(directory) for directory in directories}) < len(directories):
+        raise ValueError(f"--model_dir names a run twice: {', '.join(directories)}.")
+    members = [load(directory, checkpoint, dtype) for directory in directories]
+    first, *others = members
+    if not others:
+        return first
+    for other in others:
+        vectors = any(reads_image(member.params.task) for member in (first, other))
+        parts = (other.fingerprint, other.directory, first.fingerprint, first.directory)
+        _check_data(*parts, vectors)
+        if other.max_regions != first.max_regions:
+            raise ValueError(
+                f"{other.directory} and {first.directory} differ in task.validation_data."
+                f"max_regions ({other.max_regions} and {first.max_regions}): an ensemble needs one."
+            )
+    backbone = None
+    if any(member.backbone is not None for member in members):
+        backbone = Backbones(
+            [
+                member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
+                for member in members
+            ]
+        )
+    model = Ensemble(
+        [member.model for member in members], side_by_side=backbone is not None, name="ensemble"
+    )
+    return dataclasses.replace(
+        first,
+        model=model,
+        backbone=backbone,
+        checkpoint=", ".join(member.checkpoint for member in members),
+        signature=" & ".join(dict.fromkeys(member.signature for member in members)),
+    )
+
+
+class Backbones(tf.Module):
+    """The backbones of several runs as one backbone that concatenates their features.
+
+    All read the same pictures; only their weights differ.
+
+    Letters: M backbones, B images, R regions, F feature width of each.
+
+    Args:
+      members: `preparing.features.backbone.Backbone` objects of the same network and sizes.
+    """
+
+    def __init__(self, members: Sequence[Backbone]):
+        super().__init__(name="backbones")
+        self.members = list(members)
+        first = self.members[0]
+        self.decode, self.resize = first.decode, first.resize
+        self.boxes, self.boxes_in = first.boxes, first.boxes_in
+        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
+        self.feature_dim = first.feature_dim * len(self.members)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Extracts the features float32 [B, R, M F] of decoded pictures, see `Backbone.extract`."""
+        return tf.concat([member.extract(images) for member in self.members], -1)
 
 
 def load_data(run: Run, folder: str | None) -> PreparedData:
-    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
-
-    Raises:
-      ValueError: the data is missing, the model was trained with other words or features, or the
-        backbone was trained, too, and the data has no pictures.
-    """
+    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
+    if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
+        raise ValueError(
+            f"The data of {run.directory} is not in {run.data_dir}: name it with --data_dir."
+        )
     data = PreparedData.load(folder or run.data_dir)
     check_vocabulary(run, data)
     return run.view(data)
@@ -367,10 +489,6 @@ def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Capt
       run: the run that the command is about; None for captions from a file.
       data: the prepared data.
       folder: the directory of the run of the m-RNN.
-
-    Raises:
-      UsageError: one of the two runs trained its backbone.
-      ValueError: as `load`.
     """
     other = load(folder)
     check_vocabulary(other, data)
@@ -380,3 +498,247 @@ def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Capt
             "so the two models read different features."
         )
     return other.model, other.checkpoint
+
+
+# ---- what must match ----------------------------------------------------------------------------
+
+
+def differing(
+    old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
+) -> dict[str, tuple[Any, Any]]:
+    """Returns the old and the new value of each key that differs and begins as one of `groups`."""
+    before, groups = configs.values(old), tuple(groups)
+    return {
+        key: (before[key], value)
+        for key, value in configs.values(new).items()
+        if key.startswith(groups) and before.get(key, value) != value
+    }
+
+
+def _check_same(
+    directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train: bool
+) -> None:
+    """Raises ValueError unless a run can be continued with a configuration and data."""
+    trained_as, old = configs.resume(os.path.join(directory, PARAMS))
+    if trained_as != experiment:
+        raise ValueError(
+            f"{directory} is a run of the experiment {trained_as}: choose another --model_dir."
+        )
+    trained = train and max(saved_steps(directory), default=0) > 0
+    scored = train and bool(read_info(best_directory(directory, params)))
+    for key, (before, now) in differing(old, params, MUST_STAY).items():
+        why = next(why for group, why in MUST_STAY.items() if key.startswith(group))
+        if why == _SCORE and not scored:
+            continue
+        if key in _APART and not (trained and _APART[key] in (before, now)):
+            continue
+        raise ValueError(
+            f"{key} must stay {before!r} in {directory}, not {now!r}: {why}. Keep the value, or "
+            "choose another --model_dir."
+        )
+    known = read_fingerprint(directory)
+    _check_data(data.fingerprint, data.folder, known, directory, reads_image(params.task))
+
+
+def check_vocabulary(run: Run, data: PreparedData) -> None:
+    """Raises ValueError if data has another vocabulary or other features than a run."""
+    vectors = reads_image(run.params.task)
+    _check_data(data.fingerprint, data.folder, run.fingerprint, run.directory, vectors)
+
+
+def _check_data(
+    data: Mapping[str, Any], folder: str, known: Mapping[str, Any], directory: str, vectors: bool
+) -> None:
+    """Raises ValueError if the fingerprint of data does not fit that of the run in `directory`.
+
+    Args:
+      data, folder: fingerprint and directory of the data.
+      known, directory: fingerprint and directory of the run.
+      vectors: whether the model reads vectors of whole images.
+    """
+    rows = dict(_SAME_DATA)
+    if vectors:
+        rows[_IMAGE_DIM] = lambda fingerprint: fingerprint["features"].get("image_dim", "none")
+    for name, value in rows.items():
+        if (got := value(data)) != (wanted := value(known)):
+            words = os.path.join(directory, VOCABULARY)
+            again = f", or prepare with its words: --vocab {words}" * (name == "vocabulary")
+            raise ValueError(
+                f"{folder} has another {name} ({got}) than {directory} ({wanted}). Use the data "
+                f"that {directory} was trained on{again}."
+            )
+
+
+def read_fingerprint(directory: str) -> dict:
+    """Reads the fingerprint of the data that a run was trained on."""
+    return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
+
+
+def source_of_features(fingerprint: Mapping[str, Any]) -> str:
+    """Describes the network that made the features of prepared data, with grid and weights."""
+    made_by = fingerprint["backbone"]
+    if made_by is None:
+        return "ready features"
+    weights = (made_by["weights_sha256"] or "none")[:12]
+    size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
+    size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
+    size += ", one vector" if made_by.get("vector") else ""
+    size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
+    return f"{made_by['name']}, {size}, weights {weights}"
+
+
+# ---- the best checkpoint ------------------------------------------------------------------------
+
+
+def best_directory(directory: str, params: configs.Experiment) -> str:
+    """Returns the folder in which a run keeps its best checkpoint."""
+    return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
+
+
+def read_info(best: str) -> dict[str, Any]:
+    """Reads the file beside the best checkpoint; empty if there is none yet.
+
+    Returns:
+      The scores by their names, `best_ckpt_global_step`, `signature`, `measured` (see `measured`),
+      `images` (how many were scored) and `intervals` (low and high of each score, 95 %).
+    """
+    path = os.path.join(best, INFO)
+    remedy = "Remove it: the scores beside the checkpoint are then unknown."
+    return read_json(path, remedy) if os.path.exists(path) else {}
+
+
+def read_best(best: str) -> dict[str, float]:
+    """Reads the scores of the best checkpoint from its folder; empty if there is none yet."""
+    return {name: value for name, value in read_info(best).items() if isinstance(value, float)}
+
+
+def _info_beside(checkpoint: str) -> dict[str, Any]:
+    """Reads the file beside a checkpoint; empty if it describes another one.
+
+    A small run has the scores of its first checkpoint, number 0. Training may add others.
+    """
+    folder = os.path.dirname(checkpoint)
+    if os.path.exists(os.path.join(folder, PARAMS)) and step_of(checkpoint):
+        return {}
+    return read_info(folder)
+
+
+def validated(run: Run) -> dict[str, float]:
+    """Returns the validation scores of the weights of a run; empty if they were not validated.
+
+    An ensemble has none. Nor has a checkpoint other than the best one.
+    """
+    if isinstance(run.model, Ensemble):
+        return {}
+    info = _info_beside(run.checkpoint)
+    return {name: value for name, value in info.items() if isinstance(value, float)}
+
+
+def measured(params: configs.Experiment) -> dict[str, Any]:
+    """Returns the keys, with their values, that decide how a validation is scored."""
+    keys = ["task.decoding.", "trainer.validation_steps"]
+    keys += [f"task.validation_data.{key}" for key in ("split", "limit", "max_regions")]
+    if params.trainer.validation_steps > 0:  # else all images are validated
+        keys.append("task.validation_data.global_batch_size")
+    return {k: value for k, value in configs.values(params).items() if k.startswith(tuple(keys))}
+
+
+def signature(task: configs.Task, hook: bool = False) -> str:
+    """Names self-critical training in the form of SacreEOS (Hu et al. 2023), or cross-entropy.
+
+    The name says whether the end mark counts, and gives the reward, the baseline with the samples
+    per image, and the version. `hook`: whether a reward of the user's own is added.
+    """
+    if task.objective == "xe":
+        return CROSS_ENTROPY
+    options = task.self_critical
+    baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
+    weights = options.reward.as_dict() | ({"hook": 1.0} if hook else {})
+    reward = rewards.signature(**weights)
+    return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"
+
+
+# ---- the model and its search -------------------------------------------------------------------
+
+
+def reads_image(task: configs.Task) -> bool:
+    """Returns whether the system reads the vector of the whole image if the data has one."""
+    return models.MODELS[task.model.type or ""].reads_image
+
+
+def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
+    """Returns F, the width of what the system reads; `features` is an entry of dataset.json."""
+    return features["image_dim" if reads_image(task) and "image_dim" in features else "dim"]
+
+
+def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
+    """Builds the captioner that a `configs.Task` describes, with new weights."""
+    options = task.model.get().as_dict()
+    return models.build(task.model.type or "", vocab_size, task.max_length, feature_dim, **options)
+
+
+def with_backbone(
+    captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], folder: str
+) -> Captioner:
+    """Adds the backbone of the data to a captioner if a `configs.Task` trains both.
+
+    Args:
+      captioner: the captioner.
+      task: the configuration.
+      fingerprint: the fingerprint of the prepared data.
+      folder: the directory with the weights of the backbone: the data or the run.
+    """
+    if not task.backbone.trainable:
+        return captioner
+    backbone = Backbone.from_fingerprint(fingerprint, folder)
+    if backbone.model is None:
+        raise ValueError(
+            f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Prepare "
+            "the data with another --backbone and with --keep_pictures."
+        )
+    return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)
+
+
+def count_parameters(model: Captioner) -> int:
+    """Counts the trainable parameters of a model."""
+    return int(sum(np.prod(v.shape) for v in model.trainable_variables))
+
+
+def build_search(
+    params: configs.Decoding,
+    max_length: int,
+    vocab: Vocab,
+    frequencies: Callable[[], DocumentFrequencies],
+) -> decoding.Search:
+    """Makes the search that `configs.Decoding` describes: words become ids.
+
+    Args:
+      params: the keys `task.decoding`.
+      max_length: T.
+      vocab: the vocabulary of the model.
+      frequencies: returns the document frequencies; called only for `order: consensus`.
+
+    Raises:
+      ValueError: a word is not in the vocabulary, or the prefix leaves no room for other words.
+    """
+
+    def ids_of(name: str, text: str) -> tuple[int, ...]:
+        if name == "bad_endings" and text == "default":
+            return tuple(word_id for w in FUNCTION_WORDS if (word_id := vocab.ids([w])[0]) != UNK)
+        words = tokenize_all([text])[0]
+        if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
+            raise ValueError(
+                f"task.decoding.{name}: {', '.join(unknown)} is not in the vocabulary."
+            )
+        return tuple(vocab.ids(words))
+
+    options = decoding.Options(**params.as_dict()).with_ids(ids_of)
+    longest = params.max_length or max_length
+    if len(options.prefix) >= longest:
+        raise ValueError(
+            f"task.decoding.prefix must be shorter than the longest caption ({longest} words)."
+        )
+    consensus = None
+    if params.search == "sample" and params.order == "consensus":
+        consensus = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
+    return decoding.Search(options, max_length, consensus)

@@ -1,21 +1,33 @@
-"""The functions that a server calls: image bytes or features in, captions out.
+"""The functions that a server calls: image bytes or features in, captions out; their SavedModel.
+
+A server puts requests of several clients into one batch. An error would be the answer to all of
+these requests, so each row has a status, and a bad row does not fail the others.
 
 Letters: B images, K beams, R regions, F feature width, T `max_length`.
 """
 
+import os
+import tempfile
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding
+from tfcap import decoding, files
+from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
 from tfcap.images import SERVED_PIXELS
 from tfcap.models.captioner import Captioner
 from tfcap.preparing.features.frames import Clips, from_fingerprint
-from tfcap.runs import requests
-from tfcap.runs.decoding_options import search
 from tfcap.runs.run import Run
+
+OK = "ok"
+SIGNATURES = ("serving_default", "features")
+OUTPUTS = ("captions", "scores", "tokens")  # an export of an earlier version has no `status`
+_LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
+_PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
 
 
 class CaptionServer(tf.Module):
@@ -94,16 +106,14 @@ class CaptionServer(tf.Module):
           tf.errors.InvalidArgumentError: no image at all, no region at all, or another number of
             counts than of images.
         """
-        features, num_regions, status = requests.check_features(features, num_regions)
-        return requests.blank(self._captions(features, num_regions, seed), status)
-
-    def _captions(self, features, num_regions, seed) -> dict[str, tf.Tensor]:
+        features, num_regions, status = check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         if self.max_regions:
             features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
         tokens, scores = self.search(self.model, context, seed)
-        return {"captions": self.vocab.detokenize(tokens), "scores": scores, "tokens": tokens}
+        captions = self.vocab.detokenize(tokens)
+        return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
 
     def from_images(self, images: tf.Tensor, seed: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Finds the captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
@@ -117,17 +127,16 @@ class CaptionServer(tf.Module):
         """Finds the captions of files, string [B], see `tfcap.data.pictures.decode`.
 
         A model of clips reads all frames of a GIF file, see `tfcap.data.clips.decode`. The results
-        are those of `from_features`; `status` is why a file cannot be read. A bad file does not
-        change the captions of the others.
+        are those of `from_features`; `status` is why a file cannot be read.
 
         Raises:
           tf.errors.InvalidArgumentError: no file at all.
         """
         shape = self.backbone.decoded_shape
-        images, status = requests.decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
+        images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
         results = self.from_images(images, seed)
-        status = tf.where(status == requests.OK, results.pop("status"), status)
-        return requests.blank(results, status)
+        status = tf.where(status == OK, results.pop("status"), status)
+        return _blank(results, status)
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
@@ -159,13 +168,229 @@ def server(
     data_dir: str | None = None,
     max_pixels: int = SERVED_PIXELS,
 ) -> CaptionServer:
-    """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `search`.
-
-    Raises:
-      ValueError: the backbone's weights in the directory are missing or changed, or as `search`.
-    """
+    """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `Run.search`."""
     backbone = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory, run.data_dir)
-    how = search(run, changes, beam, data_dir)
-    return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions, max_pixels)
+    search = run.search(changes, beam, data_dir)
+    return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
+
+
+# ---- rows of a batch ----------------------------------------------------------------------------
+
+
+def decode(
+    contents: tf.Tensor,
+    decoder: Callable[..., tf.Tensor],
+    shape: Sequence[int],
+    most_pixels: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes picture files; a bad one becomes a picture of zeros.
+
+    Only `tf.data` can go on after an operation has failed, so the files are a data set whose errors
+    are ignored.
+
+    Args:
+      contents: string [B], whole files.
+      decoder: of `Backbone` or `Clips`.
+      shape: of a decoded picture.
+      most_pixels: how many pixels a file may claim.
+
+    Returns:
+      float32 [B, *shape]; the status of each file, string [B].
+    """
+    with tf.device("/CPU:0"):
+        size = tf.size(contents, tf.int64)
+        some = tf.debugging.assert_positive(size, "a request must hold at least one image")
+        with tf.control_dependencies([some] if some is not None else []):
+            contents = tf.identity(contents)
+
+        def read(number, content):
+            pixels = claimed_pixels(content)
+            fits = (pixels >= 0) & (pixels <= most_pixels)
+            image = tf.cond(fits, lambda: decoder(content, None), lambda: tf.zeros(shape))
+            return number, pixels, tf.ensure_shape(image, shape)
+
+        rows = tf.data.Dataset.from_tensor_slices((tf.range(size), contents))
+        rows = rows.map(read, num_parallel_calls=_PARALLEL, deterministic=False).ignore_errors()
+        # A further row, so that the batch is not empty if all files are bad.
+        last = tf.data.Dataset.from_tensors((size, tf.constant(0, tf.int64), tf.zeros(shape)))
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        rows = rows.concatenate(last).batch(size + 1).with_options(options)
+        numbers, pixels, images = rows.get_single_element()
+        whole = tf.concat([[size + 1], tf.constant(shape, tf.int64)], 0)
+        images = tf.scatter_nd(numbers[:, None], images, whole)[:-1]
+        # A file that failed has no pixels: UNKNOWN is -1.
+        claimed = tf.scatter_nd(numbers[:, None], pixels + 1, [size + 1])[:-1] - 1
+        too_many = tf.strings.join(
+            ["too many pixels: ", tf.strings.as_string(claimed), f", at most {most_pixels}"]
+        )
+        status = tf.where(
+            claimed > most_pixels, too_many, tf.where(claimed < 0, refusals(contents), OK)
+        )
+        return tf.ensure_shape(images, [None, *shape]), status
+
+
+def check_features(
+    features: tf.Tensor, num_regions: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Checks the features of images; a bad image becomes one region of zeros.
+
+    Args:
+      features: float32 [B, R, F], padded with any values to the most regions of an image.
+      num_regions: int32 [B], real regions of each image.
+
+    Returns:
+      The features with zeros as padding, the counts, and the status of each image, string [B].
+    """
+    shape, num_regions = tf.shape(features), tf.convert_to_tensor(num_regions)
+    checks = [
+        tf.debugging.assert_positive(shape[0], "a request must hold at least one image"),
+        tf.debugging.assert_positive(shape[1], "features must hold at least one region"),
+        tf.debugging.assert_equal(
+            tf.shape(num_regions)[0], shape[0], "num_regions must have one count per image"
+        ),
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        mask = tf.sequence_mask(num_regions, shape[1])
+    features = tf.where(mask[..., None], features, 0.0)
+    # `prepare` stores half precision, so a model has seen no larger number. NaN is never smaller.
+    finite = tf.reduce_all(tf.abs(features) < _LEAST_INFINITE, [1, 2])
+    count = tf.strings.as_string(num_regions)
+    status = tf.where(finite, OK, "features must be finite, and at most 65504 in size")
+    status = tf.where(
+        num_regions > shape[1],
+        tf.strings.join(["num_regions must be at most the regions given. Received: ", count]),
+        status,
+    )
+    status = tf.where(
+        num_regions < 1,
+        tf.strings.join(["num_regions must be at least 1. Received: ", count]),
+        status,
+    )
+    good = status == OK
+    features = tf.where(good[:, None, None], features, 0.0)
+    return features, tf.where(good, num_regions, 1), status
+
+
+def _blank(results: dict[str, tf.Tensor], status: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Adds `status` string [B] to the results [B, ...], in which bad rows become empty or 0."""
+    good = status == OK
+    blanked: dict[str, tf.Tensor] = {"status": status}
+    for name, value in results.items():
+        rows = tf.reshape(good, [-1, *[1] * (value.shape.rank - 1)])
+        blanked[name] = tf.where(rows, value, tf.zeros([], value.dtype))
+    return blanked
+
+
+# ---- SavedModel ---------------------------------------------------------------------------------
+
+
+def export(
+    served: CaptionServer,
+    export_dir: str,
+    complete: Callable[[str, dict[str, Any]], None] | None = None,
+) -> str:
+    """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
+
+    TF Serving loads any directory with an integer name as soon as it appears. Therefore the
+    SavedModel is written under another name, loaded and tried, and then renamed.
+
+    Args:
+      served: the functions to export.
+      export_dir: the directory of all versions.
+      complete: gets the directory of the SavedModel and its loaded signatures before the rename,
+        and may add files.
+
+    Returns:
+      The path `export_dir/<version>`.
+
+    Raises:
+      ValueError: if `export_dir` is remote, or the saved model gives scores that are not finite.
+      OSError: if the SavedModel cannot be written.
+    """
+    if files.is_remote(export_dir):
+        raise ValueError(f"{export_dir} is not on a disk. Export to a disk, and copy the version.")
+    os.makedirs(export_dir, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=export_dir) as folder:
+        temporary = os.path.join(folder, "version")  # the other one is for its owner alone
+        signatures = served.signatures()
+        try:
+            tf.saved_model.save(served, temporary, signatures=signatures)
+        except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
+            raise OSError(f"The export could not be written: {error.message}") from error
+        loaded = tf.saved_model.load(temporary)
+        call_signatures(loaded)
+        if complete is not None:
+            complete(temporary, dict(loaded.signatures))
+        for parent, _, names in os.walk(temporary):
+            for name in [*names, "."]:
+                _sync(os.path.join(parent, name))
+        while True:
+            number = max(files.versions(export_dir), default=0) + 1
+            target = os.path.join(export_dir, str(number))
+            try:
+                os.rename(temporary, target)
+            except OSError:
+                if not os.path.isdir(target):  # else another export has taken this number
+                    raise
+            else:
+                _sync(export_dir)
+                return target
+
+
+def _sync(path: str) -> None:
+    """Makes the system write a file or a directory to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def picture() -> bytes:
+    """Draws a red disc on blue ground, 64 x 64, and returns it as a JPEG file."""
+    y, x = np.mgrid[:64, :64]
+    disc = ((x - 32) ** 2 + (y - 32) ** 2 < 20**2)[..., None]
+    pixels = np.where(disc, [220, 40, 40], [40, 60, 200]).astype(np.uint8)
+    return tf.io.encode_jpeg(pixels, quality=95).numpy()
+
+
+def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
+    """Calls each signature of a loaded SavedModel with one image: `picture`, or features of zeros.
+
+    Returns:
+      The outputs of each signature, by its name: `captions` string [1, K], `scores` float32 [1, K],
+      `tokens` int32 [1, K, T].
+
+    Raises:
+      ValueError: it is no export of tfcap, the image is refused, or a score is not finite.
+    """
+    results = {}
+    for name in SIGNATURES:
+        if name not in loaded.signatures:
+            raise ValueError(f"The SavedModel has no signature {name}. Export the run again.")
+        function = loaded.signatures[name]
+        specs = function.structured_input_signature[1]
+        inputs = {
+            "image_bytes": tf.constant([picture()]),
+            "features": tf.zeros([1, 2, specs["features"].shape[-1] if "features" in specs else 0]),
+            "num_regions": tf.constant([2]),
+            "seed": tf.constant([1], tf.int64),
+        }
+        missing = set(specs) - set(inputs) | set(OUTPUTS) - set(function.structured_outputs)
+        if missing:
+            raise ValueError(
+                f"The SavedModel is of another version of tfcap: {name} has {', '.join(missing)} "
+                "otherwise. Export the run again."
+            )
+        result = results[name] = function(**{key: inputs[key] for key in specs})
+        good = bool(tf.reduce_all(result.get("status", tf.constant([OK])) == OK))
+        if not good or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
+            raise ValueError(
+                f"The exported model does not caption a good picture: {name} gives the scores "
+                f"{result['scores'].numpy()}. Check the run with python -m tfcap.doctor."
+            )
+    return results

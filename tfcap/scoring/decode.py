@@ -153,7 +153,7 @@ def load_others(
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
         own = _data_of(run, data, split, images)
         if own is not None:
-            others[name] = Other({}, run, own, runs.search(run, changes, beam, own.folder))
+            others[name] = Other({}, run, own, run.search(changes, beam, own.folder))
         else:
             pictures = _pictures_of(name, data, split, images, folder)
             others[name] = Other({}, run, pictures=pictures, captioner=captioner_of(run))

@@ -23,8 +23,7 @@ from tfcap import cli
 from tfcap.files import replacing, sizes
 from tfcap.images import SERVED_PIXELS, is_picture_name
 from tfcap.runs import CaptionServer, Run
-from tfcap.runs.requests import OK
-from tfcap.runs.savedmodel import export
+from tfcap.runs.server import OK, export
 from tfcap.serving import card
 
 WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")  # TF Serving looks there

@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from tfcap import cli, configs, files, runs
 from tfcap.metrics import bootstrap
-from tfcap.runs.best import INFO
 from tfcap.training import keras3, optim, summaries
 from tfcap.training.task import CaptionTask
 
@@ -476,7 +475,7 @@ class BestCheckpoint:
         info: dict[str, Any] = {name: float(score) for name, score in scores.items()}
         info |= {"best_ckpt_global_step": float(step), **self._about, **_intervals(task)}
         # Not `files.write_json`: the perplexity of a model that diverges is infinite.
-        with files.replacing(os.path.join(self.directory, INFO)) as temporary:
+        with files.replacing(os.path.join(self.directory, runs.INFO)) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(info, file, indent=4)
         self.value, self._any = value, True

@@ -17,7 +17,6 @@ from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find
-from tfcap.runs.signature import signature
 from tfcap.training import keras3
 from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
@@ -64,7 +63,7 @@ def train(
             replicas = strategy.num_replicas_in_sync
             with strategy.scope():
                 task = build_task(params, data, replicas, step, hook, workers)
-            about = signature(params.task, hook is not None)
+            about = runs.signature(params.task, hook is not None)
             loop = Loop(strategy, task, params, model_dir, mode, about)
             if step:
                 check_weights(loop.model, find(model_dir))
@@ -250,10 +249,6 @@ def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tupl
                 )
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
-            if params.task.data_dir:
-                words = runs.read_fingerprint(model_dir)["vocab_sha256"]
-                place = runs.data_of(model_dir, params.task.data_dir, words)
-                params = params.replace(task={"data_dir": place})
         stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
         for stage in later:
             before, _, folder = stages[-1]
@@ -313,13 +308,14 @@ def summarize(
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)
-    how, now = runs.best_measured(model_dir, params), runs.measured(params)
+    info = runs.read_info(best)
+    how, now = info.get("measured", {}), runs.measured(params)
     same = all(how.get(key, value) == value for key, value in now.items())
     step = int(scores.pop("best_ckpt_global_step", 0))
-    number, intervals = runs.read_intervals(best)
+    number, intervals = info.get("images", 0), info.get("intervals", {})
     if scores:
         other = "" if same else "; this start validates with other options"
-        shown = f"{_shown(now | how)}, step {step}, {signature(params.task)}"
+        shown = f"{_shown(now | how)}, step {step}, {runs.signature(params.task)}"
         print(f"\nbest validation: {shown}{f', {number} images' * bool(number)}{other}")
     for name, value in scores.items():
         ends = bootstrap.shown(*intervals[name]) if name in intervals else ""

@@ -198,7 +198,7 @@ class SelfCriticalTask(CaptionTask):
         notes = []
         if start and self.loaded:
             scores = [one for _, one in self.scored(aggregated_logs)[0].values()]
-            score, images = 100 * float(np.mean(scores)), len(aggregated_logs)
+            score, images = 100 * float(np.mean(scores)), len(scores)
             notes.append(check_start(self.task_config, self.data, score, images))
         logs = super().score(aggregated_logs, start)
         if start:

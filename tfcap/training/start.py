@@ -1,7 +1,9 @@
-"""Checks what training starts from: the splits of the data, a checkpoint, and the first score."""
+"""What a start must match: the run in its directory, its data, and the checkpoint it starts from.
+
+What a run that goes on must match is `runs.begin`.
+"""
 
 import contextlib
-import itertools
 import os
 import sys
 
@@ -17,9 +19,7 @@ from tfcap.data.prepared import (
     PreparedData,
 )
 from tfcap.data.tokens import Vocab
-from tfcap.files import read_json
 from tfcap.metrics.results import FURTHER, LOWER
-from tfcap.runs.best import INFO
 from tfcap.runs.checkpoints import find
 
 COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
@@ -39,46 +39,39 @@ def begin(
       lock: while it is open, no other process can train in `model_dir`.
       model_dir, experiment, params, data: as in `runs.begin`.
       mode: one of `training.MODES`; without `train` no file is changed.
-
-    Raises:
-      ValueError: another process trains in `model_dir`, or as `runs.begin`.
     """
     trains = "train" in mode
-    doubt = ""
     if trains:
         files.make_directory(model_dir)
         lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
-    if mode in ("train_and_eval", "continuous_eval"):  # the others choose no best checkpoint
-        doubt = other_measures(model_dir, params)  # before the old configuration is replaced
     step = runs.begin(model_dir, experiment, params, data, train=trains)
-    if doubt and os.path.exists(os.path.join(runs.best_directory(model_dir, params), INFO)):
-        print(f"warning: {doubt}", file=sys.stderr, flush=True)
+    if mode in ("train_and_eval", "continuous_eval"):  # the others choose no best checkpoint
+        best = runs.read_info(runs.best_directory(model_dir, params))
+        then, now = best.get("measured", {}), runs.measured(params)
+        changed = [
+            f"{k}={old} then, {now[k]} now" for k, old in then.items() if now.get(k, old) != old
+        ]
+        if changed:
+            print(
+                f"warning: the best score of {model_dir} was measured otherwise "
+                f"({'; '.join(changed)}), so best_ckpt may not hold the best checkpoint. Continue "
+                "with the old values, or choose another --model_dir.",
+                file=sys.stderr,
+                flush=True,
+            )
     return step
-
-
-def other_measures(model_dir: str, params: configs.Experiment) -> str:
-    """Returns a sentence about a best score that this start measures otherwise; else ''."""
-    mine = runs.measured(params)
-    try:
-        before = runs.best_measured(model_dir, params)
-    except ValueError:
-        return ""  # `runs.begin` tells what is damaged
-    changed = {key: old for key, old in before.items() if mine.get(key, old) != old}
-    if not changed:
-        return ""
-    then, now = (", ".join(f"{key}={values[key]}" for key in changed) for values in (changed, mine))
-    return (
-        f"the best score of {model_dir} was measured with {then}, and this start validates with "
-        f"{now}. These scores cannot be compared, so best_ckpt may not hold the best checkpoint. "
-        "Continue with the old values, or choose another --model_dir."
-    )
 
 
 def data_directory(configured: str) -> str:
     """Returns the prepared directory; prepares the built-in data on first use."""
     folder = configured or DEFAULT_DIRECTORY
-    source = {"": "shapes", CLIPS_DIRECTORY: "moving_shapes"}.get(configured)
-    if source is not None and not os.path.exists(os.path.join(folder, FINGERPRINT)):
+    if not files.exists(os.path.join(folder, FINGERPRINT)):
+        source = {"": "shapes", CLIPS_DIRECTORY: "moving_shapes"}.get(configured)
+        if source is None:
+            raise ValueError(
+                f"{folder} has no {FINGERPRINT}. Prepare the data, or name the directory: "
+                "--params_override=task.data_dir=DIRECTORY"
+            )
         from tfcap.preparing.run import prepare_built_in
 
         prepare_built_in(source, folder)
@@ -86,112 +79,51 @@ def data_directory(configured: str) -> str:
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Checks, before anything is built, that the data has the splits and the pictures of a run.
-
-    Raises:
-      ValueError: a split does not exist, the images of validation have no captions, or the backbone
-        is to be trained and the data has no pictures.
-    """
+    """Raises ValueError, before anything is built, unless the data has what a run reads of it."""
     splits = data.fingerprint["splits"]
-    for part, config in (("train", task.train_data), ("eval", task.validation_data)):
-        if part not in mode or config.split in splits:
-            continue
-        key, remedy = "task.train_data.split", "Prepare the data with images of this split."
-        if part == "eval":
-            key = "task.validation_data.split"
-            remedy = (
-                f"Prepare the data with images of the split {config.split!r}, or train without "
-                "validation: --mode=train."
+    for part, key in (("train", "train_data"), ("eval", "validation_data")):
+        split = getattr(task, key).split
+        if part in mode and split not in splits:
+            remedy = " To train without validation: --mode=train." * (part == "eval")
+            raise ValueError(
+                f"task.{key}.split={split}: {data.folder} has only {', '.join(splits)}."
+                f"{did_you_mean(split, splits)}{remedy}"
             )
-        raise ValueError(
-            f"{key} must be a split of {data.folder}: {', '.join(splits)}. Received: "
-            f"{config.split!r}.{did_you_mean(config.split, splits)} {remedy}"
-        )
     if task.backbone.trainable:
         data.require_pictures()
     if "train" in mode:
         size, images = task.train_data.global_batch_size, splits[task.train_data.split]["images"]
         if images < size:
             raise ValueError(
-                f"task.train_data.global_batch_size must be at most the {images} images of the "
-                f"split {task.train_data.split!r} of {data.folder}. Received: {size}."
+                f"task.train_data.global_batch_size={size} is more than the {images} images of the "
+                f"split {task.train_data.split} of {data.folder}."
             )
     if "eval" in mode:
-        _check_validation(task.validation_data, data)
-
-
-def _check_validation(config: configs.Data, data: PreparedData) -> None:
-    """Raises ValueError unless one of the images of validation has a caption."""
-    every = data.references(config.split).values()
-    if any(itertools.islice(every, config.limit or None)):
-        return
-    none, remedy = "which has none", "Choose another split"
-    if config.limit and any(data.references(config.split).values()):
-        none = f"of which the first {config.limit} images have none"
-        remedy += " or a higher task.validation_data.limit"
-    raise ValueError(
-        f"task.validation_data.split must have captions. Received: {config.split!r} of "
-        f"{data.folder}, {none}. {remedy}, or train without validation: --mode=train."
-    )
+        config = task.validation_data
+        references = list(data.references(config.split).values())
+        if not any(references[: config.limit or None]):
+            raise ValueError(
+                f"The validation images (task.validation_data: split={config.split}, "
+                f"limit={config.limit}) of {data.folder} have no captions. Choose others, or train "
+                "without validation: --mode=train."
+            )
 
 
 def unused_options(params: configs.Experiment, mode: str) -> list[str]:
-    """Returns a sentence for each option of the trainer that does not do what it seems to.
-
-    Args:
-      params: the configuration.
-      mode: one of `training.MODES`.
-    """
-    trainer, found = params.trainer, []
-    metric = trainer.best_checkpoint_eval_metric
-    right, given = "lower" if metric in LOWER else "higher", trainer.best_checkpoint_metric_comp
-    known = metric in LOWER or metric not in FURTHER  # a metric of the user's own may be either
-    if mode != "eval" and known and given != right:
-        found.append(
-            f"a {right} {metric} is better, but trainer.best_checkpoint_metric_comp is {given}: "
-            f"the worst checkpoint counts as the best one. Set it to {right}. If this run has a "
-            "best checkpoint already, start a new one."
-        )
-    if mode == "train" and (trainer.patience or trainer.optimizer_config.schedule.plateau_patience):
-        found.append(
-            "--mode=train validates nothing, so trainer.patience and "
-            "trainer.optimizer_config.schedule.plateau_patience do nothing. "
-            "--mode=train_and_eval uses them."
-        )
-    return found
+    """Returns a sentence if the worst checkpoint would count as the best one."""
+    trainer = params.trainer
+    metric, comparison = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp
+    right = "lower" if metric in LOWER else "higher"
+    # A metric of the user's own may be either.
+    if mode == "eval" or comparison == right or (metric in FURTHER and metric not in LOWER):
+        return []
+    return [
+        f"a {right} {metric} is better, but trainer.best_checkpoint_metric_comp is {comparison}: "
+        f"the worst checkpoint counts as the best one. Set it to {right}."
+    ]
 
 
-def sizes_of(path: str, task: configs.Task) -> str:
-    """Returns a sentence about the options in which the run of a checkpoint differs from `task`.
-
-    Args:
-      path: the checkpoint; its run directory is the one that holds it or `best_ckpt`.
-      task: the configuration of the run that starts.
-
-    Returns:
-      The keys, and how to set them; empty if the configuration of the checkpoint is not known or
-      is the same.
-    """
-    place = _beside(path, runs.PARAMS)
-    if not os.path.exists(place):
-        return ""
-    try:
-        theirs = configs.load(place).task
-    except ValueError:
-        return ""
-    if theirs.model.type != task.model.type:
-        return f" {place} describes the model {theirs.model.type}, not {task.model.type}."
-    group = f"task.model.{task.model.type}."
-    old = {f"{group}{key}": value for key, value in theirs.model.get().as_dict().items()}
-    mine = {f"{group}{key}": value for key, value in task.model.get().as_dict().items()}
-    for options, config in ((old, theirs), (mine, task)):
-        options["task.max_length"] = config.max_length
-    # Rates of dropout change no weight.
-    keys = [k for k in old if not k.endswith("_dropout") and mine.get(k, old[k]) != old[k]]
-    if not keys:
-        return ""
-    changes = ",".join(f"{key}={old[key]}" for key in keys)
-    return f" To build the model of the checkpoint, add to --params_override: {changes}"
+# ---- the checkpoint that a run starts from ------------------------------------------------------
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
@@ -203,27 +135,26 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     Raises:
       ValueError: the vocabularies differ without `remap`, or the words of `path` are not known.
     """
-    place, mine = _beside(path, VOCABULARY), data.vocab
-    known = os.path.exists(place)
-    if not known and remap:
-        raise ValueError(
-            f"task.remap_vocab needs the vocabulary of {path}. Received: no file {place}. "
-            "Copy vocab.txt from the run directory of the checkpoint."
-        )
-    other = Vocab.load(place) if known else mine
-    if other.sha256 == mine.sha256:
+    words = os.path.join(_run_of(path), VOCABULARY)
+    if not os.path.exists(words):
+        if remap:
+            raise ValueError(
+                f"task.remap_vocab needs {words}: copy it from the run of the checkpoint."
+            )
+        return None
+    other = Vocab.load(words)
+    if other.sha256 == data.vocab.sha256:
         return None
     if not remap:
         raise ValueError(
-            f"task.init_checkpoint must have the vocabulary of {data.folder}. Received: {path}, "
-            f"which has another vocabulary ({place}). Set task.remap_vocab=true to keep the rows "
-            "of the words that both share, or prepare the data with the words of the checkpoint: "
-            f"python -m tfcap.prepare --vocab {place} ..."
+            f"{path} has another vocabulary than {data.folder}. Set task.remap_vocab=true to keep "
+            "the rows of the words that both share, or prepare the data with the words of the "
+            f"checkpoint: python -m tfcap.prepare --vocab {words} ..."
         )
     ids = {word: number for number, word in enumerate(other.words)}
-    rows = np.array([ids.get(word, -1) for word in mine.words])
+    rows = np.array([ids.get(word, -1) for word in data.vocab.words])
     print(
-        f"{path}: {(rows >= 0).sum()} of {len(mine)} words keep their rows, "
+        f"{path}: {(rows >= 0).sum()} of {len(rows)} words keep their rows, "
         f"{(rows < 0).sum()} are new",
         flush=True,
     )
@@ -231,45 +162,50 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
 
 
 def other_features(path: str, data: PreparedData) -> str:
-    """Returns a warning if a checkpoint was trained on features of another network.
-
-    Args:
-      path: the checkpoint; the `dataset.json` of its run describes the features.
-      data: the prepared data of the run that starts.
-
-    Returns:
-      The warning; empty if the features are the same, if nothing describes them, or if both are
-      ready features, whose network is not known.
-
-    Raises:
-      ValueError: the features have another width, so that the weights do not fit.
-    """
-    place = _beside(path, FINGERPRINT)
-    try:
-        known = runs.read_fingerprint(os.path.dirname(place))
-        theirs = runs.source_of_features(known)
-    except (OSError, ValueError, KeyError):
+    """Returns a warning if a checkpoint was trained on features of another network, else ''."""
+    folder = _run_of(path)
+    if not os.path.exists(os.path.join(folder, FINGERPRINT)):
         return ""  # a checkpoint without its run
+    theirs = runs.source_of_features(runs.read_fingerprint(folder))
     mine = runs.source_of_features(data.fingerprint)
     if mine == theirs:
         return ""
-    if known["features"]["dim"] != data.feature_dim:
-        raise ValueError(
-            f"The checkpoint {path} reads other features ({theirs}) than those of {data.folder} "
-            f"({mine}). Prepare the data with the network of the checkpoint."
-        )
     return (
         f"warning: the checkpoint {path} was trained on other features ({theirs}) than those of "
-        f"{data.folder} ({mine}). The captions are worse than with the same features until the "
-        "model has learned these. Prepare the data with the network of the checkpoint to avoid it."
+        f"{data.folder} ({mine}). To use what it has learned of them, prepare the data with the "
+        "network of the checkpoint."
     )
 
 
-def _beside(path: str, name: str) -> str:
-    """Returns the path of a file of the run of a checkpoint, which may be in `best_ckpt`."""
+def sizes_of(path: str, task: configs.Task) -> str:
+    """Returns a sentence about the options in which the run of a checkpoint differs from `task`.
+
+    It is empty if the configuration of the checkpoint is not known or is the same.
+    """
+    params = os.path.join(_run_of(path), runs.PARAMS)
+    if not os.path.exists(params):
+        return ""
+    theirs = configs.load(params).task
+    kind = theirs.model.type
+    if kind != task.model.type:
+        return f" {params} describes the model {kind}, not {task.model.type}."
+    found = runs.differing(theirs, task, (f"model.{kind}.", "max_length"))
+    # Rates of dropout change no weight.
+    changes = [f"task.{k}={old}" for k, (old, _) in found.items() if not k.endswith("_dropout")]
+    if not changes:
+        return ""
+    return f" To build the model of the checkpoint: --params_override={','.join(changes)}"
+
+
+def _run_of(path: str) -> str:
+    """Returns the run directory of a checkpoint, which may be in `best_ckpt`."""
     folder = os.path.dirname(path)
-    outer = os.path.join(os.path.dirname(folder), name)
-    return outer if os.path.exists(outer) else os.path.join(folder, name)
+    outer = os.path.dirname(folder)
+    has_words = [f for f in (folder, outer) if os.path.exists(os.path.join(f, VOCABULARY))]
+    return has_words[0] if has_words else folder
+
+
+# ---- the first score of self-critical training --------------------------------------------------
 
 
 def collapse_note(distinct: float, images: int) -> str:
@@ -282,15 +218,16 @@ def collapse_note(distinct: float, images: int) -> str:
     if images < 2 or round(distinct * images / 100) > max(1, COLLAPSED * images / 100):
         return ""
     return (
-        f"only {distinct:.1f} % of the {images} validation captions before the first "
-        "step are distinct: the model hardly uses the pictures. Self-critical training makes such "
-        "a model worse. Train the first stage longer, or with a lower learning rate, before this "
-        "stage"
+        f"only {distinct:.1f} % of the {images} validation captions before the first step are "
+        "distinct: the model hardly uses the pictures, and self-critical training makes that "
+        "worse. Train the first stage longer, or with a lower learning rate"
     )
 
 
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
+
+    This finds words and features that moved, which no shape shows.
 
     Args:
       task: the configuration of the run that starts.
@@ -307,26 +244,19 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
     if not task.init_checkpoint:
         return ""
     path = find(task.init_checkpoint)
-    try:
-        saved = read_json(os.path.join(os.path.dirname(path), INFO), "")
-        expected, step = saved["greedy_CIDEr-D"], int(saved["best_ckpt_global_step"])
-        why = "" if runs.step_of(path) == step else f"its info.json is of step {step}"
-    except (KeyError, ValueError):  # an earlier version wrote no greedy_CIDEr-D
-        why = "it has no info.json with greedy_CIDEr-D"
-    why = why or _other_validation(os.path.dirname(os.path.dirname(path)), task, data, images)
-    if why:
+    info = runs.read_info(os.path.dirname(path))
+    if why := _not_comparable(path, info, task, data, images):
         return (
             f"the score of the start cannot be compared with the score of {path}: {why}. Compare "
             "the CIDEr of step 0 with the one that tfcap.evaluate prints for that checkpoint"
         )
+    expected = info["greedy_CIDEr-D"]
     if abs(score - expected) > task.self_critical.start_tolerance:
         raise ValueError(
-            "Before its first step the model must reach the greedy_CIDEr-D of its checkpoint. "
-            f"Received: {score:.2f}; {path} was saved with {expected:.2f} on the same images. "
-            "Most likely this run has another vocabulary, features of another backbone, or other "
-            "model options than the checkpoint. With few images, another precision alone can make "
-            "the difference. Nothing was trained. To accept the difference, raise "
-            "task.self_critical.start_tolerance."
+            f"The start has greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f} "
+            "on the same images. Most likely this run has another vocabulary, other features or "
+            "other model options than the checkpoint. task.self_critical.start_tolerance accepts "
+            "a larger difference."
         )
     return (
         f"the start reaches greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f}: "
@@ -334,24 +264,21 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
     )
 
 
-def _other_validation(directory: str, mine: configs.Task, data: PreparedData, images: int) -> str:
-    """Explains why the scores of the run in `directory` cannot be compared; empty if they can."""
-    try:
-        params = configs.load(os.path.join(directory, runs.PARAMS))
-        theirs = params.task
-        splits = runs.read_fingerprint(directory)["splits"]
-    except (OSError, ValueError, KeyError):
-        return ""  # the checkpoint stands alone: nothing but its score is known
-    for key in ("split", "limit", "max_regions"):
-        if getattr(mine.validation_data, key) != (other := getattr(theirs.validation_data, key)):
-            return f"it was validated with validation_data.{key} {other!r}"
-    if mine.max_length != theirs.max_length:
-        return f"it was trained with max_length {theirs.max_length}"
-    split = mine.validation_data.split
-    if data.fingerprint["splits"].get(split) != splits.get(split):
-        return "it was validated on other data"
-    count, steps = splits[split]["images"], params.trainer.validation_steps
-    count = min(count, theirs.validation_data.limit or count)
-    if steps > 0:
-        count = min(count, steps * theirs.validation_data.global_batch_size)
+def _not_comparable(
+    path: str, info: dict, task: configs.Task, data: PreparedData, images: int
+) -> str:
+    """Explains why the score in `info` is not that of the images of this run; empty if it is."""
+    if "greedy_CIDEr-D" not in info:
+        return "it has no info.json with greedy_CIDEr-D"
+    if runs.step_of(path) != (step := int(info["best_ckpt_global_step"])):
+        return f"its info.json is of step {step}"
+    folder = _run_of(path)
+    if os.path.exists(params := os.path.join(folder, runs.PARAMS)):
+        keys = ["max_length", *(f"validation_data.{k}" for k in ("split", "limit", "max_regions"))]
+        for key, (theirs, _) in runs.differing(configs.load(params).task, task, keys).items():
+            return f"it was validated with {key} {theirs!r}"
+        split, theirs = task.validation_data.split, runs.read_fingerprint(folder)["splits"]
+        if data.fingerprint["splits"].get(split) != theirs.get(split):
+            return "it was validated on other data"
+    count = info.get("images", images)
     return "" if count == images else f"it was validated on {count} images"

