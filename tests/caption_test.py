@@ -25,37 +25,16 @@ def pictures(shapes):
     return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
 
 
-@pytest.fixture
-def bad(pictures, tmp_path):
-    """Paths that cannot be read as pictures -> the expected reason."""
-    jpeg = tmp_path / "cut.jpg"
-    Image.open(pictures[0]).convert("RGB").resize((200, 200)).save(jpeg)
-    os.truncate(jpeg, os.path.getsize(jpeg) // 2)
-    png = tmp_path / "cut.png"
-    shutil.copy(pictures[0], png)
-    os.truncate(png, os.path.getsize(png) // 2)
-    text = tmp_path / "text.png"
-    text.write_text("no picture")
-    (tmp_path / "empty.png").touch()
-    return {
-        str(jpeg): "a truncated or damaged JPEG file. Copy or download it again",
-        str(png): "a truncated or damaged PNG file",
-        str(text): "must be JPEG, PNG, BMP, GIF or WebP",
-        str(tmp_path / "empty.png"): "the file is empty. Copy",
-        str(tmp_path / "missing.png"): "there is no such file",
-        str(tmp_path): "directory",
-    }
-
-
 @pytest.mark.slow
-def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pictures, bad):
+def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pictures, tmp_path):
     """Also with another beam and precision. With one bad picture of three, the exit code is 3."""
-    paths = [pictures[0], next(iter(bad)), pictures[1]]
+    (tmp_path / "text.png").write_text("no picture")
+    paths = [pictures[0], str(tmp_path / "text.png"), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--dtype=bfloat16", "--json"]
     done = commands.run_command("tfcap.caption", *flag, *paths)
     assert done.returncode == 3
     lines = commands.errors(done)
-    assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: {bad[paths[1]]}")
+    assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: a picture must be JPEG")
     assert lines[1] == "error: 1 of 3 pictures could not be captioned"
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
@@ -93,8 +72,7 @@ def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp
 def test_a_missing_picture_gives_one_error_line():
     done = commands.run_command("tfcap.caption")
     assert done.returncode == 2
-    expected = "error: At least one picture file must be given. Received: none."
-    assert commands.errors(done) == [expected]
+    assert commands.errors(done) == ["error: At least one picture file must be given."]
 
 
 def test_the_command_prints_path_and_caption(trained, captioner, pictures, capsys):
@@ -155,20 +133,6 @@ def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_animated_gif_gives_one_note(trained, pictures, tmp_path, capsys):
-    frames = [Image.open(path).convert("RGB") for path in pictures[:2]]
-    for name in ("a.gif", "b.gif"):
-        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
-    commands.run_here(caption_command, "--model_dir", trained, tmp_path)
-    said = capsys.readouterr()
-    assert said.err.splitlines() == [
-        f"note: {tmp_path}/a.gif is an animated GIF file. "
-        "Only the first frame of such files is used."
-    ]
-    assert len(said.out.splitlines()) == 2
-
-
-@pytest.mark.slow
 def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
     """Two pictures give a figure each and captions in the order of their consensus."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
@@ -192,7 +156,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     ("flag", "part"),
     [
         ("--attention=seen.jpg", "must name a .png file"),
-        ("--rerank=oracle", "needs references. Received: none. Use tfcap.evaluate"),
+        ("--rerank=oracle", "needs references. Use tfcap.evaluate"),
     ],
 )
 def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):

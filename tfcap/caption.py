@@ -7,11 +7,9 @@ draws the attention of each word. A run that was trained on clips captions GIF f
 frames, as clips.
 """
 
-import contextlib
 import os
 import sys
-import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any, BinaryIO
 
 from absl import flags
@@ -52,7 +50,7 @@ def _run(argv: list[str]) -> None:
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
-        raise cli.UsageError("At least one picture file must be given. Received: none.")
+        raise cli.UsageError("At least one picture file must be given.")
     _check_attention(given, paths)
     done = failed = 0
     pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
@@ -63,36 +61,19 @@ def _run(argv: list[str]) -> None:
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
         results = cli.progress(results, total, "captions", "picture")
     try:
-        with _notes():
-            for result in results:
-                done += 1
-                if isinstance(result, captioning.Failure):
-                    failed += 1
-                    cli.say(f"error: {cli.escaped(result)}", sys.stderr)
-                else:
-                    _print(result, given, len(paths) > 1)
+        for result in results:
+            done += 1
+            if isinstance(result, captioning.Failure):
+                failed += 1
+                cli.say(f"error: {cli.escaped(result)}", sys.stderr)
+            else:
+                _print(result, given, len(paths) > 1)
     except KeyboardInterrupt:
         results.close()
         of = f"{done} of {total}" if total else done
         raise cli.Interrupted(f"Interrupted after {of} pictures.", 130) from None
     if failed:
         cli.fail(f"{failed} of {done} pictures could not be captioned", 3)
-
-
-@contextlib.contextmanager
-def _notes() -> Iterator[None]:
-    """Prints the note about animated pictures as one line."""
-    with warnings.catch_warnings():
-        others = warnings.showwarning
-
-        def show(message, category, *place, **options):
-            if issubclass(category, inputs.AnimationWarning):
-                print(f"note: {cli.escaped(message)}", file=sys.stderr, flush=True)
-            else:
-                others(message, category, *place, **options)
-
-        warnings.showwarning = show
-        yield
 
 
 def _print(caption: captioning.Caption, given, several: bool) -> None:
@@ -114,7 +95,6 @@ def _results(
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
-        log_probs=False,
     )
 
 
@@ -124,10 +104,7 @@ def _load(given) -> captioning.ImageCaptioner:
     captioner = captioning.load(given.model_dir, *options)
     if rerank := reranking.from_flags():
         if all(map(captioning.exported_model, given.model_dir)):
-            raise cli.UsageError(
-                "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
-                "run with --model_dir."
-            )
+            raise cli.UsageError("--rerank needs a run. --model_dir is an exported SavedModel.")
         from tfcap import runs
 
         run = captioner.engine.run
@@ -149,9 +126,7 @@ def _content(caption: captioning.Caption) -> dict[str, Any]:
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
     if given.rerank == "oracle":
-        raise cli.UsageError(
-            "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
-        )
+        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
@@ -163,7 +138,7 @@ def _check_attention(given, paths):
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
         raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
     if not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
+        raise cli.UsageError(f"--attention must name a .png file, and not {given.attention}.")
     os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 

@@ -6,8 +6,7 @@ Letters: B pictures, R regions, F feature width.
 import numpy as np
 
 from tfcap import cli, runs, visualize
-from tfcap.captioning.captioner import ImageCaptioner
-from tfcap.captioning.trained import TrainedRuns
+from tfcap.captioning import captioner_of_run
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.space import Space
 from tfcap.retrieving import spaces
@@ -54,7 +53,7 @@ def answer(pairs: Pairs, first: Candidates | None, given) -> None:
 
 
 def _sentences(pairs: Pairs, first: Candidates | None, given) -> None:
-    features = _captioner(pairs.run).features(given.image)
+    features = captioner_of_run(pairs.run).features(given.image)
     found = find_sentences(
         pairs,
         features,
@@ -98,12 +97,8 @@ def _images(pairs: Pairs, first: Candidates | None, given) -> None:
 
 def _described(run: runs.Run, paths: list[str]) -> tuple[list[str], np.ndarray]:
     """Captions picture files; returns the captions and the features float32 [B, R, F]."""
-    captioner = _captioner(run)
+    captioner = captioner_of_run(run)
     return [str(caption) for caption in captioner(paths)], captioner.features(paths)
-
-
-def _captioner(run: runs.Run) -> ImageCaptioner:
-    return ImageCaptioner(TrainedRuns(run))
 
 
 def _sheet(path, pairs, queries, matches) -> None:

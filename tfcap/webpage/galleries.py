@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tfcap.captioning import ImageCaptioner
-from tfcap.captioning.collection import Collection
-from tfcap.captioning.gallery import Gallery
+from tfcap.captioning.collection import Collection, Gallery
 from tfcap.captioning.inputs import expand
 from tfcap.report import pictures
 from tfcap.webpage.answers import MOST_BYTES, noted
