@@ -377,8 +377,8 @@ class ImageCaptioner:
     def _best_first(self, picture, found, row, seen, log_probs: "_LogProbs") -> Caption:
         """Makes the `Caption` of a picture from all captions that were found for it."""
         texts, scores = found.captions[row], found.scores[row]
-        pixels = self.engine.picture(picture.content) if seen else None
-        captions = []
+        pixels: Any = self.engine.picture(picture.content) if seen else None
+        captions: list[Caption] = []
         for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
             if captions and score <= _EMPTY:
                 continue

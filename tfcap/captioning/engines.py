@@ -140,6 +140,7 @@ class TrainedRun:
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
+        assert not isinstance(content, FrameFolder)  # only a model of clips gets one
         if isinstance(content, np.ndarray):
             return content
         try:

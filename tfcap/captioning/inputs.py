@@ -97,11 +97,14 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             content = _plain(image)
             if isinstance(content, str):
                 source = content
-                content = _read_path(source, clips)
-            yield Picture(position, source, content)
+                yield Picture(position, source, _read_path(source, clips))
+            else:
+                yield Picture(position, None, content)
         except (ValueError, OSError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            yield Picture(position, source and _shortened(source), None, _shortened(reason))
+            lines = (
+                getattr(error, "strerror", None) or str(error) or "it cannot be read"
+            ).splitlines()
+            yield Picture(position, source and _shortened(source), None, _shortened(lines[0]))
 
 
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
@@ -262,9 +265,8 @@ def _small_enough(content: bytes) -> bytes:
 
 
 def _shortened(text: str) -> str:
-    """Returns the first line of a text; a long one, such as a picture in base64, is cut."""
-    line = text.splitlines()[0] if text else text
-    return line if len(line) <= 500 else f"{line[:60]}... ({len(text)} characters)"
+    """Returns a text for a message; a long one, such as a picture in base64, is cut."""
+    return text if len(text) <= 500 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def _unknown(images: Any) -> str:
