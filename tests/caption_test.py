@@ -128,18 +128,6 @@ def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
 
 
 @pytest.mark.slow
-def test_an_animated_gif_gives_one_note(trained, pictures, tmp_path, capsys):
-    frames = [Image.open(path).convert("RGB") for path in pictures[:2]]
-    for name in ("a.gif", "b.gif"):
-        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
-    commands.run_here(caption_command, "--model_dir", trained, tmp_path)
-    said = capsys.readouterr()
-    [note] = [line for line in said.err.splitlines() if line.startswith("note: ")]
-    assert f"{tmp_path}/a.gif is an animated GIF file" in note
-    assert len(said.out.splitlines()) == 2
-
-
-@pytest.mark.slow
 def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
     """Two pictures give a figure each and captions in the order of their consensus."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]

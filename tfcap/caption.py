@@ -7,11 +7,8 @@ draws the attention of each word. A run that was trained on clips captions GIF f
 frames, as clips.
 """
 
-import contextlib
 import os
 import sys
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
@@ -61,7 +58,6 @@ def _run(argv: list[str]) -> None:
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
-        log_probs=False,
     )
     results = (result for result in found)  # a generator can be closed
     # Only a loaded export knows whether a folder is one clip.
@@ -70,36 +66,19 @@ def _run(argv: list[str]) -> None:
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
         results = cli.progress(results, total, "captions", "picture")
     try:
-        with _notes():
-            for result in results:
-                done += 1
-                if isinstance(result, captioning.Failure):
-                    failed += 1
-                    cli.say(f"error: {cli.escaped(result)}", sys.stderr)
-                else:
-                    _print(result, given, len(paths) > 1)
+        for result in results:
+            done += 1
+            if isinstance(result, captioning.Failure):
+                failed += 1
+                cli.say(f"error: {cli.escaped(result)}", sys.stderr)
+            else:
+                _print(result, given, len(paths) > 1)
     except KeyboardInterrupt:
         results.close()
         of = f"{done} of {total}" if total else done
         raise cli.Interrupted(f"Interrupted after {of} pictures.", 130) from None
     if failed:
         cli.fail(f"{failed} of {done} pictures could not be captioned", 3)
-
-
-@contextlib.contextmanager
-def _notes() -> Iterator[None]:
-    """Prints the note about animated pictures as one line."""
-    with warnings.catch_warnings():
-        others = warnings.showwarning
-
-        def show(message, category, *place, **options):
-            if issubclass(category, inputs.AnimationWarning):
-                print(f"note: {cli.escaped(message)}", file=sys.stderr, flush=True)
-            else:
-                others(message, category, *place, **options)
-
-        warnings.showwarning = show
-        yield
 
 
 def _print(caption: captioning.Caption, given, several: bool) -> None:

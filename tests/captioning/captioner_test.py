@@ -1,7 +1,10 @@
 """The captioner of Python programs: captions, failures, scores, searches and exports."""
 
+import dataclasses
 import itertools
+import json
 import pathlib
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -68,19 +71,31 @@ def test_all_kinds_of_pictures_give_the_same_caption(captioner, pictures, tmp_pa
         assert [one.text for one in found] == [wanted.text]
 
 
-def test_a_data_set_is_captioned_and_its_bad_elements_do_not_stop_it(captioner, pictures, bad):
+def test_a_data_set_is_captioned(captioner, pictures):
     wanted = [str(caption) for caption in captioner(pictures)]
     paths = tf.data.Dataset.from_tensor_slices(pictures)
     files = paths.map(tf.io.read_file)
     pixels = files.map(lambda content: tf.io.decode_png(content, 3))
     for data in (paths, files, pixels, pixels.batch(2)):
         assert [str(caption) for caption in captioner(data)] == wanted
-    mixed = tf.data.Dataset.from_tensor_slices([pictures[0], bad[1][0], pictures[1]])
-    mixed = mixed.map(lambda path: tf.io.decode_png(tf.io.read_file(path), 3))
-    first, failure, second = captioner.stream(mixed)
-    assert [str(first), str(second)] == wanted[:2]
-    assert isinstance(failure, tfcap.Failure) and failure.position == 1
-    assert "the data set cannot compute it" in failure.reason
+
+
+def test_log_probabilities_are_computed_when_they_are_read(captioner, pictures, monkeypatch):
+    engine, calls = captioner.engine, []
+    compute = engine.word_log_probs
+    monkeypatch.setattr(engine, "word_log_probs", lambda *given: calls.append(1) or compute(*given))
+    captions = captioner(pictures, batch_size=2)
+    assert not calls and str(captions[0]) and repr(captions[0]) and not calls
+    assert captions[0].log_probs == captions[0].log_probs and captions[1].log_probs
+    assert len(calls) == 1  # once for a batch
+    kept = pickle.loads(pickle.dumps(captions[2]))
+    assert kept == captions[2] and kept.log_probs == captions[2].log_probs
+    content = json.loads(json.dumps(dataclasses.asdict(captions[3])))
+    assert content["log_probs"] == list(captions[3].log_probs)
+    monkeypatch.setattr("tfcap.captioning.captioner._UNREAD", 2)
+    calls.clear()
+    captioner(pictures, batch_size=1)  # older captions give their features up
+    assert len(calls) == 3
 
 
 def test_log_probabilities_sum_to_the_score(captioner, pictures):
@@ -160,17 +175,6 @@ def test_texts_of_several_threads_do_not_mix(captioner, pictures):
                 np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_a_batch_must_hold_a_picture(captioner, pictures):
-    for call in (
-        lambda: captioner.score(pictures, "a circle", batch_size=0),
-        lambda: captioner.search("a circle", pictures, batch_size=0),
-        lambda: captioner.features(pictures, batch_size=-1),
-        lambda: captioner.gallery(pictures, batch_size=0),
-    ):
-        with pytest.raises(ValueError, match="batch_size must be at least 1"):
-            call()
-
-
 def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     texts = ["a red circle", "a blue square"]
     scores = captioner.score(pictures, texts)
@@ -185,20 +189,23 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("call", "part"),
     [
-        ({"attention": "gaze"}, "attention must be None or one of"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"attention_captions": 0}, "attention_captions must be at least 1"),
-        ({"seed": -1}, "seed must be an integer from 0"),
-        ({"seed": 1.5}, "seed must be an integer from 0"),
+        (lambda captioner, path: captioner.stream(path, attention="gaze"), "not one of attention"),
+        (lambda captioner, path: captioner.stream(path, batch_size=0), "batch_size must be at"),
+        (lambda captioner, path: captioner.stream(path, seed=-1), "seed is -1"),
+        (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
+        (lambda captioner, path: captioner.score(path, "a", batch_size=0), "batch_size must be at"),
+        (lambda captioner, path: captioner.score(path, " "), "at least one word"),
+        (lambda captioner, path: captioner.search("a", path, top=0), "top must be at least 1"),
+        (lambda captioner, path: captioner.with_decoding("bream=3"), "--decoding"),
+        (lambda captioner, path: captioner.with_decoding("temperature=0"), "temperature must be"),
+        (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "words of the vocab"),
     ],
 )
-def test_bad_options_are_refused_at_once(captioner, pictures, options, part):
+def test_bad_arguments_are_refused_at_once(captioner, pictures, call, part):
     with pytest.raises(ValueError, match=part):
-        captioner.stream(pictures, **options)
-    with pytest.raises(ValueError, match="A picture must be a path"):
-        captioner.stream(3)
+        call(captioner, pictures[0])
 
 
 @pytest.mark.slow
@@ -226,11 +233,3 @@ def test_another_decoding_changes_that_of_the_captioner(captioner, pictures):
     assert len(caption.alternatives) == 2
     for one in (caption, *caption.alternatives):  # the score is that of the tempered distribution
         assert sum(one.log_probs) < one.score
-    for text, part in (
-        ("bream=3", "--decoding"),
-        ("temperature=0", "task.decoding.temperature must be above 0"),
-        ("top_p=2.0", "task.decoding.top_p must be above 0"),
-        ("prefix=zebra", "must hold words of the vocabulary only"),
-    ):
-        with pytest.raises(ValueError, match=part):
-            captioner.with_decoding(text)

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pathlib
-import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from PIL import Image, ImageSequence
 import tfcap
 from tfcap import caption as command
 from tfcap import configs, evaluate, visualize
-from tfcap.captioning import inputs, reads_clips
+from tfcap.captioning import reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.run import train
@@ -62,14 +61,6 @@ def folders(paths, tmp_path_factory):
             for frame, one in enumerate(ImageSequence.Iterator(file)):
                 one.convert("RGB").save(place / str(number) / f"{frame}.png")
     return place
-
-
-@pytest.fixture(autouse=True)
-def no_note():
-    """The note about animated pictures is an error: a model of clips reads all frames."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", inputs.AnimationWarning)
-        yield
 
 
 def test_a_gif_file_is_read_whole(captioner, paths, moving_shapes):
@@ -127,12 +118,11 @@ def test_attention_is_drawn_on_a_sheet_of_the_frames(captioner, paths, tmp_path)
     assert Image.open(tmp_path / "seen.png").size[0] > 100
 
 
-def test_the_command_captions_clips_without_a_note(run, captioner, paths, folders, capsys):
+def test_the_command_captions_clips(run, captioner, paths, folders, capsys):
     commands.run_here(command, f"--model_dir={run}", paths[0], str(folders))
-    out, err = capsys.readouterr()
-    lines = [line.split("\t") for line in out.splitlines()]
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == [paths[0], str(folders / "0"), str(folders / "1")]
-    assert lines[0][1] == lines[1][1] == str(captioner(paths[0])) and "note:" not in err
+    assert lines[0][1] == lines[1][1] == str(captioner(paths[0]))
 
 
 def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_path):
@@ -142,14 +132,12 @@ def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_
     wanted = captioner([paths[0], paths[1], folders / "0" / "0.png"])
     assert [str(caption) for caption in found] == [str(caption) for caption in wanted]
     assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
-    with pytest.raises(ValueError, match="reads files. Received: a folder of frames. Save"):
+    with pytest.raises(ValueError, match="reads no folders of frames"):
         served(folders / "0")
 
 
-def test_a_run_of_pictures_reads_the_first_frame_and_says_so(trained, run, paths):
+def test_a_run_knows_whether_it_reads_clips(trained, run):
     assert reads_clips(run) and not reads_clips(trained) and not reads_clips("/nowhere")
-    with pytest.warns(inputs.AnimationWarning, match="Only the first frame"):
-        tfcap.load(trained)(paths[0])
 
 
 @pytest.mark.usefixtures("no_java")

@@ -4,10 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfcap
-from tfcap.captioning import inputs
 from tfcap.captioning.collection import Collection
 
 pytestmark = pytest.mark.slow
@@ -42,20 +40,6 @@ def test_a_search_scores_all_images_or_only_the_candidates(captioner, collection
         assert match.score == pytest.approx(known[match.position], rel=1e-5)
 
 
-def test_a_picture_finds_images_like_it(captioner, collection):
-    (path,) = [m.source for m in collection.search("a circle", top=1)]
-    (near,) = collection.similar(path, top=99, candidates=4)
-    assert path in {match.source for match in near} and len(near) == 4
-    whole = collection.similar([path, path], top=12)
-    assert collection.similar(iter([path]), top=99, candidates=4) == [near]
-    # A data set that shuffles gives another order each time it is read.
-    shuffled = tf.data.Dataset.from_tensor_slices(collection.sources[:6]).shuffle(6, seed=2)
-    kept = inputs.lasting(shuffled)
-    assert [one.numpy() for one in kept] == [one.numpy() for one in kept]
-    assert sorted(one.numpy().decode() for one in kept) == sorted(collection.sources[:6])
-    assert whole[0] == whole[1] == collection.search(str(captioner(path)), top=12)
-
-
 def test_words_that_the_model_does_not_know_are_told(collection):
     with pytest.warns(UserWarning, match="the model does not know zebra"):
         collection.search("a red zebra", top=1)
@@ -83,12 +67,28 @@ def test_picture_files_of_another_folder_are_named(captioner, data_dir, tmp_path
 
 
 def test_bad_arguments_are_refused(captioner, collection, tmp_path):
-    for top, candidates in ((0, 1), (1, -1)):
-        with pytest.raises(ValueError, match="top must be at least 1, and candidates at least 0"):
-            collection.search("a circle", top, candidates)
-    with pytest.raises(ValueError, match="knows no word of the query"):
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        collection.search("a circle", 0)
+    with pytest.raises(ValueError, match="word that the model knows"):
         collection.search("zebras everywhere", candidates=3)
     with pytest.raises(ValueError, match="split must be one of"):
         captioner.collection(split="dev")
     with pytest.raises(ValueError, match="dataset.json"):
         captioner.collection(tmp_path)
+
+
+def test_a_gallery_finds_what_a_search_finds(captioner, pictures, bad):
+    gallery = captioner.gallery([bad[3][0], *pictures], batch_size=2)
+    assert len(gallery) == len(pictures) and gallery.sources == pictures
+    (failure,) = gallery.failures
+    assert isinstance(failure, tfcap.Failure) and "there is no such file" in failure.reason
+    texts = ["a red circle", "a blue square"]
+    wanted = captioner.search(texts, pictures, top=3)
+    for expected, matches in zip(wanted, gallery.search(texts, top=3), strict=True):
+        assert [match.source for match in matches] == [match.source for match in expected]
+        assert [match.position - 1 for match in matches] == [one.position for one in expected]
+        assert [m.score for m in matches] == pytest.approx([m.score for m in expected], abs=1e-4)
+    assert gallery.search(texts[0], top=1)[0].source == wanted[0][0].source
+    with pytest.warns(UserWarning, match="outside the vocabulary: zebra"):
+        gallery.search("a zebra")
+    assert captioner.gallery([]).search("a circle") == []

@@ -31,7 +31,7 @@ def bad(pictures, tmp_path_factory):
         (str(text), "must be JPEG, PNG, BMP, GIF or WebP"),
         (str(folder / "empty.png"), "the file is empty. Copy"),
         (str(folder / "missing.png"), "there is no such file"),
-        (str(folder / "nothing"), "the directory must hold pictures"),
+        (str(folder / "nothing"), "the directory holds no pictures"),
         (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
-        (7, "Received: int"),
+        (7, "the type int"),
     ]

@@ -4,7 +4,6 @@ import os
 import shutil
 
 import pytest
-import tensorflow as tf
 from helpers import captions, commands
 
 import tfcap
@@ -38,31 +37,6 @@ def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
     assert bad[0][1] in cut.reason and bad[3][1] in missing.reason
 
 
-class Earlier(tf.Module):
-    """A server without a status of each picture: one bad picture fails the whole batch."""
-
-    def __init__(self, served):
-        super().__init__()
-        self.served = served
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
-    def describe(self, image_bytes):
-        backbone = self.served.backbone
-        shape = tf.TensorSpec(backbone.decoded_shape, tf.float32)
-        images = tf.map_fn(backbone.decode, image_bytes, fn_output_signature=shape)
-        results = self.served.from_images(images)
-        return {key: results[key] for key in ("captions", "scores", "tokens")}
-
-
-def test_an_export_of_an_earlier_version_goes_on_working(captioner, pictures, bad, tmp_path):
-    old = Earlier(captioner.engine.server)
-    tf.saved_model.save(old, str(tmp_path / "1"), signatures={"serving_default": old.describe})
-    earlier = tfcap.load(str(tmp_path))
-    first, cut, second = earlier.stream([pictures[0], bad[0][0], pictures[1]])
-    assert [str(first), str(second)] == [str(caption) for caption in captioner(pictures[:2])]
-    assert bad[0][1] in cut.reason
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -71,23 +45,22 @@ def test_an_export_of_an_earlier_version_goes_on_working(captioner, pictures, ba
         lambda served, path: served.search("a red circle", [path]),
         lambda served, path: served.features(path),
         lambda served, path: served.gallery([path]),
+        lambda served, path: served.collection(),
+        lambda served, path: served.with_decoding("beam=2"),
+        lambda served, path: served.model,
         lambda served, path: served.export("x"),
     ],
 )
 def test_what_it_cannot_do_is_refused(served, pictures, ask):
-    with pytest.raises(ValueError, match="cannot give a Keras model"):
-        _ = served.model
     with pytest.raises(ValueError, match="An exported SavedModel only captions pictures"):
         ask(served, pictures[0])
 
 
 def test_options_of_a_run_are_refused(exported, served, trained):
     assert served.decoding is None
-    with pytest.raises(ValueError, match="has a fixed decoding"):
-        served.with_decoding("beam=2")
-    with pytest.raises(ValueError, match="fixed checkpoint, precision and decoding"):
+    with pytest.raises(ValueError, match="are fixed"):
         tfcap.load(exported, beam=3)
-    with pytest.raises(ValueError, match="An ensemble must be of run directories"):
+    with pytest.raises(ValueError, match="An ensemble is of run directories"):
         tfcap.load([trained, exported])
 
 

@@ -26,10 +26,6 @@ def test_linear_starts_as_in_torch():
     np.testing.assert_allclose(y, x @ layer.kernel.numpy() + layer.bias.numpy(), atol=1e-5)
 
 
-def test_linear_passes_options_to_the_layer():
-    assert common.linear(4, 3, "a", dtype="mixed_bfloat16").compute_dtype == "bfloat16"
-
-
 def test_embedding_starts_normal():
     seeds.set_seed(1)
     layer = common.embedding(300, 64, "words")

@@ -273,15 +273,6 @@ def test_a_step_drops_a_shared_score_once():
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_no_dropout_at_rate_zero(kind):
-    block, _ = make(kind)
-    visible, _ = mask_of(kind, SEEN)
-    quiet = call(block, draw(), visible)
-    np.testing.assert_array_equal(call(block, draw(), visible, training=True), quiet)
-    assert len(block.variables) == len(block.trainable_variables)
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
 def test_output_and_gradient_are_finite_without_visible_positions(kind):
     """0 / (0 + 1e-9) is 0."""
     block, _ = make(kind)

@@ -1,7 +1,5 @@
 """Loops with cast and transposed weights against the same steps without a loop."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -206,15 +204,3 @@ def test_an_unrolled_loop_gives_what_the_loop_gives():
     state = (tf.constant(0), tf.ones([2, 3], tf.bfloat16))
     _, found = loops.unrolled_loop(lambda i, x: (i + 1, model(x)), state, 3)
     np.testing.assert_array_equal(found, loop_over(model))
-
-
-def test_every_loop_over_words_goes_through_this_module():
-    """`tf.while_loop` elsewhere would run with weights that are cast anew in every step.
-
-    The others run over micro-batches, over training steps, over the parts of a picture file, and
-    over halvings of an interval of probabilities.
-    """
-    sources = sorted((pathlib.Path(loops.__file__).parents[1]).rglob("*.py"))
-    found = {path.name for path in sources if "tf.while_loop(" in path.read_text(encoding="utf-8")}
-    others = {"task.py", "loop.py", "pictures.py", "constraints.py"}
-    assert found == {"loops.py"} | others

@@ -53,22 +53,6 @@ def test_the_multimodal_layer_adds_exactly_its_paths(paths):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("paths", [(), ("word", "image", "sound")])
-def test_wrong_paths_are_refused(paths):
-    with pytest.raises(ValueError, match="some of word, recurrent, image. Received"):
-        Multimodal(M, paths)
-
-
-def test_kernels_of_the_same_shape_start_differently():
-    """The bias starts at zero."""
-    layer = Multimodal(M, ("word", "recurrent"), keras.initializers.RandomUniform(0.4, 0.5))
-    layer(RECURRENT, RECURRENT)
-    kernels = [layer.word.kernel.numpy(), layer.recurrent.kernel.numpy()]
-    assert all(0.4 <= k.min() < k.max() <= 0.5 for k in kernels)
-    assert np.abs(kernels[0] - kernels[1]).max() > 0.01
-    assert not layer.bias.numpy().any()
-
-
 def tied(policy):
     words = keras.layers.Embedding(V, W, dtype=policy)
     words(np.zeros((1, 1), "int32"))

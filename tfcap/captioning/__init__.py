@@ -1,7 +1,6 @@
 """Captions pictures from Python; the command `tfcap.caption` does it with the same code.
 
-`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded. An exported
-SavedModel does not need Keras, so Keras is not imported for it.
+`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded.
 """
 
 import os
@@ -9,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfcap import pretrained
-from tfcap.captioning.captioner import ImageCaptioner
-from tfcap.captioning.captions import Caption, Failure, Match, Neighbour
+from tfcap.captioning.captioner import Caption, Failure, ImageCaptioner, Match, Neighbour
 from tfcap.files import read_json, versions
 
 if TYPE_CHECKING:
@@ -57,30 +55,27 @@ def load(
     Raises:
       ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
     """
-    path = pretrained.directory(pretrained.DEFAULT) if path is None else path
-    given = [path] if isinstance(path, str | os.PathLike) else path
-    paths = [pretrained.place(one) for one in given]
-    if not paths:
+    if path is None:
+        path = pretrained.DEFAULT
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    directories = [pretrained.place(one) for one in paths]
+    if not directories:
         raise ValueError(f"path is an empty list. Name runs. {pretrained.hint()}")
-    exports = [export for one in paths if (export := exported_model(one))]
+    exports = [export for one in directories if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
 
-        run = runs.load_together(paths, checkpoint, dtype)
+        run = runs.load_together(directories, checkpoint, dtype)
         folder = None if data_dir is None else os.fspath(data_dir)
         return captioner_of_run(run, decoding, beam, folder)
-    if len(paths) > 1:
-        raise ValueError(
-            f"An ensemble must be of run directories. Received: the exported SavedModel "
-            f"{exports[0]}. To serve an ensemble, export its runs together."
-        )
+    if len(directories) > 1:
+        raise ValueError(f"An ensemble is of run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
-            "An exported SavedModel has a fixed checkpoint, precision and decoding. Received: "
-            f"checkpoint, decoding, beam, data_dir or dtype for {exports[0]}. Load the run "
-            "directory, or export it with these options."
+            f"{exports[0]} is an export, whose checkpoint, precision and decoding are fixed. Load "
+            "the run directory, or export it with these options."
         )
-    from tfcap.captioning.exported import ExportedModel
+    from tfcap.captioning.engines import ExportedModel
 
     return ImageCaptioner(ExportedModel(exports[0]))
 
@@ -89,9 +84,9 @@ def captioner_of_run(
     run: "runs.Run", decoding: str = "", beam: int = 0, data_dir: str | None = None
 ) -> ImageCaptioner:
     """Makes the captioner of a loaded run; see `load` for the options."""
-    from tfcap.captioning.trained import TrainedRuns
+    from tfcap.captioning.engines import TrainedRun
 
-    return ImageCaptioner(TrainedRuns(run, decoding, beam, data_dir))
+    return ImageCaptioner(TrainedRun(run, decoding, beam, data_dir))
 
 
 def reads_clips(directory: str | os.PathLike) -> bool:

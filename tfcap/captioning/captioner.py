@@ -1,12 +1,16 @@
 """The captioner for Python programs: pictures in, captions out.
 
-Letters: B pictures, S texts, R regions, F feature width.
+Letters: B pictures, S texts, K captions of a picture, R regions, F feature width, T' words of a
+caption, H and W height and width of a picture.
 """
 
+import dataclasses
+import functools
 import itertools
 import os
+import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,14 +19,178 @@ from PIL import Image
 
 from tfcap import visualize
 from tfcap.captioning import inputs
-from tfcap.captioning.captions import Caption, Failure, Match, best_first
-from tfcap.captioning.gallery import Gallery, best_matches, check_positive
 from tfcap.decoding.options import LARGEST_SEED, first_seed
 
 if TYPE_CHECKING:
     import keras
 
-    from tfcap.captioning.collection import Collection
+    from tfcap.captioning.collection import Collection, Gallery
+
+_EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
+_UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
+
+
+class _WhenRead:
+    """The attribute `Caption.log_probs`: a function in its place is called at the first reading."""
+
+    def __get__(self, caption: Any, owner: type | None = None) -> Any:
+        if caption is None:
+            return self
+        value = caption.__dict__["log_probs"]
+        if callable(value):
+            value = caption.__dict__["log_probs"] = value()
+        return value
+
+    def __set__(self, caption: Any, value: Any) -> None:
+        caption.__dict__["log_probs"] = None if value is self else value
+
+
+_WHEN_READ: Any = _WhenRead()
+
+
+@dataclasses.dataclass(frozen=True)
+class Caption:
+    """A caption of a picture. `str(caption)` is its text.
+
+    Attributes:
+      text: the caption, words in lower case separated by spaces.
+      score: the number by which the captions of a picture are ordered, best first. For plain beam
+        search and plain sampling it is log P(caption | picture), natural logarithm. A length
+        penalty divides it by a measure of length. With a temperature, beam search gives the
+        log-probability under the tempered distribution. `order=consensus` and a reranker replace
+        it by a similarity.
+      words: the words of the text.
+      log_probs: log P(word | words before it, picture) of the model, one for each word and one for
+        the end of the caption; a caption that was cut at the largest length has no end. They sum to
+        the score wherever the score is log P(caption | picture). They are computed when they are
+        read. None for an exported SavedModel, which does not give them.
+      alternatives: the other captions that were found, best first; they have no alternatives.
+      source: the path or URL of the picture; None for other pictures.
+      position: the position of the picture in the input, from 0.
+      picture: uint8 [H, W, 3], upright; None if no attention was asked for.
+      seen: the weights and boxes; None if no attention was asked for.
+    """
+
+    text: str
+    score: float
+    words: tuple[str, ...]
+    log_probs: tuple[float, ...] | None = dataclasses.field(default=_WHEN_READ, repr=False)
+    alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
+    source: str | None = None
+    position: int = dataclasses.field(default=0, repr=False)
+    picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    seen: "visualize.Attended | visualize.Details | None" = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"log_probs": self.log_probs}
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each region for each word: float32 [T', R].
+
+        Raises:
+          ValueError: no attention was asked for.
+        """
+        return self._attended().weights
+
+    @property
+    def boxes(self) -> np.ndarray:
+        """The regions: float32 [R, 4], x1, y1, x2, y2 in 0..1.
+
+        Raises:
+          ValueError: no attention was asked for.
+        """
+        return self._attended().boxes
+
+    def draw(self, path: str | os.PathLike) -> None:
+        """Writes a figure of the picture with the weights of each word.
+
+        Args:
+          path: the PNG file; it appears only when it is complete.
+
+        Raises:
+          ValueError: no attention was asked for, or the name of the file does not end in .png.
+        """
+        self._attended()
+        assert self.picture is not None and self.seen is not None
+        visualize.write_picture(path, self.picture, self.seen)
+
+    def _repr_png_(self) -> bytes | None:
+        """Returns the figure for a notebook; None without attention, so that the text is shown."""
+        if self.seen is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "caption.png")
+            self.draw(path)
+            with open(path, "rb") as file:
+                return file.read()
+
+    def _attended(self) -> Any:
+        if self.seen is None:
+            raise ValueError(
+                "This caption has no weights of regions. Call the captioner with "
+                'attention="attention" or attention="contribution".'
+            )
+        return getattr(self.seen, "attended", self.seen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A picture that could not be captioned.
+
+    Attributes:
+      source: its path or URL; None for other pictures.
+      position: its position in the input, from 0.
+      reason: a sentence that says why.
+    """
+
+    source: str | None
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source or f'picture {self.position}'}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbour:
+    """An image of prepared data that was found for a picture by their vectors.
+
+    Attributes:
+      source: the path of its file, or its name if there is no file.
+      position: its position in the split, from 0.
+      similarity: the cosine of the angle between the vectors, from -1 to 1.
+      captions: the captions of the image in the data.
+    """
+
+    source: str
+    position: int
+    similarity: float
+    captions: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A picture that was found for a text.
+
+    Attributes:
+      source: its path or URL; None for other pictures. For a picture of a collection whose file
+        is missing: the name of the file.
+      position: its place in the input, from 0; for a picture of a collection, its place in the
+        split.
+      score: log P(text | picture), natural logarithm. From `Collection.similar` the text is the
+        caption of the given picture.
+    """
+
+    source: str | None
+    position: int
+    score: float
+
 
 _KINDS = (*visualize.KINDS, "details")
 
@@ -39,7 +207,7 @@ class ImageCaptioner:
     pictures is one clip, and a picture is a clip that does not move.
 
     Attributes:
-      engine: what computes: `TrainedRuns` or `ExportedModel`.
+      engine: what computes: `engines.TrainedRun` or `engines.ExportedModel`.
     """
 
     def __init__(self, engine: Any):
@@ -108,18 +276,19 @@ class ImageCaptioner:
         Raises:
           ValueError: a picture cannot be read. `stream` goes on with the others.
         """
-        results = self.stream(
+        captions: list[Caption] = []
+        for result in self.stream(
             images,
             attention=attention,
             attention_captions=attention_captions,
             batch_size=batch_size,
             seed=seed,
-        )
-        captions = []
-        for result in results:
+        ):
             if isinstance(result, Failure):
                 raise ValueError(str(result))
             captions.append(result)
+            if len(captions) > _UNREAD:
+                _ = captions[-_UNREAD].log_probs  # from here on they need no features
         return captions[0] if inputs.is_single(images, self.engine.reads_clips) else captions
 
     def stream(
@@ -130,7 +299,6 @@ class ImageCaptioner:
         attention_captions: int = 1,
         batch_size: int = 16,
         seed: int = 1,
-        log_probs: bool = True,
     ) -> Iterator[Caption | Failure]:
         """Captions pictures one batch after the other, in the order of the input.
 
@@ -140,7 +308,6 @@ class ImageCaptioner:
           attention_captions: as in `__call__`.
           batch_size: as in `__call__`.
           seed: as in `__call__`.
-          log_probs: whether to compute the log-probabilities of the words.
 
         Yields:
           For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
@@ -150,22 +317,19 @@ class ImageCaptioner:
           ValueError: an argument is bad.
         """
         if attention is not None and attention not in _KINDS:
-            raise ValueError(
-                f"attention must be None or one of {', '.join(_KINDS)}. Received: {attention!r}."
-            )
+            raise ValueError(f"attention is {attention!r}, and not one of {', '.join(_KINDS)}.")
         if attention and self.engine.exported:
             self.engine.attend()
         check_positive(attention_captions=attention_captions, batch_size=batch_size)
         if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
-            raise ValueError(f"seed must be an integer from 0 to {LARGEST_SEED}. Received: {seed}.")
+            raise ValueError(f"seed is {seed}, and not an integer from 0 to {LARGEST_SEED}.")
         inputs.is_single(images)  # raises an error now and not at the first caption
-        shown = (attention, attention_captions)
-        return self._stream(images, shown, batch_size, seed, log_probs)
+        return self._stream(images, attention, attention_captions, batch_size, seed)
 
-    def _stream(self, images, shown, batch_size, seed, log_probs):
+    def _stream(self, images, attention, attention_captions, batch_size, seed):
         for batch in self.prepared(images, batch_size):
             good = [item for item in batch if isinstance(item, tuple)]
-            results = iter(self._caption(good, shown, seed, log_probs))
+            results = iter(self._caption(good, attention, attention_captions, seed))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
 
@@ -188,39 +352,56 @@ class ImageCaptioner:
             return Failure(picture.source, picture.position, str(error))
 
     def _caption(
-        self, batch: Sequence[tuple[inputs.Picture, Any]], shown, seed, log_probs
-    ) -> Iterable[Caption | Failure]:
-        """Captions the prepared pictures of a batch; a SavedModel may refuse some of them."""
+        self, batch: Sequence[tuple[inputs.Picture, Any]], attention, attention_captions, seed
+    ) -> list[Caption | Failure]:
+        """Captions the prepared pictures of a batch."""
         if not batch:
             return []
         seeds = [first_seed(seed) + picture.position for picture, _ in batch]
-        try:
-            result = self.engine.find([ready for _, ready in batch], seeds, log_probs)
-        except ValueError as error:
-            if len(batch) == 1:
-                picture = batch[0][0]
-                return [Failure(picture.source, picture.position, str(error))]
-            parts = [self._caption([one], shown, seed, log_probs) for one in batch]
-            return list(itertools.chain.from_iterable(parts))
-        seen: Sequence[Any] = [[]] * len(batch)
-        kind, number = shown
-        if kind:
-            own = [each[:number] for each in result.captions]
-            seen = self.engine.attend(result.features, own, kind)
-        rows = zip(batch, result.captions, result.scores, result.words, seen, strict=True)
-        return [
-            Failure(picture.source, picture.position, refusal)
-            if refusal
-            else best_first(self.engine, picture, *row)
-            for ((picture, _), *row), refusal in zip(rows, result.refusals, strict=True)
+        found = self.engine.find([ready for _, ready in batch], seeds)
+        shown = [
+            [] if refusal else texts[:attention_captions]
+            for texts, refusal in zip(found.captions, found.refusals, strict=True)
         ]
+        seen: Sequence[Any] = [[]] * len(batch)
+        if attention and any(shown):
+            seen = self.engine.attend(found.features, shown, attention)
+        log_probs = _LogProbs(self.engine, found.features, found.captions)
+        return [
+            Failure(picture.source, picture.position, found.refusals[row])
+            if found.refusals[row]
+            else self._best_first(picture, found, row, seen[row], log_probs)
+            for row, (picture, _) in enumerate(batch)
+        ]
+
+    def _best_first(self, picture, found, row, seen, log_probs: "_LogProbs") -> Caption:
+        """Makes the `Caption` of a picture from all captions that were found for it."""
+        texts, scores = found.captions[row], found.scores[row]
+        pixels: Any = self.engine.picture(picture.content) if seen else None
+        captions: list[Caption] = []
+        for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
+            if captions and score <= _EMPTY:
+                continue
+            words = tuple(text.split())
+            later: Any = None
+            if found.features is not None:
+                later = functools.partial(log_probs.of, row, place)
+            caption = Caption(
+                text, float(score), words, later, (), picture.source, picture.position
+            )
+            if place < len(seen):
+                object.__setattr__(caption, "picture", pixels)
+                placed = self.engine.placed(seen[place], *pixels.shape[:2])
+                object.__setattr__(caption, "seen", placed)
+            captions.append(caption)
+        first, *others = captions
+        object.__setattr__(first, "alternatives", tuple(others))
+        return first
 
     @property
     def model(self) -> "keras.Model":
         """The Keras model of a run. Raises ValueError for a SavedModel, which has none."""
-        if self.engine.exported:
-            self.engine.model()
-        return self.engine.run.model
+        return self.engine.model
 
     @property
     def decoding(self) -> dict[str, Any] | None:
@@ -287,7 +468,7 @@ class ImageCaptioner:
         matches = best_matches(pictures, np.concatenate(rows), top)
         return matches[0] if isinstance(texts, str) else matches
 
-    def gallery(self, images: Any, *, batch_size: int = 16) -> Gallery:
+    def gallery(self, images: Any, *, batch_size: int = 16) -> "Gallery":
         """Reads pictures once and keeps their features in memory, to search them by many texts.
 
         Args:
@@ -297,6 +478,8 @@ class ImageCaptioner:
         Raises:
           ValueError: this is a SavedModel.
         """
+        from tfcap.captioning.collection import Gallery
+
         return Gallery(self, images, batch_size)
 
     def collection(
@@ -325,16 +508,12 @@ class ImageCaptioner:
         Raises:
           ValueError: the data is not of the run's words and features, or this is a SavedModel.
         """
-        if self.engine.exported:
-            self.engine.score()
         from tfcap.captioning.collection import Collection
 
         return Collection(self, data_dir, split, index, approximate, batch_size, images)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
-        if self.engine.exported:
-            self.engine.score()
         noted = False
         for batch in self.prepared(images, batch_size):
             ready = self._ready(batch, strict)
@@ -369,13 +548,11 @@ class ImageCaptioner:
         Raises:
           ValueError: a picture cannot be read, or this is a SavedModel.
         """
-        if self.engine.exported:
-            self.engine.features()
         batches = self.prepared(images, batch_size)
         ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
         features = [self.engine.features(batch).numpy() for batch in ready]
         if not features:
-            raise ValueError("images must hold at least one picture. Received: none.")
+            raise ValueError("images holds no picture.")
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
@@ -391,3 +568,40 @@ class ImageCaptioner:
           ValueError: this is a SavedModel already.
         """
         return self.engine.export(os.path.expanduser(directory))
+
+
+class _LogProbs:
+    """The log-probabilities of all words of a batch, computed when the first is read."""
+
+    def __init__(self, engine: Any, features: Any, captions: Sequence[Sequence[str]]):
+        self._engine, self._features, self._captions = engine, features, captions
+
+    @functools.cached_property
+    def _values(self) -> list[list[tuple[float, ...]]]:
+        values = self._engine.word_log_probs(self._features, self._captions)
+        self._features = None  # the largest part of what a caption keeps
+        return values
+
+    def of(self, row: int, place: int) -> tuple[float, ...]:
+        """Returns those of one caption of a picture."""
+        return self._values[row][place]
+
+
+def best_matches(
+    pictures: Sequence[inputs.Picture], scores: np.ndarray, top: int
+) -> list[list[Match]]:
+    """Returns for each text the pictures with the largest scores, float [B, S], best first."""
+    return [
+        [
+            Match(pictures[place].source, pictures[place].position, float(column[place]))
+            for place in np.argsort(-column, kind="stable")[:top]
+        ]
+        for column in scores.T
+    ]
+
+
+def check_positive(**values: int) -> None:
+    """Raises ValueError if a value is below 1; the message has the name of the argument."""
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, and not {value}.")

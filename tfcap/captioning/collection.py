@@ -1,6 +1,6 @@
-"""Searches the images of prepared data by sentences and by pictures, in two stages.
+"""Searches the images of prepared data and the pictures of a folder by sentences.
 
-Letters: Q queries, D width of a vector, n candidates.
+Letters: b pictures of a batch, R regions, F feature width.
 """
 
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 
 from tfcap import runs
 from tfcap.captioning import inputs
-from tfcap.captioning.captions import Match, Neighbour
+from tfcap.captioning.captioner import Failure, Match, Neighbour, best_matches, check_positive
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.nearest import Candidates
 from tfcap.scoring.retrieval import Pairs, find
@@ -24,31 +24,17 @@ if TYPE_CHECKING:
 
 
 class Collection:
-    """The images of a split of prepared data; made by `ImageCaptioner.collection`.
-
-    Args:
-      captioner: scores the images.
-      data_dir: the prepared directory; None takes that of the run.
-      split: its split.
-      index: the directory that keeps the vectors; "" takes the one beside the prepared data, None
-        keeps them in memory.
-      approximate: whether a graph finds the nearest vectors, which may miss some.
-      batch_size: images scored together.
-      images: a further directory with the picture files.
-
-    Raises:
-      ValueError: the data is not of the run's words and features.
-    """
+    """The images of a split of prepared data; made by `ImageCaptioner.collection`."""
 
     def __init__(
         self,
         captioner: "ImageCaptioner",
-        data_dir: str | os.PathLike | None = None,
-        split: str = "val",
-        index: str | None = "",
-        approximate: bool = False,
-        batch_size: int = 8,
-        images: str | os.PathLike | None = None,
+        data_dir: str | os.PathLike | None,
+        split: str,
+        index: str | None,
+        approximate: bool,
+        batch_size: int,
+        images: str | os.PathLike | None,
     ):
         run = captioner.engine.run
         data = PreparedData.load(data_dir or run.data_dir)
@@ -109,42 +95,20 @@ class Collection:
           position of a match is that in the split.
 
         Raises:
-          ValueError: `top` or `candidates` is too small, or a text has no word that the model
-            knows.
+          ValueError: `top` is below 1, or a text has no word that the model knows.
         """
-        _check(top, candidates)
+        check_positive(top=top)
         wanted = [texts] if isinstance(texts, str) else list(texts)
         chosen = self._first.of_sentences(wanted, candidates) if candidates else None
-        found, note = self._find(wanted, top, chosen)
+        with self._scoring:
+            found, note = find(self._pairs, wanted, top, chosen)
         if note:
             warnings.warn(note, stacklevel=2)
-        return found[0] if isinstance(texts, str) else found
-
-    def similar(self, images: Any, top: int = 5, candidates: int = 0) -> list[list[Match]]:
-        """Captions pictures, and finds the images for which these captions are most probable.
-
-        Args:
-          images: a picture or several, as the captioner takes them.
-          top: number of images to find for each picture.
-          candidates: number of images that are scored for each picture, those with the nearest
-            vectors; 0 scores all.
-
-        Returns:
-          For each picture a list of `Match`, best first.
-
-        Raises:
-          ValueError: a picture cannot be read, or `top` or `candidates` is too small.
-        """
-        _check(top, candidates)
-        if candidates:
-            images = inputs.lasting(images)
-        results = self._captioner(images)
-        captions = [str(one) for one in (results if isinstance(results, list) else [results])]
-        chosen = None
-        if candidates:
-            vectors = self._first.space.vectors(self._captioner.features(images))
-            chosen = self._first.nearest(vectors, candidates)
-        return self._find(captions, top, chosen)[0]
+        matches = [
+            [Match(self.sources[place], place, score) for place, score in images]
+            for images in found
+        ]
+        return matches[0] if isinstance(texts, str) else matches
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
         """Finds the images whose vectors are nearest to those of pictures.
@@ -159,7 +123,7 @@ class Collection:
         Raises:
           ValueError: a picture cannot be read, or `top` is below 1.
         """
-        _check(top, 0)
+        check_positive(top=top)
         vectors = self._first.space.vectors(self._captioner.features(images))
         places, distances = self._first.index.search(vectors, top)
         # The vectors have the length 1.
@@ -172,20 +136,42 @@ class Collection:
             for own, alike in zip(places, similarities, strict=True)
         ]
 
-    def _find(
-        self, texts: list[str], top: int, chosen: np.ndarray | None
-    ) -> tuple[list[list[Match]], str]:
-        """Returns the matches of each text, and a note on words that are not known."""
-        with self._scoring:
-            matches, note = find(self._pairs, texts, top, chosen)
-        sources = self.sources
-        found = [[Match(sources[place], place, score) for place, score in own] for own in matches]
-        return found, note
 
+class Gallery:
+    """Pictures whose features are kept in memory; made by `ImageCaptioner.gallery`.
 
-def _check(top: int, candidates: int) -> None:
-    if top < 1 or candidates < 0:
-        raise ValueError(
-            "top must be at least 1, and candidates at least 0. Received: "
-            f"top {top}, candidates {candidates}."
-        )
+    Attributes:
+      sources: the path of each picture that was read; None for other pictures.
+      failures: the pictures that could not be read, a `Failure` for each.
+    """
+
+    def __init__(self, captioner: "ImageCaptioner", images: Any, batch_size: int):
+        self._engine: Any = captioner.engine
+        self._pictures: list[inputs.Picture] = []
+        self._features: list[Any] = []  # float32 [b, R, F] of each batch
+        self.failures: list[Failure] = []
+        for batch in captioner.prepared(images, batch_size):
+            self.failures += [item for item in batch if isinstance(item, Failure)]
+            ready = [item for item in batch if not isinstance(item, Failure)]
+            if ready:
+                self._pictures += [picture._replace(content=None) for picture, _ in ready]
+                self._features.append(self._engine.features([one for _, one in ready]))
+        self.sources = [picture.source for picture in self._pictures]
+
+    def __len__(self) -> int:
+        """Returns the number of pictures that were read."""
+        return len(self._pictures)
+
+    def search(self, texts: str | Sequence[str], top: int = 5) -> list[Match] | list[list[Match]]:
+        """Finds the pictures for which a text is most probable, as `ImageCaptioner.search`."""
+        check_positive(top=top)
+        wanted = [texts] if isinstance(texts, str) else list(texts)
+        rows, notes = [np.zeros((0, len(wanted)))], set()
+        for features in self._features:
+            scores, note = self._engine.score(features, wanted)
+            rows.append(scores.astype(np.float64))
+            notes.add(note)
+        for note in filter(None, notes):
+            warnings.warn(note, stacklevel=2)
+        matches = best_matches(self._pictures, np.concatenate(rows), top)
+        return matches[0] if isinstance(texts, str) else matches

@@ -1,8 +1,8 @@
 """Reads the pictures that a captioner is given, in any form, without TensorFlow.
 
-A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
-array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable
-of pictures, or a `tf.data.Dataset` of pictures.
+A picture is the path of a file, a URL, the bytes of a file, an open binary file, a Pillow image, or
+an array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any
+iterable of pictures, or a `tf.data.Dataset` of pictures or of batches.
 
 A model of clips reads GIF files as clips. A folder of still pictures is then one clip, whose frames
 the pictures are, and a folder of GIF files or of such folders is several clips.
@@ -10,33 +10,22 @@ the pictures are, and a folder of GIF files or of such folders is several clips.
 Letters: B pictures, H and W height and width of a picture.
 """
 
+import http.client
 import os
-import reprlib
-import sys
-import unicodedata
-import warnings
+import stat
+import string
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from tfcap.captioning import reading
-from tfcap.images import ENDINGS, is_animated, is_picture_name, upright
+from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, upright
 
-# Errors of TensorFlow for one element of a data set: a damaged, missing, unreadable file, a folder.
-_OF_ELEMENTS = (
-    "InvalidArgumentError",
-    "NotFoundError",
-    "PermissionDeniedError",
-    "FailedPreconditionError",
-)
-_REPEATS = 3  # of one error in a row, after which a data set does not go on
-_LONGEST_PATH = 4096
-
-
-class AnimationWarning(UserWarning):
-    """An animated picture was read, of which only the first frame is used."""
+_SECONDS = 30  # without an answer, until a download fails
 
 
 class FrameFolder(NamedTuple):
@@ -50,7 +39,7 @@ class Picture(NamedTuple):
 
     Attributes:
       position: its position in the input, from 0.
-      source: its path or URL; None for others. A long one that cannot be read is shortened.
+      source: its path or URL; None for others.
       content: bytes of a file, uint8 [H, W, 3], or a folder of frames; None if it could not be
         read.
       reason: why it could not be read.
@@ -62,32 +51,26 @@ class Picture(NamedTuple):
     reason: str = ""
 
 
-def is_single(given: Any, clips: bool = False) -> bool:
-    """Returns whether `given` is one picture, and not a folder or a collection of pictures.
+def is_single(images: Any, clips: bool = False) -> bool:
+    """Returns whether `images` is one picture, and not a folder or a collection of pictures.
 
     Args:
-      given: a picture or pictures.
+      images: a picture or pictures.
       clips: whether the model reads clips.
+
+    Raises:
+      ValueError: it is neither.
     """
-    if isinstance(given, str | os.PathLike):
-        path = os.path.expanduser(given)
-        return reading.is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
-    if isinstance(given, bytes | bytearray | memoryview | Image.Image) or hasattr(given, "read"):
+    if isinstance(images, str | os.PathLike):
+        path = os.path.expanduser(images)
+        return _is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
+    if isinstance(images, bytes | bytearray | memoryview | Image.Image) or hasattr(images, "read"):
         return True
-    shape = getattr(given, "shape", None)  # of an array or a tensor; a data set has none
-    if shape is not None:
-        return len(shape) in (0, 2, 3)
-    if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise ValueError(_unknown(given))
+    if hasattr(images, "shape"):  # an array or a tensor; a data set has none
+        return len(images.shape) in (0, 2, 3)
+    if not isinstance(images, Iterable) or isinstance(images, Mapping):
+        raise ValueError(_unknown(images))
     return False
-
-
-def _is_input(given: Any) -> bool:
-    try:
-        is_single(given)
-    except ValueError:
-        return False
-    return True
 
 
 def is_clip(folder: str | os.PathLike) -> bool:
@@ -96,128 +79,36 @@ def is_clip(folder: str | os.PathLike) -> bool:
     return bool(pictures) and not any(is_picture_name(name, ".gif") for name in pictures)
 
 
-def read(given: Any, clips: bool = False) -> Iterator[Picture]:
+def read(images: Any, clips: bool = False) -> Iterator[Picture]:
     """Reads one picture or many, one after the other, in order.
 
-    A picture that cannot be read gives a reason, and the others are read. The first animated GIF
-    file gives an `AnimationWarning`, unless the model reads clips.
+    A picture that cannot be read gives a reason, and the others are read.
 
     Args:
-      given: a picture or pictures.
+      images: a picture or pictures.
       clips: whether the model reads clips.
 
     Raises:
-      ValueError: `given` is neither a picture nor pictures.
+      ValueError: `images` is neither a picture nor pictures.
     """
-    warned = clips
-    for position, one in enumerate(_each(given, clips)):
+    for position, image in enumerate(_pictures(images, clips)):
         source = None
-        if isinstance(one, _Unreadable):
-            yield Picture(position, one.source, None, one.reason)
-            continue
         try:
-            animation = _animated_image(one, clips)
-            one = _plain(one)
-            if isinstance(one, str):
-                source = one
-                one = _read_path(one, clips)
-            animation = animation or ("" if warned else _animated_file(one))
-            if animation and not warned:
-                warned = True
-                name = reading.shown(source) if source else f"picture {position}"
-                warnings.warn(f"{name} is {animation}", AnimationWarning, stacklevel=2)
-            yield Picture(position, source, one)
-        except ValueError as error:
-            yield Picture(position, source and reading.shown(source), None, str(error))
-
-
-def _animated_image(one: Any, clips: bool) -> str:
-    """Returns what a Pillow image of several frames loses; empty for others."""
-    # Photographs of telephones (MPO) and TIFF files may hold several pictures, too.
-    if not isinstance(one, Image.Image) or one.format not in ("GIF", "PNG", "WEBP"):
-        return ""
-    try:
-        if not getattr(one, "is_animated", False):
-            return ""
-    except Exception:  # Pillow looks for the frames only now, and the file may be damaged
-        return ""
-    if clips:
-        raise ValueError(
-            "a clip must be the path or the bytes of a GIF file. Received: a Pillow image, which "
-            "holds one of its frames at a time."
-        )
-    return "an animated Pillow image. Only its current frame is used."
-
-
-def _animated_file(content: Any) -> str:
-    """Returns what a GIF file of several frames loses; empty for others."""
-    if not isinstance(content, bytes) or content[:4] != b"GIF8" or not is_animated(content):
-        return ""
-    return "an animated GIF file. Only the first frame of such files is used."
-
-
-def lasting(given: Any) -> Any:
-    """Returns pictures in a form that can be read twice: files as bytes, other iterables as lists.
-
-    A data set that shuffles gives another order when it is read again.
-    """
-    if hasattr(given, "read"):
-        return reading.read_open(given)
-    if is_single(given) or isinstance(given, str | os.PathLike) or hasattr(given, "shape"):
-        return given
-    return [reading.read_open(one) if hasattr(one, "read") else one for one in _elements(given)]
-
-
-class _Unreadable(NamedTuple):
-    source: str | None
-    reason: str
-
-
-def _each(given: Any, clips: bool) -> Iterator[Any]:
-    """Yields the pictures of `given`; folders in it are replaced by the pictures that they hold."""
-    if not is_single(given, clips):
-        if isinstance(given, str | os.PathLike):
-            yield from expand([os.path.expanduser(given)], clips)
-            return
-        for one in _elements(given):
-            if isinstance(one, _Unreadable):
-                yield one
-            elif isinstance(one, list | tuple) or not _is_input(one):
-                yield _Unreadable(None, _unknown(one))
-            else:  # a picture, a folder, or a batch of a data set
-                try:
-                    yield from _each(one, clips)
-                except OSError as error:  # a folder that cannot be listed
-                    yield _Unreadable(str(one), error.strerror or reading.first_line(error))
-        return
-    yield given
-
-
-def _elements(given: Iterable) -> Iterator[Any]:
-    """Iterates over `given`; an element that a data set cannot compute is an `_Unreadable`."""
-    iterator, before, times = iter(given), "", 0
-    while True:
-        try:
-            one = next(iterator)
-            before = ""
-        except StopIteration:
-            return
-        except Exception as error:
-            reason = reading.first_line(error)
-            times = times + 1 if reason == before else 1
-            # Most data sets go on after these errors; others, as those of TFRecord files, repeat
-            # one for ever.
-            if type(error).__name__ not in _OF_ELEMENTS or times > _REPEATS:
-                raise
-            before = reason
-            one = _Unreadable(None, f"the data set cannot compute it: {reason}")
-        yield one
+            content = _plain(image)
+            if isinstance(content, str):
+                source = content
+                yield Picture(position, source, _read_path(source, clips))
+            else:
+                yield Picture(position, None, content)
+        except (ValueError, OSError) as error:
+            lines = (
+                getattr(error, "strerror", None) or str(error) or "it cannot be read"
+            ).splitlines()
+            yield Picture(position, source and _shortened(source), None, _shortened(lines[0]))
 
 
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
     """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
-
-    Folders in a directory are left out, and a note tells how many.
 
     Args:
       paths: files, URLs and directories.
@@ -229,9 +120,6 @@ def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
         names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
             names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
-            others = [one.name for one in os.scandir(path) if one.is_dir() and one.name[0] != "."]
-            if left := set(others) - set(names):
-                print(f"note: folders in {path} that are not read: {len(left)}", file=sys.stderr)
         sources += [os.path.join(path, name) for name in names] or [path]
     return sources
 
@@ -244,98 +132,147 @@ def _is_wanted(folder: str, name: str, clips: bool) -> bool:
     return is_picture_name(name, ".gif" if clips else ENDINGS)
 
 
-def _plain(one: Any) -> str | bytes | np.ndarray:
+def _pictures(images: Any, clips: bool) -> Iterator[Any]:
+    """Yields the pictures of `images`; folders and batches are replaced by what they hold."""
+    if is_single(images, clips):
+        yield images
+    elif isinstance(images, str | os.PathLike):
+        yield from expand([os.path.expanduser(os.fsdecode(images))], clips)
+    else:
+        for image in images:
+            several = isinstance(image, str | os.PathLike) or hasattr(image, "shape")
+            yield from _pictures(image, clips) if several else [image]
+
+
+def _plain(image: Any) -> str | bytes | np.ndarray:
     """Returns a path or URL, the bytes of a file, or uint8 [H, W, 3].
 
     Raises:
       ValueError: it is no picture.
     """
-    if isinstance(one, Image.Image):
-        return _pixels_of(one)
-    if isinstance(one, str | os.PathLike):
-        return os.path.expanduser(os.fsdecode(one))
-    if hasattr(one, "read"):
-        one = reading.read_open(one)
-    if isinstance(one, bytes | bytearray | memoryview):
-        return bytes(one)
-    if hasattr(one, "numpy"):
-        one = one.numpy()
-    if isinstance(one, np.ndarray) and one.ndim == 0:
-        one = one.item()
-    if isinstance(one, bytes):  # of a tensor, which has no other type for text
-        return _path_in(one) or one
-    if isinstance(one, str):
-        return one
-    if isinstance(one, np.ndarray):
-        return _checked(one)
-    raise ValueError(_unknown(one))
+    if isinstance(image, Image.Image):
+        return _pixels_of(image)
+    if isinstance(image, str | os.PathLike):
+        return os.path.expanduser(os.fsdecode(image))
+    if hasattr(image, "read"):
+        image = image.read(MOST_BYTES + 1)
+        if not isinstance(image, bytes):
+            raise ValueError("an open file must give bytes. Open it with the mode 'rb'.")
+    if isinstance(image, bytes | bytearray | memoryview):
+        return _small_enough(bytes(image))
+    if hasattr(image, "numpy"):
+        image = image.numpy()
+    if isinstance(image, np.ndarray) and image.ndim == 0:
+        image = image.item()
+    if isinstance(image, bytes):  # of a tensor, which has no other type for text
+        return _path_or_content(image)
+    if isinstance(image, str):
+        return image
+    if isinstance(image, np.ndarray):
+        return _checked(image)
+    raise ValueError(_unknown(image))
 
 
 def _pixels_of(image: Image.Image) -> np.ndarray:
     """Returns the pixels of a Pillow image, uint8 [H, W, 3]."""
     if image.mode == "F":  # Pillow would cut the values to 0..255, and those of 0..1 would be black
-        raise ValueError(
-            "a Pillow image must have whole numbers as pixels. Received: the mode F. Scale its "
-            "values to 0..255 and convert it to RGB."
-        )
+        raise ValueError("a Pillow image of the mode F. Scale it to 0..255 and convert it to RGB.")
     try:
-        pixels = np.asarray(upright(image).convert("RGB"))
+        return _checked(np.asarray(upright(image).convert("RGB")))
     except Exception as error:  # of the file that Pillow reads only now
-        raise ValueError(f"Pillow cannot read it: {reading.first_line(error)}") from None
-    if not pixels.size:
-        raise ValueError(
-            "a Pillow image must have at least one pixel. Received: "
-            f"{image.width} x {image.height} pixels."
-        )
-    return pixels
+        raise ValueError(f"Pillow cannot read it: {error}") from None
 
 
-def _path_in(content: bytes) -> str | None:
-    """Returns the path that a string tensor holds; None if it holds a picture file."""
-    if len(content) > _LONGEST_PATH:
-        return None
+def _path_or_content(text: bytes) -> str | bytes:
+    """Returns the path that a string tensor holds, or the bytes of a picture file."""
+    if b"\0" in text[:100]:
+        return text
     try:
-        text = content.decode()
+        return text.decode()
     except UnicodeDecodeError:
-        return None
-    # Names may have characters that are not printable, such as the narrow space in those of macOS.
-    return None if any(unicodedata.category(sign) == "Cc" for sign in text) else text
+        return text
 
 
 def _checked(pixels: np.ndarray) -> np.ndarray:
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
-        remedy = "Convert it to RGB."
-        if pixels.dtype.kind == "f":
-            remedy = (
-                "Give pixels from 0 to 255; if they are in 0..1, (255 * picture).astype('uint8')."
-            )
-        elif pixels.dtype == bool:
-            remedy = "Give pixels from 0 to 255: 255 * picture.astype('uint8')."
-        elif pixels.dtype != np.uint8:
-            remedy = "If the pixels are from 0 to 255, picture.astype('uint8')."
         raise ValueError(
-            "An array must be uint8 [height, width, 3]. Received: "
-            f"{pixels.dtype} {list(pixels.shape)}. {remedy}"
+            "an array must be RGB with values from 0 to 255, uint8 [height, width, 3]. This one "
+            f"is {pixels.dtype} {list(pixels.shape)}."
         )
     return pixels
 
 
 def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
     """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
-    if reading.is_url(path):
-        return reading.download(path)
-    if clips and "://" not in path and os.path.isdir(path) and is_clip(path):
-        return FrameFolder(path)
-    return reading.read_file(path)
+    if _is_url(path):
+        return _download(path)
+    if "://" in path:  # a file system of TensorFlow, such as gs://bucket/photo.jpg
+        return _read_remote(path)
+    if os.path.isdir(path):
+        if clips and is_clip(path):
+            return FrameFolder(path)
+        raise ValueError(f"the directory holds no pictures ({', '.join(ENDINGS)}).")
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise ValueError("there is no such file") from None
+    if not stat.S_ISREG(status.st_mode):  # a pipe waits, and a device may have no end
+        raise ValueError("a picture must be a regular file, and not a pipe or a device.")
+    with open(path, "rb") as file:
+        return _small_enough(file.read(MOST_BYTES + 1))
 
 
-def _unknown(given: Any) -> str:
-    if isinstance(given, Mapping):
-        return (
-            "Pictures must be a list and not a dictionary. Received: "
-            f"{reprlib.repr(list(given))} as its keys. Give list(pictures.values())."
-        )
+def _read_remote(path: str) -> bytes:
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return _small_enough(file.read(MOST_BYTES + 1))
+    except tf.errors.NotFoundError:
+        raise ValueError("there is no such file") from None
+    except tf.errors.OpError as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_url(path: Any) -> bool:
+    return isinstance(path, str) and path.lower().startswith(("http://", "https://"))
+
+
+def _download(url: str) -> bytes:
+    try:
+        # Some servers refuse the name of Python's own library.
+        request = urllib.request.Request(_ascii(url), headers={"User-Agent": "tfcap"})
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            content = answer.read(MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"the server answers {error.code} {error.reason}") from None
+    except (OSError, ValueError, http.client.HTTPException) as error:  # no server, not a URL
+        raise ValueError(f"the download failed: {getattr(error, 'reason', error)}") from None
+    return _small_enough(content)
+
+
+def _ascii(url: str) -> str:
+    """Returns a URL as a server reads it, as browsers do: letters beyond ASCII have escapes."""
+    parts = urllib.parse.urlsplit(url)
+    host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+    return urllib.parse.quote(parts._replace(netloc=host).geturl(), safe=string.punctuation)
+
+
+def _small_enough(content: bytes) -> bytes:
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes.")
+    return content
+
+
+def _shortened(text: str) -> str:
+    """Returns a text for a message; a long one, such as a picture in base64, is cut."""
+    return text if len(text) <= 500 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def _unknown(images: Any) -> str:
+    if isinstance(images, Mapping):
+        return "Pictures must be a list and not a dictionary. Give list(pictures.values())."
     return (
         "A picture must be a path, a URL, bytes of a file, an open file, a Pillow image, or an "
-        f"array uint8 [height, width, 3]. Received: {type(given).__name__}."
+        f"array uint8 [height, width, 3], and not of the type {type(images).__name__}."
     )

@@ -1,0 +1,376 @@
+"""What computes captions: the model of a trained run, or an exported SavedModel.
+
+An export starts faster than a run: the models are imported by `TrainedRun` only.
+
+Letters: B pictures, K captions of a picture, R regions, F feature width, S texts, H and W height
+and width of a picture.
+"""
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import decoding, pretrained, visualize
+from tfcap.captioning.inputs import FrameFolder
+from tfcap.data import clips, pictures
+from tfcap.ids import EOS, PAD
+from tfcap.images import MOST_PIXELS, refusal
+
+if TYPE_CHECKING:
+    from tfcap import runs
+
+
+class Found(NamedTuple):
+    """The captions that a model finds for B pictures.
+
+    Attributes:
+      captions: K captions of each picture, best first.
+      scores: their scores, [B][K].
+      features: [B, R, F], or None from a SavedModel.
+      refusals: for each picture why it has no captions; empty if it has.
+    """
+
+    captions: Sequence[Sequence[str]]
+    scores: Any
+    features: Any
+    refusals: Sequence[str]
+
+
+class TrainedRun:
+    """The captioner of a run, or of several as an ensemble.
+
+    Args:
+      run: the result of `runs.load_together`.
+      changes: changes to its decoding, as `--decoding`.
+      beam: the beam width; 0 keeps that of the run.
+      data_dir: prepared data with the document frequencies of `order=consensus`.
+
+    Attributes:
+      reranker: a `Consensus` that orders the captions again, or None.
+
+    Raises:
+      ValueError: the run was trained on ready-made features, or as `runs.server`.
+    """
+
+    exported = False
+
+    def __init__(
+        self, run: "runs.Run", changes: str = "", beam: int = 0, data_dir: str | None = None
+    ):
+        from tfcap import runs
+
+        self.run, self.model = run.with_decoding(changes, beam), run.model
+        self.server = runs.server(self.run, data_dir=data_dir)
+        self._data_dir = data_dir
+        self.reranker: Any = None
+        if self.server.backbone is None:
+            raise ValueError(
+                f"{run.directory} cannot read pictures, because it was trained on ready-made "
+                "features. Use tfcap.evaluate on prepared features."
+            )
+        self.reads_clips = self.server.frames is not None
+        regions = self.server.backbone.num_regions
+        self.regions = min(regions, self.server.max_regions or regions)  # R
+        self._extract = _traced(self._features_of)
+        self._find = _traced(self._captions_of)
+        self._score_words = _traced(self._word_scores)
+        self._scorer: Any = None
+        self._scoring = threading.Lock()  # the scorer holds the texts of one call
+
+    def __str__(self) -> str:
+        options = self.server.search.options
+        how = f"beam {options.beam}" if options.search == "beam" else f"{options.samples} samples"
+        return f"{self.model.name} of {pretrained.shown(self.run.checkpoint)}, {how}"
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options, by the names of the keys `task.decoding`."""
+        return self.run.params.task.decoding.as_dict()
+
+    def with_decoding(self, changes: str) -> "TrainedRun":
+        """Returns a captioner with the same weights and changes to the decoding of this one."""
+        from tfcap import runs
+
+        other, server = copy.copy(self), self.server
+        other.run = self.run.with_decoding(changes)
+        search = other.run.search(data_dir=self._data_dir)
+        other.server = runs.CaptionServer(
+            server.model,
+            server.vocab,
+            search,
+            server.backbone,
+            server.max_regions,
+            server.max_pixels,
+        )
+        other._find = _traced(other._captions_of)
+        return other
+
+    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> tf.Tensor:
+        """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
+
+        Args:
+          content: bytes of a file, uint8 [H, W, 3], or a folder of frames.
+
+        Raises:
+          ValueError: the file is no picture that can be decoded.
+        """
+        try:
+            if not self.reads_clips:
+                return self.server.backbone.resize(self.picture(content))
+            resize = self.server.backbone.backbone.resize
+            return tf.stack([resize(frame) for frame in self._frames(content)])
+        except OSError as error:
+            raise ValueError(error.strerror or str(error)) from None
+        except tf.errors.OpError as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+
+    def picture(self, content: bytes | np.ndarray | FrameFolder) -> np.ndarray:
+        """Returns the picture on which regions are shown, upright: uint8 [H, W, 3].
+
+        For a clip it is a sheet with the frames that the model reads, in reading order.
+
+        Raises:
+          ValueError: the file is no picture that can be decoded.
+        """
+        if self.reads_clips:
+            return clips.sheet(self._frames(content))
+        assert not isinstance(content, FrameFolder)  # only a model of clips gets one
+        if isinstance(content, np.ndarray):
+            return content
+        try:
+            return pictures.decode(tf.constant(content)).numpy()
+        except tf.errors.InvalidArgumentError:
+            raise ValueError(refusal(content)) from None
+
+    def _frames(self, content: bytes | np.ndarray | FrameFolder) -> clips.Frames:
+        """Returns the frames of a clip that the model reads: pictures uint8 [H, W, 3]."""
+        frames = self.server.backbone.frames
+        if isinstance(content, FrameFolder):
+            return clips.read_folder(content.path, frames)
+        if isinstance(content, np.ndarray):
+            return [content] * frames
+        return clips.read(content, frames)
+
+    def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Extracts the features of prepared pictures, float32 [B, R, F]."""
+        return self._extract(tf.stack(prepared))
+
+    def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
+        """Finds the captions of B pictures.
+
+        Args:
+          prepared: results of `prepare`.
+          seeds: a seed for each picture; only sampling reads them.
+        """
+        features = self.features(prepared)
+        results = self._find(features, tf.constant(seeds, tf.int64))
+        captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+        scores = results["scores"].numpy()
+        if self.reranker is not None:
+            ranked = self.reranker.rerank(self.reranker.vectors(features), captions)
+            captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
+        statuses = [text.decode() for text in results["status"].numpy()]
+        refusals = ["" if status == "ok" else _bad_features(status) for status in statuses]
+        return Found(captions, scores, features, refusals)
+
+    def word_log_probs(
+        self, features: tf.Tensor, captions: Sequence[Sequence[str]]
+    ) -> list[list[tuple[float, ...]]]:
+        """Computes the log-probability of each word and of the end of each caption.
+
+        Args:
+          features: [B, R, F].
+          captions: the captions of each of the B pictures.
+        """
+        longest = self.server.search.max_length
+        tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
+        for rows, texts in zip(tokens, captions, strict=True):
+            for row, text in zip(rows, texts, strict=False):
+                ids = [*self.run.vocab.ids(text.split()), EOS][:longest]
+                row[: len(ids)] = ids
+        flat = tokens.reshape(-1, longest)
+        scores = self._score_words(features, tf.constant(flat)).numpy().reshape(tokens.shape)
+        lengths = np.count_nonzero(tokens, axis=-1)
+        return [
+            [tuple(scores[b, k, : lengths[b, k]].tolist()) for k in range(len(texts))]
+            for b, texts in enumerate(captions)
+        ]
+
+    def attend(
+        self, features: tf.Tensor, captions: Sequence[Sequence[str]], kind: str
+    ) -> list[list["visualize.Attended | visualize.Details"]]:
+        """Computes what the model looked at for captions of B pictures.
+
+        Args:
+          features: [B, R, F].
+          captions: the captions of each picture, at least one in all.
+          kind: `attention`, `contribution` or `details`.
+
+        Returns:
+          For each picture a list with one entry for each of its captions.
+        """
+        rows = [row for row, texts in enumerate(captions) for _ in texts]
+        features = tf.gather(features, rows)
+        boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
+        inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
+        texts = [text for texts in captions for text in texts]
+        arguments = (self.model, self.run.vocab, inputs, boxes, texts)
+        if kind == "details":
+            seen: Any = iter(visualize.details(*arguments))
+        else:
+            seen = iter(visualize.attended(*arguments, kind))
+        return [[next(seen) for _ in texts] for texts in captions]
+
+    def placed(
+        self, seen: "visualize.Attended | visualize.Details", height: int, width: int
+    ) -> "visualize.Attended | visualize.Details":
+        """Returns a result of `attend` with the boxes, in 0..1, of a picture of this size.
+
+        The boxes differ from the cells of the grid if the backbone crops the picture.
+        """
+        boxes = self.server.backbone.boxes_in(height, width)[: self.regions]
+        if isinstance(seen, visualize.Details):
+            attended = dataclasses.replace(seen.attended, boxes=boxes)
+            return dataclasses.replace(seen, attended=attended)
+        return dataclasses.replace(seen, boxes=boxes)
+
+    def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
+        """Computes log P(text | picture) float32 [B, S], and a note on words that are not known.
+
+        Raises:
+          ValueError: a text has no words, or a probability is 0 or NaN.
+        """
+        from tfcap.scoring.likelihood import PairScorer, encode
+
+        encoded = encode(self.run.vocab, texts, self.model.max_length)
+        mask = tf.ones(features.shape[:2], tf.bool)
+        with self._scoring:
+            if self._scorer is None:
+                self._scorer = PairScorer(self.model, self.model.feature_dim, encoded)
+            self._scorer.use(encoded)
+            return self._scorer(features, mask), encoded.note()
+
+    def export(self, directory: str) -> str:
+        """Writes the next version of a SavedModel; returns its path."""
+        from tfcap.runs.server import export
+
+        return export(self.server, directory)
+
+    def _features_of(self, images):
+        return self.server.backbone.extract(images)[:, : self.regions]
+
+    def _captions_of(self, features, seeds):
+        counts = tf.fill(tf.shape(features)[:1], self.regions)
+        return self.server.from_features(features, counts, seeds)
+
+    def _word_scores(self, features, tokens):
+        mask = tf.ones(tf.shape(features)[:2], tf.bool)
+        context = self.model.encode({"features": features, "mask": mask})
+        return decoding.score(self.model, context, tokens)
+
+
+def _traced(function: Callable) -> Any:
+    """Returns a graph of a function.
+
+    The first batch is traced with its own size, which is fast for one picture; with a batch of
+    another size the function is traced once more, for all sizes.
+    """
+    return tf.function(function, autograph=False, reduce_retracing=True)
+
+
+class ExportedModel:
+    """The SavedModel that `tfcap.export` wrote. It captions pictures, and does nothing else.
+
+    Args:
+      path: the directory of one version.
+
+    Raises:
+      ValueError: it cannot be read, or it takes no pictures.
+    """
+
+    exported = True
+    decoding = None  # its options are not in the file
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self._loaded: Any = tf.saved_model.load(path)
+        except Exception as error:  # a damaged graph raises errors of all kinds
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{path} is no SavedModel that can be loaded: {reason}.") from error
+        self._function = self._loaded.signatures.get("serving_default")
+        inputs = self._function.structured_input_signature[1] if self._function else {}
+        if "image_bytes" not in inputs:
+            raise ValueError(
+                f"{path} takes no pictures. Export a run that was trained on pictures."
+            )
+        self.samples = "seed" in inputs
+        self.reads_clips = hasattr(self._loaded, "frames")  # see `runs.server.CaptionServer`
+        self._most_pixels = int(getattr(self._loaded, "limit", MOST_PIXELS))
+
+    def __str__(self) -> str:
+        return f"the SavedModel {self.path}"
+
+    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> bytes:
+        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG.
+
+        Raises:
+          ValueError: a folder of frames, which is not one file.
+        """
+        if isinstance(content, FrameFolder):
+            raise ValueError(
+                "an exported SavedModel reads no folders of frames. Save them as a GIF file, or "
+                "load the run directory."
+            )
+        if isinstance(content, bytes):
+            return content
+        return tf.io.encode_png(content, compression=0).numpy()
+
+    def find(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> Found:
+        """Finds the captions of B pictures; see `TrainedRun.find`.
+
+        Raises:
+          ValueError: a picture cannot be decoded, and the SavedModel is of an earlier version,
+            which gives no status of each picture.
+        """
+        inputs = {"image_bytes": tf.constant(prepared)}
+        if self.samples:
+            inputs["seed"] = tf.constant(seeds, tf.int64)
+        try:
+            results = self._function(**inputs)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(
+                f"a picture of this batch cannot be read: {str(error).splitlines()[0]}"
+            ) from None
+        captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+        refusals = [""] * len(captions)
+        if "status" in results:
+            statuses = [text.decode() for text in results["status"].numpy()]
+            refusals = list(map(self._refusal, prepared, statuses))
+        return Found(captions, results["scores"].numpy(), None, refusals)
+
+    def _refusal(self, content: bytes, status: str) -> str:
+        """Returns why a picture has no captions and what to do; empty if it has."""
+        if status == "ok":
+            return ""
+        if status.startswith("features"):
+            return _bad_features(status)
+        return refusal(content, self._most_pixels)
+
+    def _refuse(self, *_) -> NoReturn:
+        raise ValueError(
+            f"An exported SavedModel only captions pictures: {self.path}. Load the run directory "
+            "that it was exported from."
+        )
+
+    attend = features = score = export = with_decoding = _refuse
+    run = model = property(_refuse)
+
+
+def _bad_features(status: str) -> str:
+    return f"{status}. Check the run with python -m tfcap.doctor."
