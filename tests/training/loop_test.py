@@ -484,12 +484,12 @@ def disk(tmp_path):
     """A disk of 1.5 MB; only the administrator can mount one."""
     place = tmp_path / "disk"
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)]
+    command = ["/bin/mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
     yield place
-    subprocess.run(["umount", "-l", str(place)], capture_output=True)
+    subprocess.run(["/bin/umount", "-l", str(place)], capture_output=True)
 
 
 def test_a_full_disk_ends_training_with_one_line(disk, overrides):
