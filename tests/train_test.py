@@ -201,16 +201,13 @@ def test_console_without_a_terminal(killed):
 
 def test_usage_errors_are_one_line(quick, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
-    with pytest.raises(cli.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
+    with pytest.raises(cli.UsageError, match="global_batch_size=7 is not a multiple of 2"):
         train(events.merged(quick, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
     clip = {"task": {"metrics": ["CIDEr", "CLIPScore"]}}
-    with pytest.raises(cli.UsageError, match="CLIPScore.* Received: CIDEr, CLIP.*tfcap.evaluat"):
+    with pytest.raises(cli.UsageError, match="CLIPScore"):
         train(events.merged(quick, clip), tmp_path / "clip")
     assert not os.path.exists(tmp_path / "clip")
-    none = {"trainer": {"validation_steps": 0}}
-    with pytest.raises(cli.UsageError, match="validation_steps must be at least 1, or -1"):
-        train(events.merged(quick, none), tmp_path / "none")
     done = commands.run_command("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "Did you mean 'xtransformer'" in done.stderr

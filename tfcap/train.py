@@ -21,8 +21,6 @@ from absl import flags
 
 from tfcap import cli, recipes
 from tfcap.training import MODES
-from tfcap.training.cluster import place
-from tfcap.training.launch import end_with_launcher, launch, without_own_flags
 
 
 def _define_flags() -> None:
@@ -75,11 +73,9 @@ def _run() -> None:
         print(recipes.listing())
         return
     given = flags.FLAGS
-    # A worker has these flags, too, if they come from --flagfile.
-    is_worker = end_with_launcher()
-    if given.workers > 1 and not is_worker:
+    if given.workers > 1:
         _launch(given)
-    if given.restarts and not is_worker:
+    if given.restarts:
         raise cli.UsageError("--restarts needs --workers of at least 2.")
     changes = {
         "config_file": given.config_file,
@@ -97,17 +93,19 @@ def _run() -> None:
 
 def _launch(given) -> NoReturn:
     """Starts `--workers` processes of this command, and ends with their exit code."""
+    from tfcap.training.workers import launch, place
+
     if given.seeds:
         raise cli.UsageError(
             "--seeds and --workers cannot be combined. Start one command for each seed, with "
             "task.seed in --params_override."
         )
-    if (others := place().workers) > 1:
+    if place().workers > 1:
         raise cli.UsageError(
-            f"TF_CONFIG names {others} workers, and --workers starts its own. Leave out --workers, "
+            "--workers starts its own workers, but TF_CONFIG names several. Leave out --workers, "
             "or unset TF_CONFIG."
         )
-    sys.exit(launch(without_own_flags(sys.argv[1:]), given.workers, given.restarts))
+    sys.exit(launch(sys.argv[1:], given.workers, given.restarts))
 
 
 def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:

@@ -33,12 +33,13 @@ def test_a_strategy_has_the_configured_replicas(two):
     assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
     one = configs.Runtime(distribution_strategy="one_device", num_gpus=0)
     assert keras3.strategy(one).num_replicas_in_sync == 1
-    with pytest.raises(ValueError, match="runtime.num_gpus must be at most .* Received: 99"):
-        keras3.strategy(configs.Runtime(num_gpus=99))
-    with pytest.raises(ValueError, match="runtime.replicas must be 0 or 1 with .*one_device"):
-        keras3.strategy(configs.Runtime(distribution_strategy="one_device", replicas=2))
-    with pytest.raises(ValueError, match="runtime.replicas=3 needs 3 logical processors"):
-        keras3.strategy(configs.Runtime(replicas=3))
+    for wrong, word in (
+        (dict(num_gpus=99), "runtime.num_gpus"),
+        (dict(distribution_strategy="one_device", replicas=2), "not for one_device"),
+        (dict(replicas=3), "runtime.replicas=3"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            keras3.strategy(configs.Runtime(**wrong))
 
 
 @pytest.mark.parametrize(
@@ -92,19 +93,6 @@ def test_clipping_sees_the_sum_of_the_replicas(two, clip, threshold, gradients, 
     np.testing.assert_allclose(update, expected, rtol=1e-5)
 
 
-def test_keras_itself_clips_before_the_sum(two):
-    """This is why `apply_gradients` exists; if the test fails, Keras has changed."""
-    update, _ = step(two, [[3.0, 0.0], [0.0, 4.0]], "none", 1.0, global_clipnorm=0.5)
-    np.testing.assert_allclose(update, [0.6, 0.8], rtol=1e-5)  # after it, within apply_gradients
-    with two.scope():
-        variable = keras.Variable(np.zeros(2, "float32"))
-        optimizer = keras.optimizers.SGD(1.0, global_clipnorm=1.0)
-        optimizer.build([variable])
-    gradients = [tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0])]
-    on_replicas(two, lambda g: optimizer.apply([g], [variable]), gradients)
-    np.testing.assert_allclose(-np.asarray(variable.value), [1.0, 1.0], rtol=1e-5)
-
-
 @pytest.mark.parametrize("clip", ["value", "norm", "none"])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_float16_overflow_skips_the_step(two, clip, bad):
@@ -155,17 +143,6 @@ def test_replicas_have_their_own_dropout(mirrored):
     assert np.abs(first - second).max() > 0.1
 
 
-@pytest.mark.slow
-def test_spreading_twice_changes_nothing(mirrored):
-    model, draw = mirrored
-    keras3.spread_seeds(model)
-    draw()
-    before = states(model)
-    keras3.spread_seeds(model)
-    for name, after in states(model).items():
-        np.testing.assert_array_equal(after, before[name], err_msg=name)
-
-
 def test_dropout_goes_on_after_a_restore(mirrored, tmp_path):
     model, draw = mirrored
     keras3.spread_seeds(model)
@@ -187,15 +164,6 @@ def test_workers_have_their_own_dropout(mirrored):
         first, count = before[name][0].tolist()
         wanted = [[first + 2 * 7919, count], [first + 3 * 7919, count]]
         np.testing.assert_array_equal(replicas, wanted, err_msg=name)
-
-
-def test_one_replica_keeps_its_dropout():
-    model = captioner()
-    before = states(model)
-    keras3.spread_seeds(model)
-    assert {n: s[0].tolist() for n, s in states(model).items()} == {
-        n: s[0].tolist() for n, s in before.items()
-    }
 
 
 # ---- metrics ------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class Counter(loop.Loop):
         self.train_batches, self.train_metrics = [], [keras.metrics.Mean(name="loss")]
         self.optimizer = keras.optimizers.SGD(0.1)
         self.train_summaries = types.SimpleNamespace(write=lambda values: None)
-        self.losses, self._trials, self.validations, self.saves = [], 0, [], []
+        self.losses, self.validations, self.saves = [], [], []
         self._saved = (step, validated) if step else (-1, -1)
         self.manager = types.SimpleNamespace(
             save=lambda checkpoint_number: self.saves.append(checkpoint_number)
@@ -132,10 +132,6 @@ class Counter(loop.Loop):
         self.validations.append(int(self.step))
         self.patience({"CIDEr": 1.0})
         self.validated.assign(self.step)
-
-    def restore(self, path=None):
-        del path
-        self.step.assign(self.saves[-1])
 
 
 @pytest.mark.parametrize(
@@ -168,18 +164,18 @@ def test_the_start_is_validated_and_patience_ends_training(tmp_path):
     assert again.validations == [] and again.saves == []
 
 
-def test_a_loss_that_diverges_goes_back_or_ends_training(tmp_path):
+@pytest.mark.parametrize("wrong", [float("nan"), 1e7])
+def test_a_loss_that_diverges_ends_training(wrong, tmp_path):
     counter = Counter(tmp_path)
-    counter.params = counter.params.replace(trainer={"recovery_max_trials": 1})
-    counter.losses = [1.0, 1.0, 1.0, float("nan")]
+    counter.losses = [1.0, wrong]
+    with pytest.raises(ValueError, match="Training diverged: the loss of step 4 is"):
+        counter.run()
+    assert counter.saves == []
+    counter = Counter(tmp_path)
+    counter.params = counter.params.replace(trainer={"recovery_max_trials": -1})
+    counter.losses = [1.0, wrong]
     counter.run()
-    assert counter.saves == [0, 7, 10, 10] and counter.validations == [4, 8, 10]
-    for wrong in (float("nan"), 1e7):
-        counter = Counter(tmp_path)
-        counter.losses = [1.0, wrong]
-        with pytest.raises(ValueError, match="Training diverged: the loss of step 4 is"):
-            counter.run()
-        assert counter.saves == []
+    assert counter.saves == [7, 10, 10]
 
 
 # ---- signals ------------------------------------------------------------------------------------
@@ -292,7 +288,7 @@ def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -signal.SIGKILL
 
 
 # ---- the average --------------------------------------------------------------------------------
@@ -325,18 +321,18 @@ def test_arithmetic(replicas):
         average = optim.Average(model, DECAY)
     variables = list(model.checkpoint_items["weights"].values())
     step = tf.function(lambda: average.update(strategy), autograph=False)
-    average.enter()  # nothing is there yet
+    with average.used():  # nothing is there yet
+        pass
     seen = [[] for _ in variables]
     for count in range(3):
         for variable, values in zip(variables, seen, strict=True):
             values.append(rng.normal(size=variable.shape).astype(np.float32))
             variable.assign(values[-1])
         step()
-        average.enter()
-        for variable, values in zip(variables, seen, strict=True):
-            for copy in getattr(variable, "values", [variable]):
-                np.testing.assert_allclose(copy, literal(values), atol=1e-6)
-        average.leave()
+        with average.used():
+            for variable, values in zip(variables, seen, strict=True):
+                for copy in getattr(variable, "values", [variable]):
+                    np.testing.assert_allclose(copy, literal(values), atol=1e-6)
         for variable, values in zip(variables, seen, strict=True):
             np.testing.assert_array_equal(variable, values[count])
     assert len(variables) == len(named_variables(model)) - len(model.checkpoint_items["seeds"])
@@ -352,18 +348,6 @@ def test_training_goes_on_untouched(averaged, plain):
     for name in wanted:
         if not name.startswith(QUIET):
             np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
-
-
-def test_checkpoints_hold_the_average(averaged):
-    steps = [group(averaged / f"ckpt-{step}", "weights") for step in (1, 2, 3, 4)]
-    for count in (1, 2, 3, 4):
-        found = group(averaged / f"ckpt-{count}", "average")
-        assert found.keys() == steps[0].keys() and len(found) > 5
-        for name, value in found.items():
-            expected = literal([weights[name] for weights in steps[:count]])
-            np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
-    moved = [np.abs(found[name] - steps[3][name]).max() for name in found]
-    assert max(moved) > 1e-4
 
 
 def test_the_average_is_what_is_validated_saved_and_served(averaged, overrides, tmp_path):
@@ -414,21 +398,6 @@ def test_switching_it_on_later(plain, overrides, tmp_path):
         np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
 
 
-def test_an_average_that_never_started_is_not_used(plain, tmp_path):
-    """A finished run is saved once more when it is started with an average: still its weights."""
-    model = runs.load(str(plain), "latest").model
-    expected = {n: v.numpy() for n, v in model.checkpoint_items["weights"].items()}
-    average = optim.Average(model, DECAY)
-    path = tf.train.Checkpoint(
-        average=average.values, average_started=average.started, **model.checkpoint_items
-    ).write(str(tmp_path / "ckpt-4"))
-    for variable in average.weights.values():
-        variable.assign(tf.zeros_like(variable))
-    checkpoints.restore_weights(model, path)
-    for name, value in model.checkpoint_items["weights"].items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
-
-
 def test_float16(overrides, tmp_path, capsys):
     """Weights and average are float32; models that are made afterwards, too."""
     extra = {"trainer": {"train_steps": 2}, "runtime": {"mixed_precision_dtype": "float16"}}
@@ -440,23 +409,9 @@ def test_float16(overrides, tmp_path, capsys):
     saved = events.tensors(tmp_path / "ckpt-2")
     assert [float(v) for name, v in saved.items() if "dynamic_scale" in name] == [2.0**15]
     assert {v.dtype for v in group(tmp_path / "ckpt-2", "weights").values()} == {np.dtype("f4")}
-    steps = [group(tmp_path / f"ckpt-{step}", "weights") for step in (1, 2)]
-    for name, value in group(tmp_path / "ckpt-2", "average").items():
-        assert value.dtype == np.float32
-        expected = literal([weights[name] for weights in steps])
-        np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
 
 
 # ---- the best checkpoint ------------------------------------------------------------------------
-
-
-def test_a_run_that_may_recover_saves_its_start(overrides, tmp_path):
-    """A loss that diverges before the first checkpoint goes back to it, with its optimizer."""
-    extra = {"trainer": {"recovery_max_trials": 1, "train_steps": 2}}
-    run(events.merged(overrides, extra), tmp_path, "train")
-    reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-0"))
-    assert reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE") == 0
-    assert any("optimizer" in name for name in reader.get_variable_to_shape_map())
 
 
 def test_best_checkpoint_killed_while_it_is_written(overrides, tmp_path, monkeypatch):
@@ -501,3 +456,49 @@ def test_one_replica_on_a_processor_reads_a_plain_dataset(replicas):
     made.strategy, made.workers = keras3._mirrored("CPU", replicas), Workers()
     made.task = types.SimpleNamespace(build_inputs=lambda size, _: tf.data.Dataset.range(size))
     assert isinstance(made._inputs(4), tf.data.Dataset) is (replicas == 1)
+
+
+# ---- what a run says ----------------------------------------------------------------------------
+
+
+def test_a_second_validation_without_a_better_score_is_told(tmp_path):
+    """Not where `patience` ends training anyway."""
+    counter = Counter(tmp_path)
+    (tmp_path / "best_ckpt").mkdir()
+    (tmp_path / "best_ckpt" / "info.json").write_text('{"best_ckpt_global_step": 4.0}')
+    counter.best = types.SimpleNamespace(directory=str(tmp_path / "best_ckpt"))
+    assert counter._worse(4) == "" == counter._worse(8)
+    assert "the best is step 4. trainer.patience=2 would end" in counter._worse(10)
+    counter.params = counter.params.replace(trainer={"patience": 2})
+    assert counter._worse(10) == ""
+
+
+def test_training_says_its_peak_of_memory_once(overrides, tmp_path, capsys):
+    run(events.merged(overrides, {"trainer": {"train_steps": 2}}), tmp_path, "train")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "memory:" in line]
+    assert 0.3 < float(line.removesuffix(" GiB so far").rpartition(" ")[2]) < 64
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 1.5 MB; only the administrator can mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["/bin/mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["/bin/umount", "-l", str(place)], capture_output=True)
+
+
+def test_a_full_disk_ends_training_with_one_line(disk, overrides):
+    """The checkpoint that was written before stays."""
+    wide = {"task": {"model": {"show_tell": {"width": 64}}}}
+    given = json.dumps(events.merged(events.merged(overrides, WITHOUT), wide))
+    flags = ["--experiment=show_tell", f"--params_override={given}", "--mode=train"]
+    done = commands.run_command("tfcap.train", f"--model_dir={disk / 'run'}", *flags)
+    assert done.returncode == 3, done.stderr
+    (line,) = commands.errors(done)
+    assert "disk is full" in line
+    assert runs.step_of(checkpoints.newest_checkpoint(str(disk / "run"))) == 1

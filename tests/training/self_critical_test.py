@@ -14,9 +14,8 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.objectives import rewards
-from tfcap.training import keras3, self_critical
+from tfcap.training import keras3
 from tfcap.training.self_critical import SelfCriticalTask
-from tfcap.training.task import mean_gradient
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4
@@ -81,23 +80,18 @@ def make(table, batch, **options):
 
 def estimate(task, inputs, model, graph=False):
     """The gradient of one step as one vector, and its metrics; eagerly, which is soon done."""
-    step = tf.constant(0, tf.int64)
-    optimizer = keras.optimizers.SGD(1.0)
-
-    def run():
-        return mean_gradient(
-            lambda part: task.objective(part, model, step),
-            task.prepared(inputs, model, step),
-            model.trainable_variables,
-            optimizer,
-            self_critical.METRICS,
-            task.task_config.micro_batches,
-            task.compiled if task.xla else None,
-        )
-
-    found, _, sums = tf.function(run, autograph=False)() if graph else run()
-    found = np.concatenate([np.ravel(tf.convert_to_tensor(g)) for g in found])
-    return found, {name: float(total / count) for name, (total, count) in sums.items()}
+    optimizer, metrics = keras.optimizers.SGD(1.0), task.build_metrics()
+    weights = model.trainable_variables
+    optimizer.build(weights)
+    before = [weight.numpy() for weight in weights]
+    if graph:
+        tf.function(lambda: task.train_step(inputs, model, optimizer, metrics), autograph=False)()
+    else:
+        task.train_step(inputs, model, optimizer, metrics)
+    found = np.concatenate([np.ravel(a - b.numpy()) for a, b in zip(before, weights, strict=True)])
+    for weight, value in zip(weights, before, strict=True):
+        weight.assign(value)
+    return found, {metric.name: float(metric.result()) for metric in metrics}
 
 
 @pytest.fixture(scope="module")
@@ -174,38 +168,25 @@ def test_reductions_weigh_long_sentences_differently(table, model, batch):
 
 
 @pytest.mark.slow
-def test_samples_depend_on_seed_step_and_replica(table, model, batch):
+def test_samples_depend_on_seed_step_and_replica(table, batch):
     """The same seed and step draw the same; another step, seed or replica draws others."""
     task, inputs = make(table, batch, samples=8)
 
-    def samples(task, done):
-        return task.prepared(inputs, model, tf.constant(done, tf.int64))["samples"].numpy()
+    def draws(task, done):
+        return task.draws(inputs, tf.constant(done, tf.int64)).numpy()
 
-    first = samples(task, 4)
-    np.testing.assert_array_equal(samples(task, 4), first)
-    assert (samples(task, 5) != first).any()
-    other = SelfCriticalTask(
-        task.task_config.replace(seed=4), None, configs.Optimizer(), reward=task.reward
-    )
-    assert (samples(other, 4) != first).any()
+    first = draws(task, 4)
+    np.testing.assert_array_equal(draws(task, 4), first)
+    assert (draws(task, 5) != first).any()
+    other = task.task_config.replace(seed=4)
+    other = SelfCriticalTask(other, None, configs.Optimizer(), reward=task.reward)
+    assert (draws(other, 4) != first).any()
 
     strategy = keras3.strategy(configs.Runtime(replicas=2))
-    run = tf.function(
-        functools.partial(task.prepared, inputs, model, tf.constant(4, tf.int64)), autograph=False
-    )
-    both = strategy.experimental_local_results(strategy.run(lambda: run()["samples"]))
+    run = functools.partial(task.draws, inputs, tf.constant(4, tf.int64))
+    both = strategy.experimental_local_results(strategy.run(run))
     np.testing.assert_array_equal(both[0], first)
     assert (both[1].numpy() != first).any()
-
-
-def test_greedy_baseline_is_the_greedy_reward(table, model, batch):
-    task, inputs = make(table, batch, baseline="greedy", samples=3)
-    scored = task.prepared(inputs, model, tf.constant(0, tf.int64))
-    greedy, _ = searches.sample(model, model.encode(batch), LENGTH)
-    expected = task.reward(greedy[:, None], inputs["references"])
-    np.testing.assert_allclose(scored["baseline"], np.repeat(expected, 3, 1), rtol=1e-6)
-    reward = task.reward(scored["samples"], inputs["references"])
-    np.testing.assert_allclose(scored["advantages"], reward - scored["baseline"], atol=1e-6)
 
 
 def test_metrics_equal_values_by_hand(table, batch):
@@ -233,38 +214,23 @@ def test_metrics_equal_values_by_hand(table, batch):
     )
 
 
-def test_dropout_is_in_the_gradient_and_not_in_the_draws(table, batch):
-    """Unless the gradient goes through the loop."""
-    seeds.set_seed(5)
-    sizes = dict(embed_width=6, width=6, multimodal_width=32, word_dropout=0.5)
-    noisy = models.build("mrnn", VOCABULARY, LENGTH, FEATURES, **sizes)
-    task, inputs = make(table, batch, samples=16)
-    step = tf.constant(0, tf.int64)
-    first, second = (task.prepared(inputs, noisy, step) for _ in range(2))
-    np.testing.assert_array_equal(first["samples"], second["samples"])
-    losses = [float(task.objective(first, noisy, step)[0]) for _ in range(2)]
-    assert losses[0] != losses[1]
-    task, inputs = make(table, batch, samples=16, gradient="sampling")
-    drawn = task.prepared(inputs, noisy, step)
-    losses = [float(task.objective(drawn, noisy, step)[0]) for _ in range(2)]
-    assert losses[0] != losses[1]
-
-
 @pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
-def test_greedy_baseline_has_no_dropout(gradient, table):
+def test_dropout_is_in_the_gradient_and_not_in_the_greedy_captions(gradient, table):
     """Not even that of the image, which the samples have if the gradient goes through the loop."""
     seeds.set_seed(5)
-    sizes = dict(embed_width=6, width=6, multimodal_width=6, word_dropout=0.0, region_dropout=0.9)
+    sizes = dict(embed_width=6, width=6, multimodal_width=32, word_dropout=0.5, region_dropout=0.9)
     noisy = models.build("mrnn", VOCABULARY, LENGTH, FEATURES, **sizes)
-    for place, weight in enumerate(noisy.trainable_variables):  # the image decides the words
-        weight.assign(weight + tf.random.stateless_normal(weight.shape, (1, place)))
+    for place, weight in enumerate(noisy.trainable_variables):
+        weight.assign(weight + 0.3 * tf.random.stateless_normal(weight.shape, (1, place)))
     many = images(20)
-    task, inputs = make(table, many, baseline="greedy", samples=1, gradient=gradient)
-    step = tf.constant(0, tf.int64)
-    _, _, sums = task.objective(task.prepared(inputs, noisy, step), noisy, step)
+    task, inputs = make(table, many, baseline="greedy", samples=4, gradient=gradient)
+    (first, found), (second, other) = (estimate(task, inputs, noisy) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-4
     greedy, _ = searches.sample(noisy, noisy.encode(many), LENGTH)
-    expected = task.reward(greedy[:, None], inputs["references"])
-    np.testing.assert_allclose(sums["baseline"][0], tf.reduce_sum(expected), rtol=1e-5)
+    expected = tf.reduce_mean(task.reward(greedy[:, None], inputs["references"]))
+    assert found["baseline"] == pytest.approx(float(expected), rel=1e-5)
+    same = [sums[name] for sums in (found, other) for name in ("reward", "entropy")]
+    assert (same[:2] == same[2:]) is (gradient == "rescoring")  # samples have no dropout
 
 
 def test_the_unknown_word_is_not_a_bad_ending(small):

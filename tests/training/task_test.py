@@ -1,6 +1,5 @@
 """The captioning task: normalisation over replicas, optimizer, starting weights, aggregation."""
 
-import gc
 import glob
 import json
 import shutil
@@ -12,12 +11,12 @@ import tensorflow as tf
 from helpers import events
 from helpers.steps import batch, update
 
-from tfcap import configs, runs
+from tfcap import configs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.runs import checkpoints
 from tfcap.training import optim
-from tfcap.training.task import CaptionTask, Perplexity
+from tfcap.training.task import CaptionTask
 
 SIZES = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
 
@@ -168,14 +167,6 @@ def test_images_that_fill_a_batch_do_not_count(task, params, data):
     np.testing.assert_allclose([float(m.result()) for m in metrics], results[1], rtol=1e-5)
 
 
-def test_perplexity_is_the_exponent_of_a_mean_over_words():
-    metric = Perplexity()
-    metric.update_state(tf.constant(1.0), sample_weight=tf.constant(3.0))
-    metric.update_state(tf.constant(5.0), sample_weight=tf.constant(1.0))
-    metric.update_state(tf.constant(0.0), sample_weight=tf.constant(0.0))
-    assert float(metric.result()) == pytest.approx(np.exp(2.0))
-
-
 # ---- optimizer and weights ----------------------------------------------------------------------
 
 
@@ -219,52 +210,12 @@ def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data
         np.testing.assert_array_equal(value, seeds[name], err_msg=name)
 
 
-def build(data, width=16, layers=1):
-    """A Transformer, or one of another size."""
-    sizes = dict(width=width, heads=2, encoder_layers=1, decoder_layers=layers)
-    model = configs.Model(type="transformer")
-    model.transformer.override(sizes)
-    task = configs.Task(model=model, max_length=12)
-    return runs.build_model(task, len(data.vocab), data.feature_dim)
-
-
-@pytest.mark.slow
-def test_init_checkpoint_that_does_not_fit(data, tmp_path, capfd):
-    """One line, and none of TensorFlow's warnings about everything else in the checkpoint."""
-    gc.freeze()  # below, collect what this test makes and nothing else
-    models = [build(data, width=32), build(data, layers=2)]
-    items = build(data).checkpoint_items
-    saved = tf.train.Checkpoint(**items).write(str(tmp_path / "saved" / "ckpt-6"))
-    wide = (
-        r"ckpt-6 does not fit this model \(transformer, \d+ weights\): "
-        r".* must have the shape \[.*\]. Received: \[.*\]"
-    )
-    deep = r": decoder/\S+ must have the shape \[.*\]. Received: no such weight"
-    before = [np.asarray(v) for v in models[1].variables]
-    for model, message in zip(models, (wide, deep), strict=True):
-        with pytest.raises(ValueError, match=message) as error:
-            checkpoints.restore_weights(model, saved)
-        assert "\n" not in str(error.value)
-    for value, variable in zip(before, models[1].variables, strict=True):
-        np.testing.assert_array_equal(value, variable)  # nothing is restored in part
-    with pytest.raises(ValueError, match="There is no checkpoint in"):
-        checkpoints.restore_weights(models[0], str(tmp_path))
-    del models, model, error
-    gc.collect()
-    gc.unfreeze()
-    assert "unrestored" not in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
-@pytest.mark.parametrize("damage", ["cut", "flip"])
-def test_damaged_checkpoint(task, trained, tmp_path, part, damage):
+def test_a_damaged_checkpoint_is_named(task, trained, tmp_path, part):
     for path in glob.glob(f"{trained}/ckpt-6.*"):
         shutil.copy(path, tmp_path)
-    path = tmp_path / f"ckpt-6.{part}"
-    content = np.fromfile(path, np.uint8)
-    if damage == "flip":
-        content[100::200] ^= 255
-    content[: len(content) // (1 if damage == "flip" else 20)].tofile(path)
+    content = (tmp_path / f"ckpt-6.{part}").read_bytes()
+    (tmp_path / f"ckpt-6.{part}").write_bytes(content[: len(content) // 20])
     with pytest.raises(ValueError, match="ckpt-6 is damaged: "):
         checkpoints.restore_weights(task.build_model(), str(tmp_path / "ckpt-6"))
 

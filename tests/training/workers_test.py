@@ -1,33 +1,63 @@
-"""Workers send each other values, and find out that one differs or is lost."""
+"""Two workers train as two replicas of one process, also when one of them is killed.
+
+The loss of a worker and a worker that differs are real: processes, signals, and the collectives of
+TensorFlow.
+"""
 
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
+import time
 
 import pytest
 import tensorflow as tf
-from helpers import commands
+from helpers import commands, events
 
 from tfcap import cli
+from tfcap import train as train_command
 from tfcap.training import workers
-from tfcap.training.launch import _free_ports
-from tfcap.training.workers import Workers
+
+STEPS = 60  # seconds, in which a worker can be killed
+TWO = {"worker": ["a:1", "b:1"]}
 
 
-def test_one_process_needs_no_other():
-    alone = Workers()
+def config(cluster, kind="worker", index=0):
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    "given, place",
+    [
+        (config({"worker": ["a:1", "b:1", "c:1"]}, "worker", 2), (3, 2)),
+        (config({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "chief"), (3, 0)),
+        (config({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", "1"), (3, 2)),
+        ("{}", (1, 0)),
+        ("", (1, 0)),
+        ("{", None),
+        (json.dumps({"cluster": TWO}), None),
+        (config(TWO, "evaluator"), None),
+        (config(TWO, "worker", 2), None),
+    ],
+)
+def test_the_place_among_all_workers(given, place, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", given)
+    if place is not None:
+        assert workers.place() == place
+        return
+    with pytest.raises(cli.UsageError, match='TF_CONFIG .* For example: {"cluster"'):
+        workers.place()
+
+
+def test_one_process_needs_no_other(capsys):
+    alone = workers.Workers()
     assert (alone.count, alone.index, alone.is_chief) == (1, 0, True)
-    assert alone.gather({"a": 1}) == [{"a": 1}]
-    assert alone.share(lambda: 5) == 5
-    alone.compare({"code": "1"})
-
-
-def test_only_the_chief_prints(capsys):
-    for index in (0, 1):
-        worker = Workers()
-        worker.index = index
-        with worker.quiet():
+    assert alone.gather({"a": 1}) == [{"a": 1}] and alone.share(lambda: 5) == 5
+    for index in (0, 1):  # only the chief prints
+        alone.index = index
+        with alone.quiet():
             print("worker", index)
     assert capsys.readouterr().out == "worker 0\n"
 
@@ -37,36 +67,36 @@ def test_only_the_chief_prints(capsys):
     [
         (1, tf.errors.UnavailableError(None, None, "Connection reset by peer"), False),
         (2, tf.errors.UnavailableError(None, None, "Connection reset by peer"), True),
-        (2, tf.errors.InternalError(None, None, "Collective ops is aborted"), True),
+        (2, tf.errors.InternalError(None, None, "A\n Collective ops is aborted\nB"), True),
         (2, tf.errors.InternalError(None, None, "cuDNN launch failure"), False),
     ],
 )
 def test_the_loss_of_a_worker_is_one_line(count, error, lost):
     """One process has lost none, and a fault of a kernel is none: these keep their traceback."""
-    worker = Workers()
+    worker = workers.Workers()
     worker.count = count
     with pytest.raises(cli.Interrupted if lost else type(error)) as caught:
         with worker.readable_errors():
             raise error
     if lost:
         assert caught.value.code == 75 and "lost another worker" in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
-def test_the_reason_of_a_loss_is_a_sentence_without_places_in_code():
-    message = (
-        "Graph execution error:\n\nDetected at node CollectiveReduceV2 defined at (most recent "
-        'call last):\n  File "collective.py", line 1, in <module>\n\n'
-        "Collective ops is aborted by: Connection reset by peer\n"
-        "Restart your program to reset.\n\t [[{{node CollectiveReduceV2}}]] [Op:__inference_loop_7]"
-    )
-    reason = "Collective ops is aborted by: Connection reset by peer"
-    assert workers._reason(message) == reason
-    assert workers._reason(f"{reason} [Op:CollectiveReduceV2]") == reason
-    lost = (
-        "{{function_node wrapped}} Connection reset:\nThe error could be from a previous operation."
-    )
-    assert workers._reason(lost) == "Connection reset"
-    assert workers._reason("Graph execution error:\n") == ""
+@pytest.mark.parametrize(
+    ("environment", "flags", "word"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, ["--workers=3"], "needs a GPU"),
+        ({"TF_CONFIG": config(TWO)}, ["--workers=2"], "TF_CONFIG"),
+        ({}, ["--workers=2", "--seeds=1,2"], "--seeds"),
+        ({}, ["--restarts=2"], "--restarts"),
+    ],
+)
+def test_usage_errors(environment, flags, word, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(cli.UsageError, match=word):
+        commands.run_here(train_command, "--experiment=show_tell", *flags)
 
 
 @pytest.mark.slow
@@ -74,22 +104,94 @@ def test_a_worker_does_not_wait_for_the_others_without_end():
     program = (
         "from tfcap import configs\n"
         "from tfcap.training import keras3\n"
-        "name = 'multi_worker_mirrored'\n"
-        "keras3.strategy(configs.Runtime(distribution_strategy=name, start_timeout=2.0))\n"
+        "keras3.strategy(configs.Runtime(start_timeout=2.0))\n"
     )
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
-    place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    environment = {**os.environ, "TF_CONFIG": json.dumps(place)}
+    addresses = [f"127.0.0.1:{port}" for port in workers.free_ports(2)]
+    environment = {**os.environ, "TF_CONFIG": config({"worker": addresses})}
     process = commands.start("-c", program, env=environment, stderr=subprocess.PIPE)
     assert "waiting at most 2 s (runtime.start_timeout)" in process.communicate(timeout=100)[1]
     assert process.returncode == -signal.SIGALRM
 
 
-def test_versions_and_digests(tmp_path):
-    found = []
-    for text in ("a = 1", "a = 1", "a = 2"):
-        (tmp_path / "a.py").write_text(text, encoding="utf-8")
-        found.append(workers.code_version(tmp_path))
-    assert found[0] == found[1] != found[2]
-    assert workers.digest({"a": 1, "b": 2}) == workers.digest({"b": 2, "a": 1})
-    assert workers.digest({"a": 1}) != workers.digest({"a": 2})
+# ---- training -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def overrides(shapes):
+    return {
+        "task": {
+            "data_dir": shapes,
+            "max_length": 8,
+            "metrics": ["CIDEr"],
+            "decoding": {"beam": 1},
+            "init_checkpoint": "",
+            "train_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "validation_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "model": {"show_tell": {"width": 8}},
+        },
+        "trainer": {
+            "train_steps": STEPS,
+            "validation_interval": STEPS // 2,
+            "checkpoint_interval": 10,
+            "steps_per_loop": 10,
+            "summary_interval": 10,
+            "shown_images": 0,
+        },
+    }
+
+
+def train(folder, overrides, *flags, **environment):
+    """Starts the command."""
+    given = [f"--model_dir={folder}", f"--params_override={json.dumps(overrides)}", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return commands.start("-m", "tfcap.train", *given, env={**os.environ, **environment}, **pipes)
+
+
+def wait_for_checkpoint(folder, seconds=150):
+    limit = time.monotonic() + seconds
+    while not list(folder.glob("ckpt-*.index")):
+        assert time.monotonic() < limit, f"{folder} gets no checkpoint"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module_without_java")
+def test_two_workers_train_as_two_replicas(overrides, tmp_path):
+    """Also after one of them was killed."""
+    changed = events.merged(overrides, {"runtime": {"replicas": 2}})
+    one, two = tmp_path / "one", tmp_path / "two"
+    with commands.optimized_graphs():
+        events.run(changed, one, experiment="show_tell")
+    process = train(two, overrides, "--experiment=show_tell", "--workers=2", "--restarts=1")
+    wait_for_checkpoint(two)
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    os.kill(int(children.read_text().split()[1]), signal.SIGKILL)
+    out, err = process.communicate(timeout=250)
+    assert process.returncode == 0, out + err
+    assert "all workers start again, 0 restarts are left" in err
+    assert "lost another worker" in err
+    assert re.search(rf"goes on from step \d+ to step {STEPS}", out + err)
+    wanted, got = (events.tensors(folder / f"ckpt-{STEPS}") for folder in (one, two))
+    names = set(wanted) - {name for name in wanted if "save_counter" in name}
+    assert len(names) > 20
+    for name in names:
+        assert (wanted[name] == got[name]).all(), name
+    for part in ("train", "validation"):
+        curve = events.curve(one / part, "loss")
+        assert len(curve) > 1 and events.curve(two / part, "loss") == curve
+
+
+@pytest.mark.slow
+def test_workers_that_differ_end_with_a_sentence(overrides, tmp_path):
+    addresses = [f"127.0.0.1:{port}" for port in workers.free_ports(2)]
+    processes = []
+    for index, seed in enumerate((1, 2)):
+        changed = events.merged(overrides, {"task": {"seed": seed}})
+        place = config({"worker": addresses}, "worker", index)
+        given = tmp_path / "run", changed, "--experiment=show_tell"
+        processes.append(train(*given, TF_CONFIG=place))
+    for process in processes:
+        out = "".join(process.communicate(timeout=100))
+        assert process.returncode == 3, out
+        assert "configuration of worker 1 is" in out and "Traceback" not in out
+    assert not (tmp_path / "run").exists()

@@ -314,8 +314,8 @@ class Trainer(hyperparams.Config):
       best_checkpoint_metric_comp: whether the `higher` or the `lower` score is the better one.
       loss_upper_bound: a training loss above it is an error.
       recovery_begin_steps: the loss is checked after this step.
-      recovery_max_trials: how often training goes back to the last checkpoint before such a loss is
-        an error; below 0 it is never checked.
+      recovery_max_trials: below 0 the loss is never checked. Training does not go back by itself:
+        the same steps would have the same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`.
@@ -354,7 +354,8 @@ class Runtime(hyperparams.Config):
     """Devices and precision, with the keys of TF Model Garden's runtime.
 
     Attributes:
-      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu.
+      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
+        of several workers, mirrored is multi_worker_mirrored.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
         Dropout draws other masks than without XLA, and scheduled sampling other words.

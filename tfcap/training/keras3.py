@@ -12,70 +12,43 @@ from tensorflow.python.eager import context
 
 from tfcap import configs
 from tfcap.models.captioner import Captioner
-from tfcap.training import cluster, optim
+from tfcap.training import optim
+from tfcap.training.workers import place
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     """Makes the distribution strategy that a `configs.Runtime` describes.
 
-    Raises:
-      ValueError: there are fewer GPUs than replicas, or `TF_CONFIG` names several workers and the
-        strategy has one.
+    Where `TF_CONFIG` names several workers, `mirrored` is `multi_worker_mirrored`.
     """
-    _check_devices(runtime)
-    if runtime.distribution_strategy == "multi_worker_mirrored":
-        distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
+    gpus, name = len(tf.config.list_physical_devices("GPU")), runtime.distribution_strategy
+    if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
+        raise ValueError(
+            f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
+            "higher. With 0 training uses all, or the processor if there is none."
+        )
+    if name == "mirrored" and place().workers > 1:
+        name = "multi_worker_mirrored"
+    if name != "mirrored" and runtime.replicas > 1:
+        raise ValueError(
+            f"runtime.replicas={runtime.replicas} is for one process with mirrored, not for {name}."
+        )
+    if name == "mirrored":
+        replicas = runtime.replicas or runtime.num_gpus or gpus or 1
+        if not gpus and replicas > 1:
+            split_processor(replicas)
+        return _mirrored("GPU" if gpus else "CPU", replicas)
+    distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
+    if name == "multi_worker_mirrored":
         timeouts = runtime.start_timeout, runtime.worker_timeout
         return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
-    if runtime.distribution_strategy != "mirrored":
-        distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
-        return distribute_utils.get_distribution_strategy(
-            runtime.distribution_strategy,
-            num_gpus=runtime.num_gpus,
-            all_reduce_alg=runtime.all_reduce_alg,
-            num_packs=runtime.num_packs,
-            tpu_address=runtime.tpu,
-        )
-    gpus = tf.config.list_physical_devices("GPU")
-    replicas = runtime.replicas or runtime.num_gpus or len(gpus) or 1
-    if gpus and replicas > len(gpus):
-        raise ValueError(
-            f"runtime.replicas must be at most the number of GPUs, {len(gpus)}. "
-            f"Received: {replicas}. Lower it, or set it to 0 to use every GPU."
-        )
-    if not gpus and replicas > 1:
-        split_processor(replicas)
-    return _mirrored("GPU" if gpus else "CPU", replicas)
-
-
-def _check_devices(runtime):
-    """Checks the numbers of GPUs, replicas and workers against the strategy.
-
-    With another strategy each of several workers would be a chief.
-    """
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if runtime.num_gpus > gpus:
-        raise ValueError(
-            f"runtime.num_gpus must be at most the number of GPUs, {gpus}. Received: "
-            f"{runtime.num_gpus}. Set it to 0 to use every GPU, or the processor if there is none."
-        )
-    several = runtime.distribution_strategy == "multi_worker_mirrored"
-    count = cluster.place().workers
-    if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device"):
-        raise ValueError(
-            "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "
-            f"several workers. Received: {runtime.distribution_strategy} and {count} workers."
-        )
-    if runtime.distribution_strategy == "one_device" and runtime.replicas > 1:
-        raise ValueError(
-            "runtime.replicas must be 0 or 1 with runtime.distribution_strategy=one_device. "
-            f"Received: {runtime.replicas}. Use mirrored for several replicas."
-        )
-    if several and runtime.replicas > 1:
-        raise ValueError(
-            "runtime.replicas must be 0 with multi_worker_mirrored: each worker uses all GPUs that "
-            f"it sees, or its processor as one replica. Received: {runtime.replicas}."
-        )
+    return distribute_utils.get_distribution_strategy(
+        name,
+        num_gpus=runtime.num_gpus,
+        all_reduce_alg=runtime.all_reduce_alg,
+        num_packs=runtime.num_packs,
+        tpu_address=runtime.tpu,
+    )
 
 
 @functools.cache
@@ -96,10 +69,7 @@ def _multi_worker(
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Makes one strategy per process: the second stage of a run goes on with it.
 
-    Args:
-      all_reduce: `auto`, `ring` or `nccl`.
-      start: seconds to wait for the other workers.
-      silence: seconds without an answer after which a worker counts as lost.
+    `start` and `silence` are `runtime.start_timeout` and `worker_timeout`, in seconds.
     """
     # The strategy has no option for this time: it is given to what the strategy calls.
     service = context.context()
@@ -139,26 +109,18 @@ def describe_devices(strategy: tf.distribute.Strategy) -> str:
 
 
 def split_processor(devices: int) -> None:
-    """Splits the processor into `devices` logical devices, before TensorFlow starts.
-
-    Raises:
-      ValueError: TensorFlow has started with another number of devices.
-    """
-    if len(tf.config.get_logical_device_configuration(_processor()) or [0]) == devices:
+    """Splits the processor into `devices` logical devices, before TensorFlow starts."""
+    processor = tf.config.list_physical_devices("CPU")[0]
+    if len(tf.config.get_logical_device_configuration(processor) or [0]) == devices:
         return
     try:
-        tf.config.set_logical_device_configuration(
-            _processor(), [tf.config.LogicalDeviceConfiguration()] * devices
-        )
+        parts = [tf.config.LogicalDeviceConfiguration()] * devices
+        tf.config.set_logical_device_configuration(processor, parts)
     except RuntimeError as error:
         raise ValueError(
-            f"runtime.replicas={devices} needs {devices} logical processors. Received: another "
-            "number, with which TensorFlow has started already. Start a new process."
+            f"TensorFlow has started with another number of processors than runtime.replicas="
+            f"{devices}. Start a new process."
         ) from error
-
-
-def _processor():
-    return tf.config.list_physical_devices("CPU")[0]
 
 
 def spread_seeds(model: Captioner, worker: int = 0) -> None:

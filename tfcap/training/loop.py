@@ -5,7 +5,6 @@ for tf_keras, and a run that resumes bit for bit would replace nearly each of it
 """
 
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -100,23 +99,12 @@ class Loop:
             if options.best_checkpoint_export_subdir:
                 self.best = BestCheckpoint(model_dir, params, signature)
         self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
-        self._trials = 0  # how often the loss diverged
-        self._make_reports()
-
-    def _make_reports(self) -> None:
-        """Makes what shows the run: progress, TensorBoard, and the lines about a validation."""
-        task, step, options = self.task, self.step, self.params.trainer
-        folders: list[str | None] = [None, None]
-        if self.workers.is_chief:
-            names = ("train", options.validation_summary_subdir)
-            folders = [os.path.join(self.model_dir, name) for name in names]
-        self.train_summaries = summaries.Summaries(folders[0], step, "train")
-        self.validation_summaries = summaries.Summaries(folders[1], step, "scores")
-        self._reports: list[Callable] = [
-            summaries.Scores(step, task),
-            summaries.Worse(step, self.params, self.model_dir, self.mode),
-            summaries.Samples(self, self.validation_summaries, options.shown_images),
-        ]
+        self._said: set[str] = set()  # notes about validations
+        folder = model_dir if self.workers.is_chief else None
+        self.train_summaries = summaries.Summaries(folder, "train", self.step, "train")
+        self.validation_summaries = summaries.Summaries(
+            folder, options.validation_summary_subdir, self.step, "scores"
+        )
 
     @property
     def over(self) -> bool:
@@ -143,12 +131,21 @@ class Loop:
           cli.Interrupted: a signal ended training.
           ValueError: the loss diverged.
         """
-        steps, stream = self.params.trainer.train_steps, self._stream()
-        with self.strategy.scope(), summaries.Progress(self.step, steps, stream) as self._progress:
+        options = self.params.trainer
+        # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
+        self._stream = sys.stderr if self.workers.is_chief else sys.stdout
+        self._progress = summaries.Progress(self.step, options.train_steps, self._stream)
+        with self.strategy.scope(), self._progress:
             if self.mode == "eval":
                 self.validate()
             elif self.mode == "continuous_eval":
-                self._validate_continuously()
+                for path in tf.train.checkpoints_iterator(
+                    self.model_dir,
+                    timeout=options.continuous_eval_timeout,
+                    timeout_fn=lambda: int(self.step.numpy()) >= options.train_steps,
+                ):
+                    self.restore(path)
+                    self.validate()
             else:
                 with self.signals:
                     self._train()
@@ -159,21 +156,18 @@ class Loop:
         A checkpoint is saved before the validation of its step, so that a run that is killed in a
         validation has lost no step. Such a run validates first when it goes on.
         """
-        batches = iter(self.train_batches)
+        batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
         if not self.over:
             cli.say("tracing the training step ...")
         self._stop_if_asked()
-        if self.params.trainer.recovery_max_trials > 0 and self._saved[0] < 0:
-            self._save()  # a loss that diverges at once goes back to it
         self._validate_if_due()
         self._stop_if_asked()
-        interval, is_first = self.params.trainer.checkpoint_interval, True
+        first = int(self.step.numpy())
         while not self.over:
             before = int(self.step.numpy())
             self._train_loop(batches)
-            if is_first:
+            if before == first:
                 summaries.say_peak_memory()
-                is_first = False
             if int(self.step.numpy()) // interval > before // interval:
                 self._save()
             self._stop_if_asked()
@@ -191,12 +185,17 @@ class Loop:
         start = time.monotonic()
         self._train_steps(batches, tf.constant(goal - step))
         values = _results(self.train_metrics)
+        loss = values["loss"]
+        limit = options.loss_upper_bound if goal >= options.recovery_begin_steps else math.inf
+        if options.recovery_max_trials >= 0 and not loss <= limit:
+            raise ValueError(
+                f"Training diverged: the loss of step {goal} is {loss}. The checkpoints in "
+                f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."
+                "learning_rate or clip_threshold, and start again."
+            )
         values["learning_rate"] = float(self.optimizer.learning_rate)
         values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
-        if self._diverged(values["loss"]):
-            self.restore()
-            return
-        self._progress.show(values["loss"])
+        self._progress.show(loss)
         self.train_summaries.write(values)
 
     def _validate_if_due(self) -> None:
@@ -216,45 +215,59 @@ class Loop:
         checkpoint. A signal ends the validation of a single worker before it has changed anything;
         several workers go on, because one that ends leaves the others waiting.
         """
-        options, found, batches = self.params.trainer, None, 0
-        if self.average:
-            self.average.enter()
-        try:
-            iterator = iter(self.validation_batches)
-            with cli.Bar(self._images(), "validation", "image", stream=self._stream()) as bar:
-                with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
-                    while batches != options.validation_steps:
-                        found = self.task.aggregate_logs(found, self._validation_step(iterator))
-                        bar.update(len(found) - bar.done)
-                        batches += 1
-                        if self.signals.received and self.workers.count == 1:
-                            _results(self.validation_metrics)
-                            return
-                scores = _results(self.validation_metrics)
-                scores |= self.task.reduce_aggregated_logs(found or {}, global_step=self.step)
+        step = int(self.step.numpy())
+        with self.average.used() if self.average else contextlib.nullcontext():
+            found = self._caption()
+            scores = _results(self.validation_metrics)
+            if found is None:
+                return
+            scores |= self.task.reduce_aggregated_logs(found, global_step=self.step)
             if self.best:
-                self.best.keep(self.checkpoint, scores, int(self.step.numpy()), self.task)
+                self.best.keep(self.checkpoint, scores, step, self.task)
                 scores[f"best_{self.best.metric}"] = self.best.value
-        finally:
-            if self.average:
-                self.average.leave()
-        for report in self._reports:
-            report(scores)
+            if self.workers.is_chief:
+                shown = self.params.trainer.shown_images
+                summaries.write_samples(self.validation_summaries, self.task, self.model, shown)
+        summaries.say_scores(step, scores)
+        for note in filter(None, [*self.task.notes, self._worse(step)]):
+            if note not in self._said:
+                self._said.add(note)
+                cli.say(f"note: {note}")
         self.plateau(scores)
         self.patience(scores)
         self.validation_summaries.write(scores)
         self.validated.assign(self.step)
 
-    def _validate_continuously(self) -> None:
-        """Validates each new checkpoint that another process saves."""
+    def _caption(self) -> dict | None:
+        """Captions the validation images of this worker; None if a signal has ended it."""
+        options, config = self.params.trainer, self.params.task.validation_data
+        images = self.task.data.split(config.split)["images"]
+        images = -(-min(images, config.limit or images) // self.workers.count)
+        found: dict = {}
+        batches, number = iter(self.validation_batches), 0
+        with cli.Bar(images, "validation", "image", stream=self._stream) as bar:
+            with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
+                while number != options.validation_steps:
+                    found = self.task.aggregate_logs(found, self._validation_step(batches))
+                    bar.update(len(found) - bar.done)
+                    number += 1
+                    if self.signals.received and self.workers.count == 1:
+                        return None
+        return found
+
+    def _worse(self, step: int) -> str:
+        """Says that two validations were no better, if `patience` does not end training."""
         options = self.params.trainer
-        for path in tf.train.checkpoints_iterator(
-            self.model_dir,
-            timeout=options.continuous_eval_timeout,
-            timeout_fn=lambda: int(self.step.numpy()) >= options.train_steps,
-        ):
-            self.restore(path)
-            self.validate()
+        if self.mode != "train_and_eval" or options.patience or not self.best:
+            return ""
+        best = int(runs.read_best(self.best.directory).get("best_ckpt_global_step", step))
+        if step - best <= options.validation_interval:
+            return ""
+        return (
+            "validation has become worse, or no better, twice in a row "
+            f"({options.best_checkpoint_eval_metric}); the best is step {best}. trainer.patience=2 "
+            "would end training here"
+        )
 
     def _save(self) -> None:
         """Saves a checkpoint, unless the newest one is equal."""
@@ -279,21 +292,6 @@ class Loop:
             text = f"{name} ended training. Step {step} is saved in {self.model_dir}. "
             then = f"The same command goes on from step {step}."
         raise cli.Interrupted(text + then, CODES[signal.Signals(number)])
-
-    def _diverged(self, loss: float) -> bool:
-        """Tells whether training goes back to its last checkpoint because of the loss."""
-        options, step = self.params.trainer, int(self.step.numpy())
-        above = step >= options.recovery_begin_steps and loss > options.loss_upper_bound
-        if options.recovery_max_trials < 0 or not (math.isnan(loss) or above):
-            return False
-        self._trials += 1
-        if self._trials > options.recovery_max_trials:
-            raise ValueError(
-                f"Training diverged: the loss of step {step} is {loss}. The checkpoints in "
-                f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."
-                "learning_rate or clip_threshold, and start again."
-            )
-        return True
 
     # ---- what a step runs -----------------------------------------------------------------------
 
@@ -357,16 +355,6 @@ class Loop:
         in_graph = self.params.trainer.eval_tf_function
         return tf.function(step, autograph=False) if in_graph else step
 
-    def _images(self) -> int:
-        """Returns the number of images that this worker captions in a validation."""
-        config = self.params.task.validation_data
-        images = self.task.data.split(config.split)["images"]
-        return -(-min(images, config.limit or images) // self.workers.count)
-
-    def _stream(self):
-        """Returns where progress is shown: for the chief standard error, see `Workers.quiet`."""
-        return None if self.workers.is_chief else sys.stdout
-
 
 def _results(metrics) -> dict[str, float]:
     """Returns the values of metrics, and sets them back."""
@@ -383,13 +371,12 @@ class Signals:
     """Notes SIGTERM and Ctrl-C; training looks at `received` after each loop of steps.
 
     Python's handlers wait until TensorFlow has finished the loop, which may take minutes. So a
-    thread, which Python tells of a signal at once, answers it, and lets a second Ctrl-C end the
-    process. Outside the main thread nothing is watched.
+    thread, which Python tells of a signal at once, answers it, and ends the process at a second
+    Ctrl-C. Outside the main thread nothing is watched.
     """
 
     def __init__(self):
         self.received: int | None = None
-        self._over = threading.Event()
 
     def __enter__(self) -> "Signals":
         self._before = {}
@@ -398,39 +385,39 @@ class Signals:
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer)
             self._before = {number: signal.signal(number, self._note) for number in CODES}
-            self._thread = threading.Thread(target=self._answer, args=(reader,), daemon=True)
+            self._thread = threading.Thread(target=_answer, args=(reader,), daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *error) -> None:
-        if not self._before:
-            return
-        self._over.set()
-        signal.set_wakeup_fd(self._wakeup)
-        os.close(self._writer)  # this ends the thread
-        self._thread.join()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup)
+            os.close(self._writer)  # this ends the thread
+            self._thread.join()
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
 
     def _note(self, number, frame) -> None:
         del frame
         self.received = self.received or number
 
-    def _answer(self, reader: int) -> None:
-        with open(reader, "rb", buffering=0) as numbers:
-            while (number := numbers.read(1)) and number[0] not in CODES:
-                pass
-        if not number:
-            return
-        more = " Press Ctrl-C again to end at once." if number[0] == signal.SIGINT else ""
-        name = NAMES[signal.Signals(number[0])]
-        print(
-            f"\n{name}: training ends after this loop of steps.{more}", file=sys.stderr, flush=True
-        )
-        # `timeout` sends a signal twice, to the process and to its group.
-        if not self._over.wait(0.5):
-            # `signal.signal` works in the main thread only.
-            ctypes.pythonapi.PyOS_setsig(signal.SIGINT, ctypes.c_void_p(signal.SIG_DFL))
+
+def _answer(reader: int) -> None:
+    """Reads the numbers of signals until the other end of the pipe is closed."""
+    first = 0.0
+    with open(reader, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            if number[0] not in CODES:
+                continue
+            if not first:
+                first = time.monotonic()
+                name = NAMES[signal.Signals(number[0])]
+                more = " Press Ctrl-C again to end at once." * (name == "Ctrl-C")
+                text = f"\n{name}: training ends after this loop of steps.{more}"
+                print(text, file=sys.stderr, flush=True)
+            # `timeout` sends a signal twice, to the process and to its group.
+            elif number[0] == signal.SIGINT and time.monotonic() - first > 0.5:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class BestCheckpoint:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfcap import cli, configs, runs
+from tfcap import __version__, cli, configs, runs
 from tfcap.configs.experiments import FINETUNE
 from tfcap.data.prepared import PreparedData, losses, unlike_references
 from tfcap.layers import precision
@@ -22,7 +22,7 @@ from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import begin, check_splits, data_directory, unused_options
 from tfcap.training.task import CaptionTask
-from tfcap.training.workers import Workers, code_version, digest
+from tfcap.training.workers import Workers, digest
 
 _EVAL_METRIC = "trainer.best_checkpoint_eval_metric"
 
@@ -88,12 +88,12 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     options = params.as_dict()
     options["runtime"].pop("task_index", None)
     same = {"experiment": experiment, "mode": mode, "configuration": digest(options)}
-    workers.compare({"code": code_version(), **same})
+    workers.compare({"version": __version__, **same})
     folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
-        if workers.count > 1:
-            _check_several(params, mode)
+        if workers.count > 1 and mode == "continuous_eval":
+            raise cli.UsageError("--mode=continuous_eval needs a single worker.")
         data = PreparedData.load(folder)
         check_splits(params.task, data, mode)
         return data
@@ -110,28 +110,13 @@ def _check_validation(params, mode: str) -> None:
     """
     if "eval" in mode and params.trainer.validation_steps == 0:
         raise cli.UsageError(
-            "trainer.validation_steps must be at least 1, or -1 for all images. Received: 0. To "
-            "train without validation, give --mode=train."
+            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
+            "validation: --mode=train."
         )
     if "eval" in mode and "CLIPScore" in params.task.metrics:
         raise cli.UsageError(
-            "task.metrics cannot have CLIPScore, because training has no weights of CLIP. "
-            f"Received: {', '.join(params.task.metrics)}. Leave it out, and score the run with "
-            "python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
-        )
-
-
-def _check_several(params, mode: str) -> None:
-    """Checks that the options work with several workers."""
-    if mode == "continuous_eval":
-        raise cli.UsageError(
-            "--mode=continuous_eval needs a single worker: several would read different "
-            "checkpoints. Received: several workers. Start it without TF_CONFIG and --workers."
-        )
-    if trials := params.trainer.recovery_max_trials:
-        raise cli.UsageError(
-            "trainer.recovery_max_trials must be 0 with several workers: only the chief would go "
-            f"back to its checkpoint. Received: {trials}."
+            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
+            "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
         )
 
 
@@ -144,12 +129,11 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     replicas = strategy.num_replicas_in_sync
     for name in ("train_data", "validation_data"):
         size = getattr(params.task, name).global_batch_size
-        parts = params.task.micro_batches if name == "train_data" else 1
-        if size % (replicas * parts):
-            times = f" times {parts} micro-batches" * (parts > 1)
+        parts = replicas * (params.task.micro_batches if name == "train_data" else 1)
+        if size % parts:
             raise cli.UsageError(
-                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas"
-                f"{times}. Received: {size}."
+                f"task.{name}.global_batch_size={size} is not a multiple of {parts}, the number of "
+                "replicas times micro-batches."
             )
     return strategy
 
@@ -205,10 +189,8 @@ def later_stages(
 ) -> list[tuple[str, list[str], str]]:
     """Reads the flags of later stages: experiment, YAML files and override of each.
 
-    Args:
-      then: the values of `--then`, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
-      config_files: YAML files of every later stage.
-      override: changes to every later stage.
+    `then` has the values of `--then`, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`; the files and
+    the override of every later stage come after those of one.
     """
     stages = []
     for text in filter(None, [then] if isinstance(then, str) else then):
@@ -228,16 +210,13 @@ def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tupl
 
     Returns:
       Configuration, experiment and directory of each stage.
-
-    Raises:
-      cli.UsageError: a configuration is bad, or the stages cannot follow each other.
     """
     experiment, model_dir, *changes = first
     begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
     if not experiment and not os.path.exists(begun):
         raise cli.UsageError(
-            "--experiment is required where --model_dir holds no run. Received: none. Name one, "
-            "for example --experiment=xtransformer."
+            "--experiment is missing, and --model_dir holds no run to continue. For example: "
+            "--experiment=xtransformer."
         )
     try:
         if experiment:
@@ -261,7 +240,7 @@ def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tupl
 def _after(before, model_dir, mode, experiment, config_files, override):
     """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
     if mode != "train_and_eval":
-        raise cli.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
+        raise cli.UsageError("--then needs --mode=train_and_eval.")
     _refuse_fixed(override)
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
     known = before.task.as_dict()
@@ -293,8 +272,7 @@ def _refuse_fixed(override):
         if isinstance(task, dict) and key in task:
             raise cli.UsageError(
                 f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
-                f"stage before it and starts from its best checkpoint. Received: {task[key]!r}. "
-                "Leave it out, or train this stage with a command of its own."
+                "stage before it and starts from its best checkpoint."
             )
 
 

@@ -4,10 +4,8 @@ Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabula
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfcap import configs, decoding
@@ -86,8 +84,7 @@ class SelfCriticalTask(CaptionTask):
         ids = data.vocab.ids(FUNCTION_WORDS) if data else []
         self.function_words = [word for word in ids if word != UNK]
 
-    def training_references(self) -> dict[str, Any]:
-        """See base class."""
+    def training_references(self):
         convention = rewards.CONVENTIONS[self.options.reward.convention]
         return {
             "references": self.reward.references,
@@ -101,46 +98,57 @@ class SelfCriticalTask(CaptionTask):
         kinds = {"advantage_spread": RootMean}
         return [kinds.get(name, keras.metrics.Mean)(name=name) for name in METRICS]
 
-    def prepared(self, inputs, model, done):
-        """See base class; adds the draws. `gradient: rescoring` adds the samples, too."""
-        images, length = tf.shape(inputs["mask"])[0], self.task_config.max_length
-        shape = [images, self.options.samples, length]
-        inputs = dict(inputs) | {"draws": tf.random.stateless_uniform(shape, self.seed(done))}
-        if self.options.gradient == "sampling":
-            return inputs
-        draws = inputs["draws"]
-        if self.options.baseline == "greedy":
-            draws = tf.concat([tf.fill([images, 1, length], -1.0), draws], 1)
-        sampled = self.compiled(
-            lambda given, draws: self._sample(model, model.encode(given), draws)
-        )
-        tokens, logps = sampled(inputs, draws)
-        greedy = tokens[:, :1] if self.options.baseline == "greedy" else None
-        first = 0 if greedy is None else 1
-        return inputs | self._score_samples(tokens[:, first:], logps[:, first:], greedy, inputs)
+    @tf.autograph.experimental.do_not_convert
+    def train_step(self, inputs, model, optimizer, metrics=None):
+        """Runs one step on one replica: sample, reward, advantage, score, loss, update."""
+        options, length = self.options, self.task_config.max_length
+        done = tf.convert_to_tensor(optimizer.iterations)
+        inputs = dict(inputs) | {"draws": self.draws(inputs, done)}
+        if options.gradient == "rescoring":
+            tokens, logps, greedy = self.compiled(
+                lambda given: self.sample(model, model.encode(given), given["draws"])
+            )(inputs)
+            inputs |= self.advantages(tokens, logps, greedy, inputs)
 
-    def objective(self, inputs, model, done):
-        """Computes the summed loss of `prepared` inputs, its divisor, and the metrics."""
-        context = model.encode(inputs, training=True)
-        if self.options.gradient == "sampling":
-            tokens, logps = self._sample(model, context, inputs["draws"], training=True)
-            greedy = None
-            if self.options.baseline == "greedy":
-                greedy = decoding.sample(model, model.encode(inputs), self.task_config.max_length)
-                greedy = greedy[0][:, None]
-            scored = self._score_samples(tokens, tf.stop_gradient(logps), greedy, inputs)
-            logps = tf.reshape(logps, (-1, self.task_config.max_length))
-        else:
-            scored = {key: inputs[key] for key in ("samples", "logps", "advantages", "baseline")}
-        tokens = tf.reshape(scored["samples"], (-1, self.task_config.max_length))
-        if self.options.gradient == "rescoring":
-            if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
-                longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
-                tokens = tokens[:, :longest]
-            logps = decoding.score(model, context, tokens, training=True)
-        advantages = tf.reshape(scored["advantages"], [-1])
-        total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
-        return total, count, {"loss": (total, count)} | self._metric_sums(scored)
+        def objective(part):
+            context = model.encode(part, training=True)
+            if options.gradient == "rescoring":
+                tokens = tf.reshape(part["samples"], (-1, length))
+                if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
+                    longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
+                    tokens = tokens[:, :longest]
+                logps = decoding.score(model, context, tokens, training=True)
+            else:
+                samples, logps = self._sample(model, context, part["draws"], training=True)
+                greedy = None
+                if options.baseline == "greedy":
+                    greedy = decoding.sample(model, model.encode(part), length)[0][:, None]
+                part = self.advantages(samples, tf.stop_gradient(logps), greedy, part)
+                tokens = tf.reshape(samples, (-1, length))
+                logps = tf.reshape(logps, (-1, length))
+            advantages = tf.reshape(part["advantages"], [-1])
+            total, count = losses.self_critical(logps, tokens, advantages, options.reduction)
+            return total, count, {"loss": (total, count)} | self._metric_sums(part)
+
+        return self.apply(objective, inputs, model, optimizer, metrics)
+
+    def draws(self, inputs, done: tf.Tensor) -> tf.Tensor:
+        """Returns the random numbers of the samples of a step, float32 [B, S, T]."""
+        shape = [tf.shape(inputs["mask"])[0], self.options.samples, self.task_config.max_length]
+        return tf.random.stateless_uniform(shape, self.seed(done))
+
+    def sample(self, model, context, draws):
+        """Samples captions without dropout, and the greedy ones in the same loop over the words.
+
+        Returns:
+          Tokens and log-probabilities, both [B, S, T], and the greedy tokens [B, 1, T]; None
+          instead of these if they are not the baseline.
+        """
+        if self.options.baseline != "greedy":
+            return *self._sample(model, context, draws), None
+        draws = tf.concat([tf.fill(tf.shape(draws[:, :1]), -1.0), draws], 1)
+        tokens, logps = self._sample(model, context, draws)
+        return tokens[:, 1:], logps[:, 1:], tokens[:, :1]
 
     def _sample(self, model, context, draws, training=False):
         """Samples with the random numbers `draws`: tokens and log-probabilities, all [B, S, T]."""
@@ -149,20 +157,15 @@ class SelfCriticalTask(CaptionTask):
         tokens, logps = decoding.sample(model, context, length, rows, training=training)
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
-    def _score_samples(self, tokens, logps, greedy, inputs):
-        """Adds rewards, baselines and advantages to samples: every leaf is [B, S, ...]."""
+    def advantages(self, tokens, logps, greedy, inputs):
+        """Rewards samples, and subtracts a baseline: every leaf is [B, S, ...]."""
         tokens = tf.ensure_shape(tokens, (None, self.options.samples, self.task_config.max_length))
         ids = inputs.get("id")
         reward = self.reward(tokens, inputs["references"], ids)
         if greedy is not None:
             greedy = self.reward(greedy, inputs["references"], ids)
         advantages, baseline = losses.advantages(reward, self.options.baseline, greedy)
-        return {
-            "samples": tokens,
-            "logps": logps,
-            "advantages": advantages,
-            "baseline": baseline,
-        }
+        return {"samples": tokens, "logps": logps, "advantages": advantages, "baseline": baseline}
 
     def _metric_sums(self, scored):
         """Computes sum and weight of each metric of the class except the loss."""
@@ -188,19 +191,14 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def score(self, aggregated_logs, start):
-        """See base class; before the first step it also checks the score of `init_checkpoint`.
+        """Computes the scores; before the first step it checks the score of `init_checkpoint`.
 
         A run that goes on from a checkpoint at step 0, as one that was converted, has none.
-
-        Raises:
-          ValueError: the score differs from the one that the checkpoint was saved with.
         """
-        notes = []
+        logs, notes = super().score(aggregated_logs, start), []
         if start and self.loaded:
-            scores = [one for _, one in self.scored(aggregated_logs)[0].values()]
-            score, images = 100 * float(np.mean(scores)), len(scores)
-            notes.append(check_start(self.task_config, self.data, score, images))
-        logs = super().score(aggregated_logs, start)
+            note = check_start(self.task_config, self.data, self.greedy, len(self.captions))
+            notes.append(note)
         if start:
             notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))
         self.notes += [note for note in notes if note]

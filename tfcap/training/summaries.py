@@ -10,16 +10,13 @@ from typing import Any, TextIO
 
 import tensorflow as tf
 
-from tfcap import cli, runs, visualize
+from tfcap import cli, visualize
 from tfcap.data import clips
 from tfcap.data.pictures import decode
 from tfcap.data.record import inputs_of
 
-FIGURE: dict[str, Any] = {
-    "size": 100,
-    "columns": 8,
-}  # attention figures: pixels of a panel, panels in a row
-
+# Attention figures: pixels of a panel, panels in a row.
+FIGURE: dict[str, Any] = {"size": 100, "columns": 8}
 
 INTERVAL = 0.2  # seconds between two looks at the step
 # TensorBoard shows tags by what stands before `/`. Both writers have these, so that training and
@@ -31,32 +28,32 @@ class Summaries:
     """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
 
     Args:
-      directory: where the event files go; None writes nothing.
+      model_dir: the directory of the run; None writes nothing.
+      name: of the directory of the event files in it.
       step: the global step.
       group: `train` or `scores`, for all but `SHARED`.
     """
 
-    def __init__(self, directory: str | None, step: tf.Variable, group: str):
-        self.directory, self.step, self.group = directory, step, group
-        self._writer: Any = None
+    def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
+        self._folder = model_dir and os.path.join(model_dir, name)
+        self._step, self._group, self._writer = step, group, None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Context in which functions of `tf.summary` write the values of this step."""
-        assert self.directory is not None
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self.directory)
-        with self._writer.as_default(step=int(self.step.numpy())):
+        if self._writer is None:  # the directory exists once there is a value
+            self._writer = tf.summary.create_file_writer(self._folder)
+        with self._writer.as_default(step=int(self._step.numpy())):
             yield
         self._writer.flush()
 
     def write(self, values: Mapping[str, float]) -> None:
         """Writes values by name."""
-        if self.directory is None:
+        if self._folder is None:
             return
         with self.writing():
             for name, value in values.items():
-                tf.summary.scalar(f"{'loss' if name in SHARED else self.group}/{name}", value)
+                tf.summary.scalar(f"{'loss' if name in SHARED else self._group}/{name}", value)
 
 
 class Progress:
@@ -115,118 +112,65 @@ def say_peak_memory() -> None:
     cli.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
 
 
-class Scores:
-    """Prints one line of scores after each validation."""
-
-    def __init__(self, global_step: tf.Variable, task):
-        self.global_step, self.task = global_step, task
-        self.noted: set[str] = set()
-
-    def __call__(self, output) -> None:
-        shown = (
-            "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
-        )
-        values = [f"{name} {float(output[name]):.2f}" for name in shown if name in output]
-        cli.say(f"step {int(self.global_step.numpy())}: " + ", ".join(values))
-        for note in self.task.notes:
-            if note not in self.noted:
-                cli.say(f"note: {note}")
-                self.noted.add(note)
+def say_scores(step: int, scores: Mapping[str, float]) -> None:
+    """Prints one line of scores after a validation."""
+    shown = "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
+    values = [f"{name} {float(scores[name]):.2f}" for name in shown if name in scores]
+    cli.say(f"step {step}: " + ", ".join(values))
 
 
-class Worse:
-    """Says once that two validations were no better, if `patience` does not end training."""
-
-    def __init__(self, global_step: tf.Variable, params, model_dir: str, mode: str):
-        self.global_step, self.trainer = global_step, params.trainer
-        self.best = runs.best_directory(model_dir, params)
-        self.asked = mode == "train_and_eval" and not params.trainer.patience
-
-    def __call__(self, output) -> None:
-        if not self.asked:
-            return
-        step = int(self.global_step.numpy())
-        best = int(runs.read_best(self.best).get("best_ckpt_global_step", step))
-        if -(-(step - best) // self.trainer.validation_interval) >= 2:
-            self.asked = False
-            cli.say(
-                "note: validation has become worse, or no better, twice in a row "
-                f"({self.trainer.best_checkpoint_eval_metric}); the best is step {best}. "
-                "trainer.patience=2 would end training here"
-            )
-
-
-class Samples:
-    """Writes captions of the same few images to TensorBoard after each validation.
+def write_samples(summaries: Summaries, task, model, count: int) -> None:
+    """Writes captions of the same few images to TensorBoard after a validation.
 
     Each caption stands beside its references. If the data has the pictures, they are shown too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
     the regions where a system has no attention.
 
     Args:
-      loop: the `loop.Loop` whose model made the captions that its task holds.
       summaries: the writer.
+      task: holds the captions.
+      model: the captioner with the weights that made them.
       count: number of images; 0 writes nothing.
     """
-
-    def __init__(self, loop, summaries: Summaries, count: int = 8):
-        self.loop, self.task, self.summaries, self.count = loop, loop.task, summaries, count
-
-    def __call__(self, output) -> None:
-        if not self.count or self.summaries.directory is None:
-            return
-        data, split = self.task.data, self.task.task_config.validation_data.split
-        references, files = data.references(split), data.file_names(split)
-        chosen = sorted(self.task.captions)[: self.count]
-        pictures = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
-        rows = ["| image | caption | references |", "|---|---|---|"]
-        rows += [
-            f"| {files[i]} | **{_cell(self.task.captions[i])}** | "
-            f"{'<br>'.join(map(_cell, references[i]))} |"
-            for i in chosen
-        ]
-        with self.summaries.writing():
-            tf.summary.text("captions", "\n".join(rows))
-            for index, image in enumerate(chosen):
-                if (picture := pictures[image]) is not None:
-                    text = _cell(self.task.captions[image])
-                    tf.summary.image(f"samples/{index}", picture[None], description=text)
-            for image, png in self._attention(pictures):
-                figure = tf.io.decode_png(png, channels=3)
-                tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
-
-    def _attention(self, pictures) -> Iterator[tuple[int, bytes]]:
-        """Yields (image id, PNG) for each image that has a picture and boxes."""
-        shown = [image for image, picture in pictures.items() if picture is not None]
-        if not shown:
-            return
-        data, config = self.task.data, self.task.task_config.validation_data
-        with _validated_weights(self.loop):  # a trained backbone computes features, too
-            batch = data.read(config.split, shown, config.region_limit)
-            places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
-            if not places:
-                return
-            shown = [shown[i] for i in places]
-            inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
-            boxes = tf.gather(batch["boxes"], places)
-            captions = [self.task.captions[image] for image in shown]
-            attended = visualize.attended(
-                self.loop.model.on_features(), data.vocab, inputs, boxes, captions
-            )
-        for image, seen in zip(shown, attended, strict=True):
-            yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
+    if not count:
+        return
+    data, split = task.data, task.task_config.validation_data.split
+    references, files = data.references(split), data.file_names(split)
+    chosen = sorted(task.captions)[:count]
+    pictures = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    rows = ["| image | caption | references |", "|---|---|---|"]
+    rows += [
+        f"| {files[i]} | **{_cell(task.captions[i])}** | {'<br>'.join(map(_cell, references[i]))} |"
+        for i in chosen
+    ]
+    with summaries.writing():
+        tf.summary.text("captions", "\n".join(rows))
+        for index, image in enumerate(chosen):
+            if (picture := pictures[image]) is not None:
+                text = _cell(task.captions[image])
+                tf.summary.image(f"samples/{index}", picture[None], description=text)
+        for image, png in _attention(task, model, pictures):
+            figure = tf.io.decode_png(png, channels=3)
+            tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
 
 
-@contextlib.contextmanager
-def _validated_weights(loop):
-    """Gives the model the weights that made the captions: the average, if the run keeps one."""
-    if loop.average:
-        loop.average.enter()
-    try:
-        yield
-    finally:
-        if loop.average:
-            loop.average.leave()
+def _attention(task, model, pictures) -> Iterator[tuple[int, bytes]]:
+    """Yields (image id, PNG) for each image that has a picture and boxes."""
+    shown = [image for image, picture in pictures.items() if picture is not None]
+    if not shown:
+        return
+    data, config = task.data, task.task_config.validation_data
+    batch = data.read(config.split, shown, config.region_limit)
+    places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
+    if not places:
+        return
+    shown = [shown[i] for i in places]
+    inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
+    boxes = tf.gather(batch["boxes"], places)
+    captions = [task.captions[image] for image in shown]
+    attended = visualize.attended(model.on_features(), data.vocab, inputs, boxes, captions)
+    for image, seen in zip(shown, attended, strict=True):
+        yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 
 
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:

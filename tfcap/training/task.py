@@ -76,6 +76,7 @@ class CaptionTask(base_task.Task):
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.scores: Scores | None = None  # of these captions
+        self.greedy = float("nan")  # their greedy_CIDEr-D
         self.notes: list[str] = []  # what the last validation could not score, and why
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
@@ -90,13 +91,8 @@ class CaptionTask(base_task.Task):
 
     @property
     def data(self) -> PreparedData:
-        """The prepared data set.
-
-        Raises:
-          ValueError: the task was made without one.
-        """
-        if self._data is None:
-            raise ValueError("This method needs prepared data. Received: None. Give `data`.")
+        """The prepared data set."""
+        assert self._data is not None
         return self._data
 
     def build_model(self) -> Captioner:
@@ -172,11 +168,59 @@ class CaptionTask(base_task.Task):
 
         TensorBoard shows the objective without the penalty of `l2`.
         """
-        config, context = self.optimizer_config, tf.distribute.get_replica_context()
-        replicas, weights = context.num_replicas_in_sync, model.trainable_variables
-        shares, loss, sums = mean_gradient(
-            lambda part: self.objective(part, model, tf.convert_to_tensor(optimizer.iterations)),
-            self.prepared(inputs, model, tf.convert_to_tensor(optimizer.iterations)),
+        done = tf.convert_to_tensor(optimizer.iterations)
+        # Each image has its own seed, so that micro-batches draw different words.
+        images = tf.range(tf.shape(inputs["mask"])[0], dtype=done.dtype)[:, None]
+        inputs = dict(inputs) | {"seed": self.seed(done) + images}
+
+        def objective(part):
+            given = part["tokens"][..., :-1]
+            if self.task_config.scheduled_sampling.increase:
+                logits = self._scheduled(part, given, model, done)
+            else:
+                logits = model(part | {"tokens": given}, training=True)
+            return self._cross_entropy(logits, part["tokens"], 1)
+
+        return self.apply(objective, inputs, model, optimizer, metrics)
+
+    def _scheduled(self, inputs, given, model, done):
+        """Computes the logits of words, some of which are sampled: [B, S, T', V]."""
+        shape = tf.shape(given)
+        logits = decoding.scheduled_sampling(
+            model,
+            model.encode(inputs, training=True),
+            tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
+            optim.sampling_probability(self.task_config.scheduled_sampling, done),
+            inputs["seed"][0],
+            training=True,
+        )
+        return tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
+
+    def seed(self, done: tf.Tensor) -> tf.Tensor:
+        """Returns the seed [2] for the draws of this replica in the step after `done` steps."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
+        return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
+
+    def apply(
+        self, objective: Objective, inputs: dict[str, tf.Tensor], model, optimizer, metrics
+    ) -> dict[str, tf.Tensor]:
+        """Updates the weights by the gradient of an objective, and the metrics.
+
+        With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
+        cost of the paper is in bits and this one in nats: multiply the lambda of the paper by ln 2.
+
+        Args:
+          objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums
+            of the metrics.
+          inputs: a batch; every leaf is [B, ...].
+          model, optimizer, metrics: as of `train_step`.
+        """
+        config, weights = self.optimizer_config, model.trainable_variables
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        gradients, loss, sums = mean_gradient(
+            objective,
+            inputs,
             weights,
             optimizer,
             [metric.name for metric in metrics or ()],
@@ -184,8 +228,15 @@ class CaptionTask(base_task.Task):
             self.compiled if self.xla else None,
         )
         if self.task_config.l2:
-            shares = self._with_penalty(shares, weights, optimizer, replicas)
-        keras3.apply_gradients(optimizer, shares, weights, config.clip, config.clip_threshold)
+            # The gradients of the replicas are added up later, so each replica adds a share.
+            rate = tf.constant(2.0 * self.task_config.l2 / replicas)
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                rate = optimizer.scale_loss(rate)
+            gradients = [
+                tf.convert_to_tensor(gradient) + rate * tf.convert_to_tensor(weight)
+                for gradient, weight in zip(gradients, weights, strict=True)
+            ]
+        keras3.apply_gradients(optimizer, gradients, weights, config.clip, config.clip_threshold)
         self._update(metrics, sums)
         return {self.loss: loss * replicas}
 
@@ -213,59 +264,6 @@ class CaptionTask(base_task.Task):
         if not (self.xla and possible):
             return function
         return tf.function(function, autograph=False, jit_compile=True)
-
-    def prepared(
-        self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Adds the random draws of a training step to its inputs: every leaf is [B, ...].
-
-        Args:
-          inputs: a batch of `build_inputs`.
-          model: the captioner.
-          done: int64 scalar, the number of steps before this one.
-        """
-        del model
-        # Each image has its own seed, so that micro-batches draw different words.
-        places = tf.range(tf.shape(inputs["mask"])[0], dtype=done.dtype)[:, None]
-        return dict(inputs) | {"seed": self.seed(done) + places}
-
-    def objective(
-        self, inputs: dict[str, tf.Tensor], model: Captioner, done: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, Sums]:
-        """Computes the summed loss of `prepared` inputs, the number of words, and the metrics."""
-        given = inputs["tokens"][..., :-1]
-        if not self.task_config.scheduled_sampling.increase:
-            logits = model(inputs | {"tokens": given}, training=True)
-            return self._cross_entropy(logits, inputs["tokens"], 1)
-        shape = tf.shape(given)
-        logits = decoding.scheduled_sampling(
-            model,
-            model.encode(inputs, training=True),
-            tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
-            optim.sampling_probability(self.task_config.scheduled_sampling, done),
-            inputs["seed"][0],
-            training=True,
-        )
-        logits = tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
-        return self._cross_entropy(logits, inputs["tokens"], 1)
-
-    def seed(self, done: tf.Tensor) -> tf.Tensor:
-        """Returns the seed [2] for the draws of this replica in the step after `done` steps."""
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
-        return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
-
-    def _with_penalty(self, shares, weights, optimizer, replicas):
-        """Adds the gradient of lambda |weights|^2 of m-RNN (docs/systems.md 6.3), over all weights.
-
-        The cost of the paper is in bits and this one in nats: multiply the lambda of the paper by
-        ln 2. The gradients of the replicas are added up later, so each replica adds a share.
-        """
-        rate = tf.constant(2.0 * self.task_config.l2 / replicas)
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            rate = optimizer.scale_loss(rate)
-        pairs = zip(shares, weights, strict=True)
-        return [tf.convert_to_tensor(g) + rate * tf.convert_to_tensor(w) for g, w in pairs]
 
     def _cross_entropy(self, logits, tokens, real):
         """Computes the summed loss, the number of words, and the sums of the metrics.
@@ -308,18 +306,19 @@ class CaptionTask(base_task.Task):
         """Computes the official scores of the captions, each times 100.
 
         `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
-        document frequencies of the training split.
+        document frequencies of the training split. Images without references do not count.
 
         Args:
           aggregated_logs: caption and greedy score by image id.
           start: whether this is the validation before the first step.
         """
         del start
-        aggregated_logs, references = self.scored(aggregated_logs)
-        self.captions = {image: text for image, (text, _) in aggregated_logs.items()}
-        greedy = float(np.mean([score for _, score in aggregated_logs.values()]))
-        own = {image: references[image] for image in self.captions}
-        scores = self.scores = self.scorer.score(own, self.captions)
+        references = self.data.references(self.task_config.validation_data.split)
+        scored = {image: log for image, log in aggregated_logs.items() if references[image]}
+        self.captions = {image: text for image, (text, _) in scored.items()}
+        self.greedy = 100 * float(np.mean([score for _, score in scored.values()]))
+        scores = self.scorer.score({image: references[image] for image in scored}, self.captions)
+        self.scores = scores
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
         if not self.data.has_document_frequencies:
@@ -328,13 +327,7 @@ class CaptionTask(base_task.Task):
                 "Prepare it with --document_frequency FILE"
             )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
-        return logs if np.isnan(greedy) else logs | {"greedy_CIDEr-D": 100 * greedy}
-
-    def scored(self, aggregated_logs: Mapping[int, tuple]) -> tuple[dict[int, tuple], dict]:
-        """Returns the logs of the images that have references, and all references by image id."""
-        references = self.data.references(self.task_config.validation_data.split)
-        kept = {image: log for image, log in aggregated_logs.items() if references[image]}
-        return kept, references
+        return logs if np.isnan(self.greedy) else logs | {"greedy_CIDEr-D": self.greedy}
 
     def initialize(self, model: Captioner) -> None:
         """Loads the weights of `init_checkpoint`, or else measures the features to standardise.
@@ -417,23 +410,22 @@ def mean_gradient(
 
     if compiled:
         of_part = compiled(of_part)
-    if parts == 1:
-        gradients, total, count, sums = of_part(dict(inputs))
-        count = every(count)
-        return [gradient / count for gradient in gradients], total / count, sums
 
     def body(index, *state):
-        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
+        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), inputs)
         return index + 1, *tf.nest.map_structure(tf.add, list(state), list(of_part(part)))
 
-    zero = tf.constant(0.0)
-    start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    _, gradients, total, count, sums = tf.while_loop(
-        lambda index, *_: index < parts,
-        body,
-        (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
-        parallel_iterations=1,
-    )
+    if parts == 1:
+        gradients, total, count, sums = of_part(inputs)
+    else:
+        zero = tf.constant(0.0)
+        start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, gradients, total, count, sums = tf.while_loop(
+            lambda index, *_: index < parts,
+            body,
+            (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
+            parallel_iterations=1,
+        )
     count = every(count)
     return [gradient / count for gradient in gradients], total / count, sums
 

@@ -2,54 +2,87 @@
 
 Every worker runs the same program. The first one is the chief: it prepares data, writes the run
 directory and computes scores, and the others receive its results. Workers send each other JSON
-text, by an all-reduce of its bytes. An all-reduce waits for all workers, so that each call
-is a barrier, too.
+text, by an all-reduce of its bytes. An all-reduce waits for all workers, so that each call is a
+barrier, too.
 
-Letters: W workers.
+A cluster starts its workers itself and gives each one a `TF_CONFIG`. `launch` starts them on this
+machine.
 """
 
 import contextlib
 import hashlib
+import io
 import json
 import os
-import pathlib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import __version__, cli
-from tfcap.training import cluster
+from tfcap import cli
 
 # What TensorFlow raises in a worker when another one is gone, and words in the text of its other
 # errors that have the same cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 WORDS = ("ollective", "oordination", "heartbeat", "onnection")
-# Lines of these errors that say nothing about the cause.
-NO_REASON = ("Graph execution error", "most recent call last", "could be from a previous operation")
 PIECE = 4096  # integers of an all-reduce; a single shape is traced once
+GRACE = 60.0  # seconds for the others to end after the first one has ended
+
+
+class Place(NamedTuple):
+    """The number of workers, and the number of this one; 0 is the chief."""
+
+    workers: int
+    number: int
+
+
+def place() -> Place:
+    """Reads `TF_CONFIG`, which names the workers of a cluster; Place(1, 0) without a cluster."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        content = json.loads(text)
+        cluster = content.get("cluster") or {}
+        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
+        if not cluster:
+            return Place(1, 0)
+        kind, index = content["task"]["type"], int(content["task"]["index"])
+        address = {"chief": chiefs, "worker": workers}[kind][index]
+        return Place(len(chiefs + workers), (chiefs + workers).index(address))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        example = {"cluster": {"worker": ["host0:12345", "host1:12345"]}}
+        example["task"] = {"type": "worker", "index": 0}
+        raise cli.UsageError(
+            f"TF_CONFIG does not name this worker: {text}. For example: {json.dumps(example)}"
+        ) from error
 
 
 class Workers:
     """The processes that share a strategy; one process if the strategy has a single worker.
 
     Attributes:
-      count: W.
+      count: the number of processes.
       index: the number of this worker; 0 is the chief.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None):
         self.strategy, self.count, self.index = strategy, 1, 0
-        self._all_reduce = tf.function(self._of_replicas, autograph=False)
+        self._all_reduce = tf.function(self._add, autograph=False)
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            self.count, self.index = cluster.place()
+            self.count, self.index = place()
 
     @property
     def is_chief(self) -> bool:
         """Whether this process writes files and prints."""
         return self.index == 0
+
+    # ---- values of all workers ------------------------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all workers, in the order of workers; `value` must fit JSON."""
@@ -62,165 +95,195 @@ class Workers:
         rows = self._sum(rows).astype(np.uint8)
         return [json.loads(bytes(row[:n])) for row, n in zip(rows, lengths, strict=True)]
 
-    def everywhere(self, find: Callable[[], Any]) -> Any:
-        """Calls `find` in each worker, and returns the result of this worker.
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        """Adds up an int32 array of the same shape over all workers."""
+        assert self.strategy is not None
+        first = self.index * len(self.strategy.extended.worker_devices)
+        sums, flat = [], values.ravel()
+        for start in range(0, len(flat), PIECE):
+            piece = flat[start : start + PIECE]
+            padded = np.zeros(PIECE, np.int32)
+            padded[: len(piece)] = piece
+            # Only the first replica of each worker has values.
+            split = self.strategy.experimental_distribute_values_from_function(
+                lambda context, padded=padded: tf.constant(
+                    padded * (context.replica_id_in_sync_group == first)
+                )
+            )
+            sums.append(self._all_reduce(split).numpy()[: len(piece)])
+        return np.concatenate(sums).reshape(values.shape)
 
-        Raises:
-          ValueError: in all workers, if `find` raises it in one.
-        """
-        found, failure = _tried(find)
-        failures = [(i, other) for i, other in enumerate(self.gather(failure)) if other]
-        if failures:
-            index, (is_usage, text) = failures[0]
-            where = "" if index == self.index else f"Worker {index}: "
-            raise (cli.UsageError if is_usage else ValueError)(where + text)
+    def _add(self, values):
+        def add(values):
+            context = tf.distribute.get_replica_context()
+            # Without a device TensorFlow would not know where to put the sum.
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
+
+        assert self.strategy is not None
+        return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
+
+    def everywhere(self, find: Callable[[], Any]) -> Any:
+        """Calls `find` in each worker; a ValueError of one worker is raised in all."""
+        found, failure = None, None
+        try:
+            found = find()
+        except ValueError as error:
+            if self.count == 1:
+                raise
+            failure = [isinstance(error, cli.UsageError), str(error)]
+        for index, other in enumerate(self.gather(failure)):
+            if other:
+                is_usage, text = other
+                where = "" if index == self.index else f"worker {index}: "
+                raise (cli.UsageError if is_usage else ValueError)(where + text)
         return found
 
     def share(self, find: Callable[[], Any]) -> Any:
-        """Calls `find` in the chief, and returns its result in all workers.
+        """Calls `find` in the chief, and returns its result in all workers."""
+        return self.gather(self.everywhere(lambda: find() if self.is_chief else None))[0]
 
-        Raises:
-          ValueError: in all workers, if `find` raises it in the chief.
-        """
-        if self.count == 1:
-            return find()
-        found, failure = _tried(find) if self.is_chief else (None, None)
-        found, failure = self.gather([found, failure])[0]
-        if failure:
-            is_usage, text = failure
-            raise (cli.UsageError if is_usage else ValueError)(text)
-        return found
+    def compare(self, values: Mapping[str, str]) -> None:
+        """Raises ValueError in all workers if one has other values than the chief."""
+        chief, *others = self.gather(dict(values))
+        for index, theirs in enumerate(others, 1):
+            for name, value in chief.items():
+                if theirs[name] != value:
+                    raise ValueError(
+                        f"{name} of worker {index} is {theirs[name]} instead of {value}. Give "
+                        "every worker the same command and files."
+                    )
+
+    # ---- the end --------------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Waits for all workers, because TensorFlow treats a worker that has ended as lost."""
         self.gather(None)
 
     def leave(self) -> None:
-        """Waits until no other worker needs this one; call it before the process ends.
-
-        All workers must have called `wait` before. A worker that has its sum may end while another
-        one still reads from it, so errors are ignored here.
-        """
+        """Waits until no other worker reads a sum from this one; call it before the end."""
         with contextlib.suppress(tf.errors.OpError):
             self.wait()
 
-    def compare(self, values: Mapping[str, str]) -> None:
-        """Checks that all workers have the same values.
-
-        Args:
-          values: what is compared, by its name in the error.
-
-        Raises:
-          ValueError: in all workers, if one differs from the chief.
-        """
-        chief, *others = self.gather(dict(values))
-        different = [
-            f"{name} of worker {index}: {theirs.get(name)} instead of {value}"
-            for index, theirs in enumerate(others, 1)
-            for name, value in chief.items()
-            if theirs.get(name) != value
-        ]
-        if different:
-            raise ValueError(
-                "All workers must have the same code, configuration and data. Received: "
-                f"{'; '.join(different)}. Give every worker the same command and files."
-            )
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
+    def quiet(self) -> contextlib.AbstractContextManager:
         """Hides what the workers other than the chief print on standard output."""
-        if self.is_chief:
-            yield
-            return
-        with (
-            open(os.devnull, "w", encoding="utf-8") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-        ):
-            yield
+        nowhere = None if self.is_chief else io.StringIO()
+        return contextlib.redirect_stdout(nowhere) if nowhere else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns the errors of TensorFlow after the loss of a worker into one readable error.
-
-        Raises:
-          cli.Interrupted: a worker does not answer any more.
-        """
+        """Turns TensorFlow's errors after the loss of a worker into `cli.Interrupted`."""
         try:
             yield
         except tf.errors.OpError as error:
-            is_loss = isinstance(error, LOST) or _is_loss(error.message)
-            if self.count == 1 or not is_loss:
+            lines = [line for line in error.message.splitlines() if any(w in line for w in WORDS)]
+            if self.count == 1 or not (lines or isinstance(error, LOST)):
                 raise
             raise cli.Interrupted(
                 f"Worker {self.index} lost another worker. Start all workers again with the same "
                 "command: they go on from the last checkpoint. TensorFlow reports: "
-                f"{_reason(error.message) or type(error).__name__}",
+                f"{lines[0] if lines else type(error).__name__}",
                 cli.AGAIN,
             ) from error
-
-    def total(self, values: tf.Tensor) -> tf.Tensor:
-        """Adds up a tensor, or the tensors of all replicas, over all replicas of all workers."""
-        return self._all_reduce(values)
-
-    def _of_replicas(self, values):
-        assert self.strategy is not None
-
-        def add(values):
-            context = tf.distribute.get_replica_context()
-            # Without a device TensorFlow would not know where to put the sum.
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
-
-        return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
-
-    def _sum(self, values: np.ndarray) -> np.ndarray:
-        """Adds up an int32 array of the same shape over all workers."""
-        flat = values.ravel()
-        pieces = [flat[i : i + PIECE] for i in range(0, len(flat), PIECE)]
-        sums = [self._sum_piece(np.resize(p, PIECE))[: len(p)] for p in pieces]
-        return np.concatenate(sums).reshape(values.shape)
-
-    def _sum_piece(self, values):
-        assert self.strategy is not None
-        here = self.strategy.extended.worker_devices
-        first = self.index * len(here)  # only the first replica of each worker has values
-
-        def own(context):
-            mine = context.replica_id_in_sync_group == first
-            return tf.constant(values if mine else np.zeros_like(values))
-
-        total = self.total(self.strategy.experimental_distribute_values_from_function(own))
-        return total.numpy()
-
-
-def _is_loss(text):
-    return any(word in text for word in WORDS)
-
-
-def _reason(message: str) -> str:
-    """Returns the sentence of TensorFlow about the loss, without places in code and graph."""
-    lines = [line for line in message.splitlines() if line[:1].strip()]  # no indented frames
-    lines = [line for line in lines if not any(words in line for words in NO_REASON)]
-    found = next(filter(_is_loss, lines), lines[0] if lines else "")
-    return re.sub(r"\{\{.*?\}\}\s*|\s*\[(\[|Op:).*|[\s:]+$", "", found)
-
-
-def _tried(find):
-    """Returns the result of `find`, and its ValueError as [whether it is of usage, text]."""
-    try:
-        return find(), None
-    except ValueError as error:
-        return None, [isinstance(error, cli.UsageError), str(error)]
-
-
-def code_version(folder: pathlib.Path = pathlib.Path(__file__).parents[1]) -> str:
-    """Returns the version of the package with a digest of the source files in its folder."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return f"{__version__}, {digest.hexdigest()[:12]}"
 
 
 def digest(value: Any) -> str:
     """Returns a short digest of a value that JSON can hold."""
     text = json.dumps(value, sort_keys=True, default=os.fspath)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+# ---- several workers on this machine ------------------------------------------------------------
+
+
+def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
+    """Runs `python -m tfcap.train` with these arguments in several processes.
+
+    After the loss of a worker all start again, at most `restarts` times.
+
+    Returns:
+      0 if all processes succeeded, otherwise the exit code of the first one that failed.
+    """
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = [str(i) for i in range(len(cli.driver_gpus()))] if shown is None else shown.split(",")
+    gpus = [gpu for gpu in gpus if gpu]
+    if 0 < len(gpus) < workers:
+        raise cli.UsageError(
+            f"Each of {workers} --workers needs a GPU, and this machine has {len(gpus)}. Without "
+            "GPUs (CUDA_VISIBLE_DEVICES=) all workers train on the processor."
+        )
+    command = [sys.executable, "-m", "tfcap.train", *arguments, "--workers=1", "--restarts=0"]
+    for left in range(restarts, -1, -1):
+        code, asked = _run(command, workers, gpus)
+        if code == cli.AGAIN and asked == signal.SIGINT:
+            return 130
+        if code != cli.AGAIN or asked or not left:
+            break
+        again = f"a worker was lost; all workers start again, {left - 1} restarts are left"
+        print(again, file=sys.stderr, flush=True)
+    return code
+
+
+def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int, int]:
+    """Runs all workers once; returns the exit code, and the signal that asked for the end or 0."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+    processes: list[subprocess.Popen] = []
+    threads, asked = [], 0
+
+    def pass_on(number, frame):
+        """Asks all workers to end, with SIGTERM: Ctrl-C reaches them too, and twice it kills."""
+        nonlocal asked
+        asked = asked or number
+        for process in processes:
+            process.terminate()
+
+    before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for index in range(workers):
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            environment = {**os.environ, "TF_CONFIG": config}
+            if gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
+            output = {} if index == 0 else dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, env=environment, text=True, errors="replace", **output
+            )
+            processes.append(process)
+            if index:
+                threads.append(threading.Thread(target=_show, args=(process, f"worker {index}: ")))
+                threads[-1].start()
+        code, deadline = 0, float("inf")
+        while any([process.poll() is None for process in processes]):
+            if not code and (code := _failure(processes)):
+                deadline = time.monotonic() + GRACE
+            if time.monotonic() > deadline:
+                for process in processes:
+                    process.kill()
+            time.sleep(0.1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for thread in threads:  # the last lines of the workers
+        thread.join()
+    code = code or _failure(processes)
+    return (cli.AGAIN if code < 0 else code), asked
+
+
+def _failure(processes) -> int:
+    """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
+    return next((process.returncode for process in processes if process.returncode), 0)
+
+
+def _show(process: subprocess.Popen, label: str) -> None:
+    """Prints the lines of a worker on standard error, with its number."""
+    for line in process.stdout or ():
+        print(label + line, end="", file=sys.stderr, flush=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nobody uses now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]

@@ -1,0 +1,206 @@
+"""A training command: its stages, what is printed at its end, and several seeds."""
+
+import json
+import shutil
+
+import pytest
+from helpers import commands, events
+
+from tfcap import cli, configs, runs, train
+from tfcap.data.prepared import PreparedData
+from tfcap.files import file_sha256
+from tfcap.training import run
+from tfcap.training.task import CaptionTask
+
+SMALL = "task.max_length=9,task.model.mrnn.width=24,runtime.mixed_precision_dtype=bfloat16"
+
+
+# ---- stages -------------------------------------------------------------------------------------
+
+
+def resolved(*then, files=(), override="", first=SMALL):
+    """The stages after m-RNN in the directory `run`."""
+    later = run.later_stages(then, files, override)
+    return run.resolve_stages("train_and_eval", ("mrnn", "run", [], first), later)
+
+
+def test_each_stage_continues_the_one_before_it_with_its_own_files(tmp_path):
+    """Three stages: a file changes the width of the second, which the third one keeps."""
+    (tmp_path / "slow.yaml").write_text(
+        "task: {model: {mrnn: {width: 16}}}\ntrainer: {train_steps: 7, validation_interval: 7}\n"
+    )
+    first = f"{SMALL},task.decoding.beam=7,task.train_data.max_regions=5"
+    then = f"mrnn:{tmp_path}/slow.yaml", "mrnn_scst"
+    plain, slow, scst = resolved(*then, override="task.seed=5", first=first)
+    assert [stage[1:] for stage in (plain, slow, scst)] == [
+        ("mrnn", "run"),
+        ("mrnn", "run/mrnn"),
+        ("mrnn_scst", "run/mrnn/mrnn_scst"),
+    ]
+    tasks = [params.task for params, *_ in (plain, slow, scst)]
+    starts = ["", "run/best_ckpt", "run/mrnn/best_ckpt"]
+    assert [task.init_checkpoint for task in tasks] == starts
+    assert [task.model.mrnn.width for task in tasks] == [24, 16, 16]
+    assert [task.max_length for task in tasks] == [9, 9, 9]
+    assert [task.objective for task in tasks] == ["xe", "xe", "scst"]
+    assert [task.seed for task in tasks] == [tasks[0].seed, 5, 5] and tasks[0].seed != 5
+    assert [task.decoding.beam for task in tasks] == [7, 7, 7]
+    assert [task.train_data.max_regions for task in tasks] == [5, 5, 5]
+    assert slow[0].trainer.train_steps == 7 != scst[0].trainer.train_steps
+    assert scst[0].runtime.mixed_precision_dtype == "bfloat16"
+
+
+def test_files_of_every_later_stage_come_after_its_own():
+    assert run.later_stages("a", [], "x=1") == [("a", [], "x=1")]
+    assert run.later_stages(["a:b, c,", "", "d"], ["e"], "") == [
+        ("a", ["b", "c", "e"], ""),
+        ("d", ["e"], ""),
+    ]
+
+
+BLEU = f"{SMALL},task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4"
+
+
+@pytest.mark.parametrize(
+    ("then", "given", "word"),
+    [
+        (["mrnn_scts"], {}, "mrnn_scst"),
+        (["mrnn", "mrnn_scst:no.yaml"], {}, "no.yaml"),
+        (["mrnn_scst"], {"override": "task.data_dir=other"}, "task.data_dir"),
+        (["mrnn_scst"], {"override": "task: {init_checkpoint: x}"}, "task.init_checkpoint"),
+        (["mrnn_scst"], {"first": BLEU}, "in --then_override"),
+    ],
+)
+def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, word):
+    with pytest.raises(cli.UsageError, match=word):
+        resolved(*then, **given)
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--experiment=finetune"], "needs photographs"),
+        (["--model_dir=none"], "--experiment is missing"),
+        (["--experiment=mrnn", "--then=mrnn_scst", "--mode=train"], "--then needs --mode"),
+        (["--experiment=mrnn", "--then_override=a=1"], "need --then"),
+        (["--experiment=mrnn", "--seeds=1,1"], "--seeds must be different"),
+        (["--experiment=mrnn", "--seeds=1,4294967296"], "--seeds must be different"),
+        (["--seeds=1,2", "--model_dir=none"], "--seeds needs --experiment"),
+    ],
+)
+def test_usage_errors(flags, word):
+    with pytest.raises(cli.UsageError, match=word):
+        commands.run_here(train, *flags)
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module_without_java")
+def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path, capsys):
+    """There is no score of the references against each other, and the command goes on."""
+    folder = shutil.copytree(small["task"]["data_dir"], tmp_path / "data")
+    path = folder / "references_val.json"
+    content = json.loads(path.read_text())
+    firsts = {one["image_id"]: one for one in reversed(content["annotations"])}
+    first, *others = sorted(firsts)
+    del firsts[first]
+    for number, image in enumerate(content["images"]):
+        image["file_name"] = f"a\nb\t{number}.jpg"  # any name shows in one line
+    path.write_text(json.dumps({**content, "annotations": list(firsts.values())}))
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    fingerprint["splits"]["val"]["references_sha256"] = file_sha256(path)
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
+    task = CaptionTask(params.task, PreparedData.load(folder), params.trainer.optimizer_config)
+    task.captions = dict.fromkeys((first, *others), "a dog")
+    run.summarize(task, params, trained, "attention_lstm")
+    said = capsys.readouterr().out
+    assert "references against each other" not in said and "(a reference: none)" in said
+    assert said.count("a dog   (a reference: ") == 3 and "\n  a\\nb\\t0.jpg: " in said
+    run.summarize(task, params, str(tmp_path / "new"), "attention_lstm")
+    new = capsys.readouterr().out
+    assert "best checkpoint: none yet" in new and "best validation" not in new
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module_without_java")
+@pytest.mark.parametrize(
+    ("stored", "line"),
+    [
+        ({}, "val, beam 2, step 6, cross-entropy, 12 images\n"),
+        (
+            {"task.decoding.search": "sample", "task.decoding.samples": 7},
+            "val, 7 samples, step 6, cross-entropy, 12 images; this start validates with other",
+        ),
+        (
+            {"task.validation_data.global_batch_size": 3, "trainer.validation_steps": 2},
+            "the first 6 images of val, beam 2, step 6, cross-entropy, 12 images; this start",
+        ),
+    ],
+)
+def test_the_best_scores_are_shown_as_they_were_measured(
+    small, trained, stored, line, tmp_path, capsys
+):
+    """An evaluation with other options does not claim them for itself."""
+    folder = shutil.copytree(trained, tmp_path / "run")
+    info = folder / "best_ckpt" / "info.json"
+    content = json.loads(info.read_text())
+    content["measured"] |= stored
+    info.write_text(json.dumps(content))
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
+    data = PreparedData.load(small["task"]["data_dir"])
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
+    run.summarize(task, params, str(folder), "attention_lstm")
+    said = capsys.readouterr().out
+    assert f"best validation: {line}" in said and f"{content['CIDEr']:.2f}" in said
+    assert ("the model reaches" in said) is (not stored)
+
+
+# ---- several seeds ------------------------------------------------------------------------------
+
+
+def test_mean_and_spread_are_over_the_scores_that_all_runs_have(trained, tmp_path):
+    found = {}
+    scores = {3: {"CIDEr": 30.0, "METEOR": 9.0}, 5: {"CIDEr": 34.0}, 8: {"CIDEr": 38.0}}
+    for seed, values in scores.items():
+        folder = shutil.copytree(trained, tmp_path / f"seed_{seed}")
+        values = {"best_ckpt_global_step": 4.0, "signature": "XE", **values}
+        (folder / "best_ckpt" / "info.json").write_text(json.dumps(values))
+        found[seed] = str(folder)
+    assert run.seed_table(found).splitlines() == [
+        "best validations of the seeds 3, 5, 8: mean ± standard deviation",
+        "  CIDEr              34.00 ± 4.00   (30.00, 34.00, 38.00)",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module_without_java")
+def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
+    quick = {
+        "trainer": {
+            "train_steps": 1,
+            "steps_per_loop": 1,
+            "summary_interval": 1,
+            "validation_interval": 1,
+            "shown_images": 0,
+            "train_tf_while_loop": False,
+            "train_tf_function": False,
+            "eval_tf_function": False,
+        },
+        "task": {"max_length": 5, "validation_data": {"limit": 2}, "decoding": {"beam": 1}},
+    }
+    quick = events.merged(small, quick)
+    quick["task"]["model"] = {"show_tell": {"width": 8}}
+    arguments = ["--experiment=show_tell", "--params_override", json.dumps(quick)]
+    commands.run_here(train, *arguments, "--model_dir", tmp_path / "run", "--seeds=3,4")
+    said = capsys.readouterr().out
+    assert "best validations of the seeds 3, 4: mean" in said and "  CIDEr " in said
+    losses = []
+    for seed in (3, 4):
+        folder = tmp_path / "run" / f"seed_{seed}"
+        assert configs.load(folder / "params.yaml").task.seed == seed
+        assert runs.read_best(str(folder / "best_ckpt"))
+        losses.append(events.curve(folder / "train"))
+    assert losses[0] != losses[1]
