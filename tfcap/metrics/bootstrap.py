@@ -27,6 +27,7 @@ Letters: S resamples, N images, Q counts of an image.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -218,7 +219,12 @@ def compare(
     if len(references) == 1:
         notes.append("there are no intervals, because they need several images")
         return Compared(scores, {name: {} for name in scores}, {name: {} for name in others}, notes)
-    options = {"samples": samples, "level": level, "seed": seed, "meteor_of": meteor_of}
+    options: dict[str, Any] = {
+        "samples": samples,
+        "level": level,
+        "seed": seed,
+        "meteor_of": meteor_of,
+    }
     changes = {name: differences(scores[first], scores[name], **options) for name in others}
     ends = {name: intervals(run, **options) for name, run in scores.items()}
     return Compared(scores, ends, changes, list(dict.fromkeys(notes)))

@@ -11,6 +11,7 @@ the other scores are computed.
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
@@ -62,12 +63,12 @@ class CocoScorer:
         self._options = options or results.Options()
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
-        self._java: java_lib.Java | None = None
+        self._java: Any = None
         try:
             self._java = java_lib.find_java(java)
         except java_lib.JavaError as error:
             self._failed = dict.fromkeys(("tokenizer", *_JAVA_METRICS), str(error))
-        self._meteor = java_lib.Meteor(self._java) if self._java else None
+        self._meteor: Any = java_lib.Meteor(self._java) if self._java else None
         self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
 
     def __enter__(self) -> "CocoScorer":

@@ -26,8 +26,8 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO
+from collections.abc import Callable, Generator, Sequence
+from typing import IO, Any
 
 import numpy as np
 from pycocoevalcap.meteor import meteor as meteor_package
@@ -426,8 +426,8 @@ def spice_folder() -> pathlib.Path:
     It is the one that the variable TFCAP_SPICE_JARS names, or one in the user's cache. Without
     CoreNLP there, it is the directory of pycocoevalcap if that one holds it.
     """
-    if folder := os.environ.get("TFCAP_SPICE_JARS"):
-        return pathlib.Path(folder)
+    if given := os.environ.get("TFCAP_SPICE_JARS"):
+        return pathlib.Path(given)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder, lib = pathlib.Path(cache, "tfcap", "spice"), _SPICE / "lib"
     return lib if _lacks_corenlp(folder) and not _lacks_corenlp(lib) else folder
@@ -460,7 +460,7 @@ def spice(
     jars: str | os.PathLike | None = None,
     timeout: float | None = None,
     block: int | None = None,
-) -> Iterator[list[float]]:
+) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a process for each block of images.
 
     SPICE does not say how far it is, so blocks are what shows it. The first item is empty: it says
@@ -493,7 +493,7 @@ def spice(
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", folder / "*"]
     for start in range(0, len(hypotheses), block):
-        images = [
+        images: list[dict[str, Any]] = [
             {"image_id": position, "test": hypothesis, "refs": list(captions)}
             for position, (captions, hypothesis) in enumerate(
                 zip(references[start : start + block], hypotheses[start:], strict=False)

@@ -169,7 +169,7 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
     for entry in _entries(read_json(path, _REMEDY)):
-        image = entry.get("image_id")
+        image: Any = entry.get("image_id")
         texts = entry.get("captions", [entry.get("caption")])
         if not _is_id(image) or not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(

@@ -36,7 +36,8 @@ class Summaries:
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
         self._folder = model_dir and os.path.join(model_dir, name)
-        self._step, self._group, self._writer = step, group, None
+        self._step, self._group = step, group
+        self._writer: Any = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -56,7 +56,7 @@ def place() -> Place:
         address = {"chief": chiefs, "worker": workers}[kind][index]
         return Place(len(chiefs + workers), (chiefs + workers).index(address))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        example = {"cluster": {"worker": ["host0:12345", "host1:12345"]}}
+        example: dict[str, Any] = {"cluster": {"worker": ["host0:12345", "host1:12345"]}}
         example["task"] = {"type": "worker", "index": 0}
         raise cli.UsageError(
             f"TF_CONFIG does not name this worker: {text}. For example: {json.dumps(example)}"
@@ -244,7 +244,9 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             environment = {**os.environ, "TF_CONFIG": config}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
-            output = {} if index == 0 else dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            output: dict[str, Any] = (
+                {} if index == 0 else dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            )
             process = subprocess.Popen(
                 command, env=environment, text=True, errors="replace", **output
             )
