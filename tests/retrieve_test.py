@@ -97,7 +97,7 @@ def _tiles(pixels):
         ("", "--model_dir is missing: .* models: flickr8k"),
         ("--model_dir=no/run", "no/run"),
         ("--model_dir=RUN --candidates=5", "--candidates is for queries"),
-        ("--model_dir=RUN --data_dir=OTHER", "vocabulary must be the one"),
+        ("--model_dir=RUN --data_dir=OTHER", "has another vocabulary"),
     ],
 )
 def test_wrong_flags_are_refused(given, message, trained, shapes, tmp_path):

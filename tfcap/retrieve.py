@@ -187,6 +187,7 @@ def _find_images(
 
     from tfcap import visualize
     from tfcap.scoring.retrieval import find
+    from tfcap.visualize import figures
 
     captions = [str(caption) for caption in captioner(list(pictures))] if pictures else []
     texts = [*queries, *captions]
@@ -214,7 +215,7 @@ def _find_images(
             texts = [f"{n}   {score:.2f}" for n, (_, score) in enumerate(found, start=1)]
             shown = [files.get(pairs.ids[place]) for place, _ in found]
             rows.append((label, list(zip(shown, texts, strict=True))))
-        visualize.contact_sheet(sheet, rows)
+        figures.contact_sheet(sheet, rows)
         print(f"written: {sheet}")
 
 

@@ -196,11 +196,11 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
         (lambda captioner, path: captioner.stream(path, seed=-1), "seed is -1"),
         (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
         (lambda captioner, path: captioner.score(path, "a", batch_size=0), "batch_size must be at"),
-        (lambda captioner, path: captioner.score(path, " "), "at least one word"),
+        (lambda captioner, path: captioner.score(path, " "), "has no word"),
         (lambda captioner, path: captioner.search("a", path, top=0), "top must be at least 1"),
         (lambda captioner, path: captioner.with_decoding("bream=3"), "--decoding"),
         (lambda captioner, path: captioner.with_decoding("temperature=0"), "temperature must be"),
-        (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "words of the vocab"),
+        (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "not in the vocabulary"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(captioner, pictures, call, part):

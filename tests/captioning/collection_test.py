@@ -69,9 +69,9 @@ def test_picture_files_of_another_folder_are_named(captioner, data_dir, tmp_path
 def test_bad_arguments_are_refused(captioner, collection, tmp_path):
     with pytest.raises(ValueError, match="top must be at least 1"):
         collection.search("a circle", 0)
-    with pytest.raises(ValueError, match="word that the model knows"):
+    with pytest.raises(ValueError, match="knows no word of the query"):
         collection.search("zebras everywhere", candidates=3)
-    with pytest.raises(ValueError, match="split must be one of"):
+    with pytest.raises(ValueError, match="has no split"):
         captioner.collection(split="dev")
     with pytest.raises(ValueError, match="dataset.json"):
         captioner.collection(tmp_path)

@@ -51,5 +51,5 @@ def test_gnmt_divides_by_a_shifted_length():
     np.testing.assert_allclose(found[1], np.take_along_axis(expected, order, 1), atol=1e-5)
     other = searches.beam_search(model, context, 4, 6, length_power=0.8)
     assert (order != np.arange(4)).any() and (other[1] != found[1]).numpy().all()
-    with pytest.raises(ValueError, match="must be one of average, gnmt. Received: 'wu'"):
+    with pytest.raises(ValueError, match="must be one of average, gnmt, not 'wu'"):
         searches.beam_search(model, context, 4, 6, length_penalty="wu")

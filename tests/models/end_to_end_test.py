@@ -105,7 +105,7 @@ def test_a_checkpoint_holds_the_backbone(model, tmp_path):
 
 def test_a_checkpoint_without_a_backbone_is_only_a_start(tmp_path):
     path, model = written(captioner(5), tmp_path / "ckpt-1"), whole(seed=4)
-    with pytest.raises(ValueError, match=r"backbone/0/kernel must have .* no such weight"):
+    with pytest.raises(ValueError, match="it has no weight backbone/0/kernel"):
         restore_weights(model, path)
     before = [v.numpy() for v in model.network.variables]
     restore_weights(model, path, start=True)
@@ -116,7 +116,7 @@ def test_a_checkpoint_without_a_backbone_is_only_a_start(tmp_path):
 
 
 def test_a_checkpoint_with_a_backbone_needs_one(model, tmp_path):
-    with pytest.raises(ValueError, match="10 weights that the model does not have"):
+    with pytest.raises(ValueError, match="which has no weight backbone/0/kernel"):
         restore_weights(captioner(), written(model, tmp_path / "ckpt-1"), start=True)
 
 

@@ -202,5 +202,5 @@ def test_other_settings_are_refused_and_foreign_files_survive(tmp_path):
     assert sorted(p.name for p in (tmp_path / "clips").iterdir()) == [
         "holiday.gif", "train_000000.gif", "val_000000.gif",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="moving_shapes must have at least one training image"):
+    with pytest.raises(ValueError, match="moving_shapes needs a training image"):
         moving_shapes.write(tmp_path / "none", train=0)

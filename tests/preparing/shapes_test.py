@@ -180,5 +180,5 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",
         "val_000000.png",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="at least one training image"):
+    with pytest.raises(ValueError, match="needs a training image"):
         shapes.write(tmp_path / "none", train=0)

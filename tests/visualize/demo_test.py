@@ -9,7 +9,6 @@ import threading
 import numpy as np
 import pytest
 from helpers.webpages import instance, serving
-from PIL import Image
 
 from tfcap.visualize import demo
 from tfcap.visualize.figures import full_strength
@@ -52,15 +51,7 @@ def test_an_export_gives_captions_and_scores_only(site, captioner, pictures):
     assert found["log_probs"] == [None, None] and "attention" not in found
     request = {"instances": [instance(pictures[0])], "decoding": "beam=3"}
     status, answer = site.ask("/v1/models/beside:predict", request)
-    assert status == 400 and "fixed" in answer["error"]
-
-
-def test_an_animated_picture_has_a_note(models, pictures, tmp_path):
-    frames = [Image.open(path).convert("RGB") for path in pictures[:2]]
-    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    request = {"instances": [instance(str(tmp_path / "a.gif"))]}
-    [note] = models["captions"].predict(request)["notes"]
-    assert "first frame" in note
+    assert status == 400 and "An exported SavedModel only captions" in answer["error"]
 
 
 def test_about_describes_models_and_every_decoding_option(site):

@@ -97,6 +97,10 @@ def restore_weights(
             shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
                 wanted[axes[name]] = shape[axes[name]]
+            if shape is None:
+                raise ValueError(
+                    f"{path} does not fit this model ({model.name}): it has no weight {name}"
+                )
             if shape != wanted:
                 raise ValueError(
                     f"{path} does not fit this model ({model.name}): {name} has the shape "

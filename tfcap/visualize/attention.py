@@ -241,9 +241,10 @@ def pictures_of(
     """
     pictures = shown_paths(data, split, folder, ids)
     if not pictures:
+        where = f" in {folder or data.images}" if folder or data.images else ""
         raise cli.UsageError(
-            f"--attention finds no picture of split {split} in {folder or data.images}. Give "
-            "--images, the directory that the file names of the data are relative to."
+            f"--attention finds no picture of split {split}{where}. Give --images, the directory "
+            "that the file names of the data are relative to."
         )
     if not has_boxes(data.read(split, ids[:1])["boxes"]):
         raise cli.UsageError(
