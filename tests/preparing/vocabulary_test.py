@@ -102,7 +102,7 @@ def test_given_document_frequencies_are_copied(photos, prepared):
         data.document_frequencies(), prepared.document_frequencies(), strict=True
     ):
         np.testing.assert_array_equal(copy, original)
-    with pytest.raises(ValueError, match="other settings: document_frequency differ"):
+    with pytest.raises(ValueError, match="other settings .document_frequency"):
         run(photos, out=str(folder / "b"), vocab=given["vocab"])
 
 

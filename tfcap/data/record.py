@@ -29,7 +29,7 @@ class Record:
       picture: bytes of the picture file, for training from pixels; None keeps no picture.
 
     Raises:
-      ValueError: one of these conditions does not hold; the message names the image.
+      ValueError: one of these conditions does not hold; the message says which.
     """
 
     image_id: int
@@ -41,44 +41,43 @@ class Record:
     picture: bytes | None = None
 
     def __post_init__(self):
-        name = f"Image {self.image_id} ({self.file_name})"
         features = np.asarray(self.features)
         if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating):
             raise ValueError(
-                f"{name}: features are {features.dtype} {list(features.shape)}, and floating point "
+                f"features are {features.dtype} {list(features.shape)}, and floating point "
                 "[regions, width] is needed"
             )
         if 0 in features.shape:
-            raise ValueError(f"{name}: features {list(features.shape)} have no region or no width")
-        object.__setattr__(self, "features", _halves(features, f"{name}: every feature"))
+            raise ValueError(f"features {list(features.shape)} have no region or no width")
+        object.__setattr__(self, "features", _halves(features, "every feature"))
         if self.boxes is not None:
-            self._check_boxes(name)
+            self._check_boxes()
         if self.image is not None:
-            self._check_image(name)
+            self._check_image()
         if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
-            raise ValueError(f"{name}: the picture has {len(self.picture)} bytes")
+            raise ValueError(f"the picture has {len(self.picture)} bytes")
 
-    def _check_boxes(self, name: str) -> None:
+    def _check_boxes(self) -> None:
         boxes = np.asarray(self.boxes)
         if boxes.shape != (len(self.features), 4):
             raise ValueError(
-                f"{name}: boxes {list(boxes.shape)} do not fit features {list(self.features.shape)}"
+                f"boxes {list(boxes.shape)} do not fit features {list(self.features.shape)}"
             )
         if not ((boxes >= 0) & (boxes <= 1)).all():  # false for NaN, too
             raise ValueError(
-                f"{name}: boxes are in {boxes.min()} … {boxes.max()}, and must be in 0..1: divide "
+                f"boxes are in {boxes.min()} … {boxes.max()}, and must be in 0..1: divide "
                 "them by the image's width and height"
             )
         object.__setattr__(self, "boxes", boxes.astype("<f4"))
 
-    def _check_image(self, name: str) -> None:
+    def _check_image(self) -> None:
         image = np.asarray(self.image)
         if image.ndim != 1 or not len(image) or not np.issubdtype(image.dtype, np.floating):
             raise ValueError(
-                f"{name}: the vector of the image is {image.dtype} {list(image.shape)}, and "
+                f"the vector of the image is {image.dtype} {list(image.shape)}, and "
                 "floating point [width] is needed"
             )
-        what = f"{name}: every number of the image's vector"
+        what = "every number of the image's vector"
         object.__setattr__(self, "image", _halves(image, what))
 
 

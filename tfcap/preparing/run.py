@@ -44,7 +44,9 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 # like a finished data set.
 _WRITTEN = [FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz"]
 _WRITTEN += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED]
-_LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # temporary files of a killed prepare
+_LEFTOVERS = re.compile(
+    r"\.(tmp|old)-\d+-.*|\.tasks\.pickle"
+)  # temporary files of a killed prepare
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their names
 
@@ -134,34 +136,40 @@ class _Preparation:
         self.digest = shards.settings_digest(identity)
         self.state_path = os.path.join(self.out, STATE)
         self.state: dict[str, Any] = {"settings": identity}
-        before = None
-        if files.exists(self.state_path):
-            before = files.read_json(self.state_path, "Delete it.")
-        elif files.exists(os.path.join(self.out, FINGERPRINT)):
-            before = {"settings": {}}  # a copy without the hidden files
-        self.is_new = before is None or before["settings"] != identity
-        if before is not None and not self.is_new:
-            self.state = before
-        elif before is not None and not self.settings.overwrite and self._has_data():
-            old = before["settings"]
-            keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
-            raise ValueError(
-                f"{self.out} was prepared with other settings: {', '.join(keys)} differ. Choose "
-                "another --out, or give --overwrite to replace it."
-            )
-        self.is_new |= self.settings.overwrite
+        self.is_new = True
+        if not self.settings.overwrite:
+            self._continue(identity)
         self.shards = shards.plan(inputs.entries, self.settings.images_per_shard)
 
-    def _has_data(self) -> bool:
-        has_shards = bool(files.matching(self.out, f"{shards.FOLDER}/*.json"))
-        return has_shards or files.exists(os.path.join(self.out, FINGERPRINT))
+    def _continue(self, identity: Mapping[str, Any]) -> None:
+        """Takes over what is in the directory, if it was prepared with the same settings."""
+        before = {}
+        if files.exists(self.state_path):
+            before = files.read_json(self.state_path, "Give --overwrite to prepare it again.")
+        old = before.get("settings") or {}
+        if old == identity:
+            self.state, self.is_new = before, False
+            return
+        found = [path for pattern in _WRITTEN for path in files.matching(self.out, pattern)]
+        if found := [path for path in found if path != self.state_path]:
+            keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
+            why = f"with other settings ({', '.join(keys)})" if old else "by no known command"
+            raise ValueError(
+                f"{self.out} has {os.path.basename(found[0])}, which was written {why}. Choose "
+                "another --out, or give --overwrite to replace it."
+            )
 
     def _is_finished(self) -> bool:
-        """Whether dataset.json is there, with the vocabulary and the weights that it names."""
+        """Whether dataset.json is there, with all files that it names."""
         try:
-            made_by = PreparedData.load(self.out).fingerprint["backbone"]
-            if made_by is not None:
-                saved.checked_weights(made_by, self.out)
+            data = PreparedData.load(self.out)
+            for split in data.fingerprint["splits"]:
+                data.index(split)
+                data.references(split)
+            if data.has_document_frequencies:
+                data.document_frequencies()
+            if data.fingerprint["backbone"] is not None:
+                saved.checked_weights(data.fingerprint["backbone"], self.out)
         except ValueError:
             return False
         return True
@@ -177,7 +185,7 @@ class _Preparation:
         self.dropped = _print_dropped(self.inputs.entries, self.images)
         vocabulary = Vocabulary(self.settings, self.images)
         self.reader = shards.open_reader(self.settings, self.inputs.entries)
-        self._print_plan(left)
+        self._print_plan(left, sum(len(known["skipped"]) for known in finished.values()))
         self._begin()
         self.job = self._make_job()
         with cli.Bar(sum(map(len, left.values())), "preparing", "image") as bar:
@@ -192,7 +200,7 @@ class _Preparation:
         found = {name: shards.read_description(self.out, self.digest, name) for name in self.shards}
         return {name: known for name, known in found.items() if known is not None}
 
-    def _print_plan(self, left: Mapping[str, Sequence[Entry]]) -> None:
+    def _print_plan(self, left: Mapping[str, Sequence[Entry]], skipped: int) -> None:
         images, reader = self.images, self.reader
         ready = reader.reader if isinstance(reader, SampledFrames) else reader
         if isinstance(ready, ReadyFeatures):
@@ -204,7 +212,8 @@ class _Preparation:
             flush=True,
         )
         if done := len(images) - sum(map(len, left.values())):
-            print(f"finished already: {done} images", flush=True)
+            again = f", {skipped} skipped: --overwrite reads them again" if skipped else ""
+            print(f"finished already: {done} images{again}", flush=True)
 
     def _begin(self) -> None:
         """Removes files of a killed prepare or of other settings, and writes the settings."""

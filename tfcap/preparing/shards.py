@@ -279,9 +279,10 @@ class Shard:
 
 def too_many_skipped(last: Mapping[str, Any]) -> ValueError:
     """Returns the error of more skipped images than --max_skipped allows."""
+    reason = last["reason"].rstrip(".")
     return ValueError(
         "More images cannot be used than --max_skipped allows. The last one is "
-        f"{last['file_name']}: {last['reason']}. Raise --max_skipped and give the same command "
+        f"{last['file_name']}: {reason}. Raise --max_skipped and give the same command "
         "again: finished shards are kept. Or repair the images and add --overwrite."
     )
 

@@ -68,6 +68,14 @@ def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
         assert read(name, made._replace(images=None))[1] == ["No such file or directory"]
 
 
+def test_the_name_of_a_sidecar_picture_tells_no_split(tmp_path):
+    for name in ("cat", "train_station", "test_tube"):
+        source_files.write_pictures(tmp_path, [f"{name}.jpg"])
+        (tmp_path / f"{name}.txt").write_text("A caption.")
+    entries, _ = read("sidecar", source_files.Made([tmp_path], tmp_path, []))
+    assert [entry.split for entry in entries] == [None, None, None]
+
+
 def test_sidecar_files_have_a_caption_a_line(tmp_path, capsys):
     for name, text in (("a", "One.\nTwo.\n\n"), ("B", "Ü."), ("c", "")):
         (tmp_path / f"{name}.txt").write_text(text)

@@ -11,6 +11,7 @@ columns of a grid.
 import abc
 import base64
 import collections
+import contextlib
 import functools
 import io
 import itertools
@@ -143,10 +144,11 @@ class Tsv(Layout):
         # Files with other names, sizes or times get a new index.
         made_of = [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in paths]
         if cache is not None and files.exists(cache):
-            index = json.loads(files.read_bytes(cache))
-            if index["files"] == made_of:
-                self._lines: _Lines = index["lines"]
-                return
+            with contextlib.suppress(ValueError):  # a damaged index is made again
+                index = json.loads(files.read_bytes(cache))
+                if index["files"] == made_of:
+                    self._lines: _Lines = index["lines"]
+                    return
         self._lines = self._index()
         if cache is not None:
             files.write_json(cache, {"files": made_of, "lines": self._lines}, indent=None)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tfcap.files import read_json
 from tfcap.images import MOST_BYTES
 
 SPLITS = ("train", "val", "test")
@@ -366,6 +367,8 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
     for path in paths:
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
             raise ValueError(tables.unknown_columns(path))
+        if path.suffix.lower() == ".json":
+            read_json(path, "Correct or copy it again.")  # names a file that is no JSON
     raise ValueError(
         f"{_names(paths)} has no layout that tfcap knows: {', '.join(READERS)}. docs/prepare.md "
         "shows each."

@@ -138,7 +138,7 @@ def sidecar(source: Source) -> list[Entry]:
         name = str(pictures[row[0]].absolute())
         return Entry(-1, name, row[1], tuple(line for line in lines if line))
 
-    rows = ((str(text), (text, split)) for text, split in texts if text in pictures)
+    rows = ((str(text), (text, split_of_path(text.relative_to(root).parent))) for text in pictures)
     return _with_content(source, source.entries(rows, parse, images=source.images or root), root)
 
 
