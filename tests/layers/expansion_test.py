@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,8 +9,7 @@ from helpers import seeds
 
 from tfcap.layers import expansion
 from tfcap.layers.recording import recording
-from tfcap.models.rows import put
-from tfcap.models.variables import build_when_called
+from tfcap.layers.trees import build_when_called, put
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
 SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
@@ -157,22 +155,6 @@ def test_recorded_weights_equal_the_rendering(kind):
         assert ((total < 1e-6) | (np.abs(total - 1) < 1e-5)).all() and (total > 0.9).any()
 
 
-def test_recorded_weights_of_steps_are_rows_of_the_whole_sequence():
-    """The weights of later positions are 0."""
-    block, _ = make("dynamic")
-    x = draw()
-    with recording() as whole:
-        call(block, x, CAUSAL)
-    cache = block.empty(len(x), LENGTH)
-    with recording() as stepped:
-        for t in range(LENGTH):
-            row = tf.constant(x[:, t : t + 1], tf.float32)
-            _, cache = block.step(row, cache, tf.constant(t), put)
-    for record in whole:
-        steps = [step.weights for step in stepped if step.kind == record.kind]
-        np.testing.assert_allclose(np.concatenate(steps, 1), record.weights, atol=1e-5)
-
-
 def test_an_expansion_of_words_is_causal():
     """Rows share one M, or each row has an own M because of padding."""
     block, w = make("dynamic")
@@ -283,47 +265,3 @@ def test_output_and_gradient_are_finite_without_visible_positions(kind):
         loss = tf.reduce_sum(block(x, tf.constant(visible)))
     gradients = tape.gradient(loss, [x, *block.trainable_variables])
     assert np.isfinite(loss) and all(np.isfinite(g).all() for g in gradients)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_half_precision_is_close_to_float32(kind, policy, tolerance):
-    """Half the memory, near to float32, finite where nothing is visible, and steps the same.
-
-    With the 16 vectors of the paper: if one sum has few terms, all of one sign but a small one,
-    half precision may take that one's sign, and with it a whole vector of the other class.
-    """
-    block, _ = make(kind, vectors=16)
-    visible, _ = mask_of(kind, SEEN)
-    try:
-        keras.mixed_precision.set_global_policy(policy)
-        low, _ = make(kind, vectors=16)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    assert all(v.dtype == "float32" for v in low.trainable_variables)
-    x = draw()
-    out = low(tf.constant(x, tf.float32), tf.constant(visible))
-    assert out.dtype.name == low.compute_dtype != "float32"
-    assert 0 < np.abs(np.float32(out) - call(block, x, visible)).max() < tolerance
-    nothing = low(tf.constant(x, tf.float32), tf.zeros_like(visible))
-    assert np.isfinite(np.float32(nothing)).all()
-    if kind == "dynamic":
-        steps, cache = unroll(low, x)
-        assert {leaf.dtype.name for leaf in cache.values()} == {low.compute_dtype}
-        np.testing.assert_allclose(
-            np.float32(steps), np.float32(call(low, x, CAUSAL)), atol=tolerance
-        )
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_weights_start_as_released(kind):
-    """Two-dimensional weights start Glorot-uniform, biases from U(+-1/sqrt(D))."""
-    seeds.set_seed(7)
-    block = BLOCKS[kind](64, 32)
-    block(tf.zeros((1, 2, 64)), tf.ones((1, 1, 2), tf.bool))
-    for variable in block.trainable_variables:
-        limit = (6 / sum(variable.shape)) ** 0.5 if len(variable.shape) == 2 else 64**-0.5
-        size = np.abs(variable.numpy())
-        assert 0.9 * limit < size.max() <= limit, variable.path
-        assert abs(size.mean() / limit - 0.5) < 0.15

@@ -2,14 +2,13 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfcap.layers import xlinear
 from tfcap.layers.recording import recording
-from tfcap.models.variables import build_when_called
+from tfcap.layers.trees import build_when_called
 
 # Keras doubts a softmax over one key; one region is a real case.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
@@ -192,25 +191,6 @@ def test_one_head_equals_the_equations_of_the_paper(activation, keys, width, mid
         np.testing.assert_allclose(out[n, t], expected, atol=2e-5, rtol=2e-5)
 
 
-def test_no_mask_sees_all_keys():
-    block, _ = make(16, 8, seed=0)
-    query, key, value, _ = draw(0, 2, 2, 3, 4, 16)
-    everything = np.ones((2, 1, 4), bool)
-    np.testing.assert_array_equal(
-        attend(block, query, key, value, None), attend(block, query, key, value, everything)
-    )
-
-
-def test_values_are_the_keys_by_default():
-    block, _ = make(16, 8, seed=0)
-    query, key, _, mask = draw(0, 2, 1, 3, 4, 16)
-    query, key = single(query, key)
-    same = block(query, *block.project(key, key), visible=tf.constant(mask))
-    np.testing.assert_array_equal(
-        block(query, *block.project(key), visible=tf.constant(mask)), same
-    )
-
-
 def test_output_and_gradient_are_finite_without_visible_keys():
     """The channel gate then gets a mean of zero."""
     block, _ = make(16, 8, seed=1)
@@ -243,46 +223,3 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     expected, _, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
     out = attend(block, query, key, value, mask, training=True)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-def test_half_precision_is_close_to_float32(policy, tolerance):
-    block, _ = make(32, 8, seed=6)
-    try:
-        keras.mixed_precision.set_global_policy(policy)
-        low, _ = make(32, 8, seed=6)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    query, key, value, mask = draw(3, 2, 2, 2, 5, 32)
-    out, weights, gates = attend_and_record(low, query, key, value, mask)
-    assert out.dtype == keras.mixed_precision.DTypePolicy(policy).compute_dtype
-    assert weights.dtype == gates.dtype == np.float32
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)  # made before the cast
-    assert all(v.dtype == "float32" for v in low.trainable_variables)
-    expected = attend(block, query, key, value, mask).numpy()
-    assert np.abs(tf.cast(out, tf.float32) - expected).max() < tolerance * np.abs(expected).max()
-
-
-def test_unknown_shapes_in_a_graph_work():
-    block, _ = make(16, 8, seed=1)
-    query, key, value, mask = draw(1, 2, 3, 2, 5, 16)
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, 16]),
-            tf.TensorSpec([None, None, 16]),
-            tf.TensorSpec([None, 1, None], tf.bool),
-        ],
-        autograph=False,
-    )
-    def graph(query, key, mask):
-        return block(query, *block.project(key), visible=mask)
-
-    found = graph(*single(query, key), tf.constant(mask))
-    np.testing.assert_allclose(found, attend(block, query, key, key, mask), atol=1e-5)
-
-
-def test_heads_must_divide_width():
-    with pytest.raises(ValueError, match="multiple of heads. Received: width=30, heads=8"):
-        xlinear.XLinearAttention(30, 8)

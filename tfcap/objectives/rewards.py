@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.models.rows import Tree
+from tfcap.layers.trees import Tree
 from tfcap.objectives import ngrams
 from tfcap.objectives.ngrams import Bleu4, CiderD
 
