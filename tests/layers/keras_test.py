@@ -109,6 +109,8 @@ def test_an_expansion_reads_all_regions_or_those_of_a_mask(make):
     for image, count in enumerate(seen.sum(axis=1)):
         alone = layer(x[[image], :count]).numpy()
         np.testing.assert_allclose(got[[image], :count], alone, rtol=1e-4, atol=1e-5)
+    x[~seen] = 0
+    np.testing.assert_allclose(layer(keras.layers.Masking()(x))[seen], got[seen], atol=1e-6)
 
 
 @keras.saving.register_keras_serializable("tfcap-tests")
@@ -129,7 +131,7 @@ class Answers(keras.Model):
         return super().get_config() | {"width": self.width, "heads": self.heads}
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(policy, tmp_path):
     x, y = numbers([(WIDTH,), (None, 6)]), np.arange(6) % 3
     keras.config.set_dtype_policy(policy)
@@ -162,12 +164,3 @@ def test_the_mask_of_keras_that_keys_carry_is_read(name):
     regions[:, 3:] = 0
     got = layer(query, keras.layers.Masking()(regions))
     np.testing.assert_allclose(got, layer(query, regions[:, :3]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("make", [expansion.StaticExpansion, expansion.DynamicExpansion])
-def test_an_expansion_reads_the_mask_of_keras(make):
-    layer = make(WIDTH, 3)
-    (x,) = (np.float32(x) for x in numbers([(None, WIDTH)]))
-    x[:, 3:] = 0
-    got = layer(keras.layers.Masking()(x))
-    np.testing.assert_allclose(got[:, :3], layer(x[:, :3]), rtol=1e-4, atol=1e-5)

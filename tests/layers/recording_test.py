@@ -107,23 +107,6 @@ def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
     assert len(records) == count
 
 
-@pytest.mark.parametrize("name", sorted(blocks()))
-def test_a_graph_has_no_operation_for_recording(arrays, name, monkeypatch):
-    block = blocks()[name]
-    call(block, *arrays)
-
-    def size():
-        graph = tf.function(
-            lambda *arrays: call(block, *arrays), autograph=False
-        ).get_concrete_function(*arrays)
-        return len(graph.graph.get_operations())
-
-    found = size()
-    for module in (attention, xlinear, expansion):
-        monkeypatch.setattr(module, "record", lambda *arguments: None)
-    assert size() == found > 5
-
-
 def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
     message = "The weights of heads can be recorded only in eager mode"

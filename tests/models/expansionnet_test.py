@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import literal, seeds, systems
-from helpers.literal import glu, relu, sigmoid
+from helpers.literal import glu, relu
 
 from tfcap import models
 
@@ -40,40 +40,6 @@ VARIANTS = {
 INVARIANT = ("mha/key/bias",)
 
 
-def shares(x, axis=-1):
-    return x / (x.sum(axis, keepdims=True) + 1e-9)
-
-
-def static(w, name, x):
-    """Expansion of regions [R, D], none of them hidden."""
-    width, bias = x.shape[-1], w[f"{name}/bias_exp_vectors"]
-    scores = w[f"{name}/query_exp_vectors"] @ w.linear(f"{name}/key_embed", x).T / width**0.5
-    found = []
-    for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
-        vectors = shares(half) @ w.linear(f"{name}/class_{letter}_embed", x) + bias
-        found.append(shares(half.T) @ vectors)
-    gate = sigmoid(w.linear(f"{name}/selector_embed", x))
-    return gate * found[0] + (1 - gate) * found[1]
-
-
-def dynamic(w, name, x, may):
-    """Expansion of positions [T, D]; `may` [T, T] as 0 and 1."""
-    queries, biases = w[f"{name}/query_exp_vectors"], w[f"{name}/bias_exp_vectors"]
-    times, width = x.shape
-    cond, keys = (w.linear(f"{name}/{which}_embed", x) for which in ("cond", "key"))
-    scores = np.concatenate([(c + queries) @ keys.T for c in cond]) / width**0.5  # [T E, T]
-    beta = np.concatenate([c + biases for c in cond])
-    forward = np.repeat(may, len(queries), 0)
-    backward = np.repeat(may, len(queries), 1)
-    found = []
-    for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
-        classes = w.linear(f"{name}/class_{letter}_embed", x)
-        vectors = shares(half * forward) @ classes + beta
-        found.append(shares(half.T * backward) @ vectors)
-    gate = sigmoid(w.linear(f"{name}/selector_embed", x))
-    return gate * found[0] + (1 - gate) * found[1]
-
-
 def attention(w, name, x, keys, may, heads=2):
     """Attention of positions [T, D]; on attention, where the weights for that exist."""
     out = []
@@ -90,8 +56,8 @@ def block(w, name, x, may):
     if f"{name}/self_mha/query/kernel" in w:
         return attention(w, f"{name}/self_mha", x, x, may)
     if f"{name}/expansion/cond_embed/kernel" in w:
-        return dynamic(w, f"{name}/expansion", x, may)
-    return static(w, f"{name}/expansion", x)
+        return w.dynamic(f"{name}/expansion", x, may)
+    return w.static(f"{name}/expansion", x)
 
 
 def feed_forward(w, name, norm, x):
