@@ -14,8 +14,8 @@ import re
 
 import published
 
-from tfcap import configs
-from tfcap.models import registry
+from tfcap import configs, models
+from tfcap.models.captioner import options_of
 
 DOCS = pathlib.Path(__file__).resolve().parent
 RECIPES = DOCS.parent / "experiments"
@@ -89,7 +89,7 @@ def system(name: str, cls) -> str:
         meanings |= described(base.__doc__ or "", "Args")
     rows = [
         (f"`{option}`", default(value), meaning(meanings.get(option, "")))
-        for option, _, value in registry.options(cls)
+        for option, _, value in options_of(cls)
     ]
     first = inspect.cleandoc(cls.__doc__).split("\n\n")[0].replace("\n", " ")
     return f"## `task.model.{name}`\n\n{first}\n\n{table(('key', 'default', 'meaning'), rows)}"
@@ -110,7 +110,7 @@ def keys() -> str:
         group("trainer.optimizer_config", configs.Optimizer()),
         group("trainer.optimizer_config.schedule", configs.Schedule()),
         group("runtime", configs.Runtime()),
-        *(system(name, cls) for name, cls in registry.MODELS.items()),
+        *(system(name, cls) for name, cls in models.MODELS.items()),
     ]
     return "\n".join(sections)
 

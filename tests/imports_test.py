@@ -10,7 +10,7 @@ TFCAP = pathlib.Path(__file__).parents[1] / "tfcap"
 ALLOWED = {
     "layers": "",
     "models": "layers",
-    "objectives": "models",
+    "objectives": "layers",
     "decoding": "layers models objectives",
     "metrics": "",
     "data": "",

@@ -13,7 +13,6 @@ from helpers import commands
 
 from docs import published
 from tfcap import configs, decoding, models, recipes, train
-from tfcap.models import registry
 from tfcap.training import optim
 
 NAMES = recipes.names()
@@ -21,7 +20,7 @@ SELF_CRITICAL = [name for name in NAMES if name.endswith("_scst.yaml")]
 # Keys that a schedule does not read.
 UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
 # The recipe of each system that has all arguments as the class has them.
-FULL = {name: f"coco/{name}_xe.yaml" for name in registry.MODELS} | {
+FULL = {name: f"coco/{name}_xe.yaml" for name in models.MODELS} | {
     "mrnn": "flickr30k/mrnn_xe.yaml",
     "mrnn_shared": "coco/mrnn_tensorflow_xe.yaml",
 }
@@ -101,7 +100,7 @@ def test_the_list_has_every_experiment_and_every_recipe(capsys):
     descriptions = re.findall(r"^  \w+/\w+\.yaml +(\S.*)$", printed, re.M)
     assert len(descriptions) == len(NAMES) and all(line.endswith(".") for line in descriptions)
     described = recipes.systems()
-    assert set(described) == set(registry.MODELS) and all(described.values())
+    assert set(described) == set(models.MODELS) and all(described.values())
 
 
 # ---- values -------------------------------------------------------------------------------------

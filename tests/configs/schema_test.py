@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tfcap import configs, pretrained
-from tfcap.models import registry
+from tfcap.models.captioner import SMALL, options_of
 
 
 def test_systems_are_the_keys_of_the_model_group_in_order():
@@ -13,7 +13,7 @@ def test_systems_are_the_keys_of_the_model_group_in_order():
     names = [field.name for field in dataclasses.fields(model)]
     assert names == ["type", *configs.SYSTEMS] and model.type == "xtransformer"
     for name, cls in configs.SYSTEMS.items():
-        defaults = {key: value for key, _, value in registry.options(cls)}
+        defaults = {key: value for key, _, value in options_of(cls)}
         assert configs.Model(type=name).get().as_dict() == defaults
 
 
@@ -23,7 +23,7 @@ def test_the_registered_experiment_has_the_small_sizes(name):
     full = configs.Model(type=name).get().as_dict()
     changed = {key for key in found if found[key] != full[key]}
     rates = {key: value for key, value in found.items() if key.endswith("_dropout")}
-    assert changed - set(rates) <= {*registry.SMALL[name], "standardize"}
+    assert changed - set(rates) <= {*SMALL[name], "standardize"}
     assert set(rates.values()) == {0.1} and found.get("standardize", True)
     assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
 

@@ -7,7 +7,7 @@ from helpers import searches, seeds, worlds
 from helpers.worlds import BOS, EOS, UNK
 
 from tfcap import decoding, models
-from tfcap.models.rows import repeat
+from tfcap.layers.trees import repeat
 
 POLICIES = ["hold", "retire"]
 

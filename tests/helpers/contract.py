@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.models.rows import repeat, take
+from tfcap.layers.trees import repeat, take
 
 
 def rows_of(batch):
@@ -163,17 +163,6 @@ def check_checkpoint_items(model):
     items = model.checkpoint_items
     assert len(tf.nest.flatten(items)) == len(model.variables)
     assert {id(v) for v in tf.nest.flatten(items)} == {id(v.value) for v in model.variables}
-
-
-def check_checkpoint(model, other, batch, folder, logits=None):
-    """`other`, of the same sizes and another seed, becomes `model` through `checkpoint_items`."""
-    items = model.checkpoint_items
-    path = tf.train.Checkpoint(**items).write(f"{folder}/checkpoint")
-    logits = logits_of(model, batch, logits)
-    differ(logits, other(batch))
-    status = tf.train.Checkpoint(**other.checkpoint_items).read(path)
-    status.assert_existing_objects_matched()
-    same(logits, other(batch), 0)
 
 
 def check_gradients(model, batch, invariant=()):

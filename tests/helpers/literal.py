@@ -6,21 +6,28 @@ the names that its checkpoint uses.
 
 import numpy as np
 
+from tfcap.layers.trees import is_seed, named_variables
+
+EXPANSION_DROPOUTS = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
+
 
 class Weights:
-    """The weights of a model in float64, by name; knows which were never read."""
+    """The weights of a model or layer in float64, by name; knows which were never read.
+
+    Parts of a layer that is alone have the name "".
+    """
 
     def __init__(self, model):
-        items = model.checkpoint_items["weights"]
-        self.values = {name: np.asarray(value, np.float64) for name, value in items.items()}
+        variables = {name: v for name, v in named_variables(model).items() if not is_seed(v)}
+        self.values = {name: np.float64(v.numpy()) for name, v in variables.items()}
         self.unread = set(self.values)
 
     def __getitem__(self, name):
-        self.unread.discard(name)
-        return self.values[name]
+        self.unread.discard(name.lstrip("/"))
+        return self.values[name.lstrip("/")]
 
     def __contains__(self, name):
-        return name in self.values
+        return name.lstrip("/") in self.values
 
     def linear(self, name, x):
         """x W + b of the affine map `name`; without bias where it has none."""
@@ -46,8 +53,12 @@ class Weights:
         logits = np.tanh(self.linear(f"{name}/key", keys) + self.linear(f"{name}/query", query))
         return softmax(self.linear(f"{name}/alpha", logits)[:, 0]) @ values
 
-    def xlinear(self, name, query, keys, values, heads, activation):
-        """X-Linear attention of one query [D] over visible keys and values [S, D]."""
+    def xlinear(self, name, query, keys, values, heads, activation, noise=None, kept=None):
+        """X-Linear attention of one query [D] over visible keys and values [S, D].
+
+        `noise` [H, S, e] multiplies E where the released code drops. The list `kept` gets the
+        spatial weights [S] and the channel gate [d] of each head.
+        """
         normalised = f"{name}/in_proj_q/norm/gamma" in self
 
         def project(which, x):
@@ -65,9 +76,12 @@ class Weights:
         out = []
         for head in range(heads):
             joint = relu(self.linear(f"{name}/joint", q[head] * k[:, head]))
+            joint = joint if noise is None else joint * noise[head]
             weights = softmax(self.linear(f"{name}/spatial", joint)[:, 0])
             gate = sigmoid(self.linear(f"{name}/channel", joint.mean(0)))
             out.append(v1[head] * (weights @ v2[:, head]) * gate)
+            if kept is not None:
+                kept.append((weights, gate))
         return np.concatenate(out)
 
     def heads(self, name, query, keys, heads):
@@ -78,6 +92,53 @@ class Weights:
         )
         out = [softmax(k[:, h] @ q[h] / np.sqrt(q.shape[-1])) @ v[:, h] for h in range(q.shape[0])]
         return np.concatenate(out)
+
+    def static(self, name, x, seen=1.0, noise=None, kept=None):
+        """Static expansion of regions [R, D], where `seen` [R] is 1 for real ones.
+
+        `noise` has factors for some of the five dropouts. `kept` gets Phi as `recording` names it.
+        """
+        scores = self[f"{name}/query_exp_vectors"] @ self.linear(f"{name}/key_embed", x).T
+        noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
+        scores, kept = scores / x.shape[-1] ** 0.5 * noise["score"], {} if kept is None else kept
+        found = []
+        for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
+            kept[f"forward_{letter}"] = forward = shares(half * seen)  # [E, R]
+            kept[f"backward_{letter}"] = backward = shares(half.T)  # [R, E]
+            classes = self.linear(f"{name}/class_{letter}_embed", x)
+            vectors = forward @ classes + self[f"{name}/bias_exp_vectors"]
+            gathered = backward @ (vectors * noise[f"expanded_{letter}"])
+            found.append(gathered * noise[f"gathered_{letter}"])
+        gate = sigmoid(self.linear(f"{name}/selector_embed", x))
+        return gate * found[0] + (1 - gate) * found[1]
+
+    def dynamic(self, name, x, may, noise=None, kept=None):
+        """Dynamic expansion of positions [T, D], where `may` [T, T] says which reads which.
+
+        Row t E + n of the scores is vector n of position t; the rest as in `static`.
+        """
+        queries, biases = self[f"{name}/query_exp_vectors"], self[f"{name}/bias_exp_vectors"]
+        cond, keys = (self.linear(f"{name}/{which}_embed", x) for which in ("cond", "key"))
+        noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
+        scores = np.concatenate([(c + queries) @ keys.T for c in cond]) / x.shape[-1] ** 0.5
+        scores, kept = scores * noise["score"], {} if kept is None else kept
+        beta = np.concatenate([c + biases for c in cond])
+        forward, backward = np.repeat(may, len(queries), 0), np.repeat(may, len(queries), 1)
+        found = []
+        for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
+            made, back = shares(half * forward), shares(half.T * backward)
+            kept[f"forward_{letter}"] = made.reshape(len(x), len(queries), len(x))
+            kept[f"backward_{letter}"] = back.reshape(len(x), len(x), len(queries))
+            vectors = made @ self.linear(f"{name}/class_{letter}_embed", x)
+            gathered = back @ (vectors * noise[f"expanded_{letter}"] + beta)
+            found.append(gathered * noise[f"gathered_{letter}"])
+        gate = sigmoid(self.linear(f"{name}/selector_embed", x))
+        return gate * found[0] + (1 - gate) * found[1]
+
+
+def shares(x):
+    """Phi: each row of numbers that are not negative divided by its sum."""
+    return x / (x.sum(-1, keepdims=True) + 1e-9)
 
 
 def sigmoid(x):

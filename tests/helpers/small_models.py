@@ -14,8 +14,8 @@ SIZES = {
     "expansionnet": dict(
         width=16,
         heads=2,
-        encoder_layers=2,
-        decoder_layers=2,
+        encoder_layers=1,
+        decoder_layers=1,
         inner_width=24,
         encoder_vectors=4,
         decoder_vectors=3,
@@ -26,18 +26,13 @@ SIZES = {
     "mrnn": dict(embed_width=9, width=16, multimodal_width=12, word_dropout=0.2, head_dropout=0.2),
     "mrnn_shared": dict(embed_width=9, width=16, multimodal_width=12),
     "show_tell": dict(width=16),
-    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24),
+    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
     "updown": dict(width=16, attention_width=6),
     "xlan": dict(width=16, heads=2, encoder_layers=1, middle_width=5),
+    # The last decoder layer has no layers that nothing would read, so one layer shows too little.
     "xtransformer": dict(
         width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
     ),
-}
-# One layer of each kind, where every layer takes seconds to trace or to compile again.
-SHALLOW = {
-    "expansionnet": dict(encoder_layers=1, decoder_layers=1),
-    "transformer": dict(decoder_layers=1),
-    "xtransformer": dict(decoder_layers=2),  # the last has no layers that nothing would read
 }
 MEMBERS = ("attention_lstm", "updown")  # of the ensemble that keeps the contract, too
 

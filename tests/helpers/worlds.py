@@ -14,8 +14,8 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from tfcap.layers.trees import put
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import put
 
 BOS, EOS, UNK = 1, 2, 3
 

@@ -34,12 +34,6 @@ def test_embedding_starts_normal():
     assert np.abs(rows[0]).max() > 1  # padding has a row like any other
 
 
-def test_two_tables_of_one_seed_differ():
-    a, b = common.linear(8, 8, "a"), common.linear(8, 8, "b")
-    x = tf.ones((1, 8))
-    assert np.abs(a(x) - b(x)).max() > 0
-
-
 def test_layer_norm_uses_the_epsilon_of_pytorch():
     """The input has a variance as small as the epsilon."""
     x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32") * 3e-3 + 1
@@ -51,7 +45,7 @@ def test_activations_equal_their_formulas():
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
     np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
     np.testing.assert_allclose(common.activation("relu")(x), np.maximum(x, 0))
-    with pytest.raises(ValueError, match="must be relu, celu or none. Received: 'elu'"):
+    with pytest.raises(ValueError, match="activation must be one of relu, celu, none, not 'elu'"):
         common.activation("elu")
 
 
@@ -77,14 +71,6 @@ def test_head_norm_normalises_each_head_of_each_position(heads):
         channels = slice(h * depth, (h + 1) * depth)
         expected[n, h, t] = normalised(x[n, t, channels]) * gamma[channels] + beta[channels]
     np.testing.assert_allclose(layer(tf.constant(x, tf.float32)), expected, atol=1e-5)
-
-
-def test_head_norm_without_normalisation_only_splits():
-    x = np.arange(2 * 3 * 8, dtype="float32").reshape(2, 3, 8)
-    layer = common.HeadNorm(2, normalize=False)
-    found = layer(tf.constant(x))
-    assert not layer.variables
-    np.testing.assert_array_equal(found, x.reshape(2, 3, 2, 4).transpose(0, 2, 1, 3))
 
 
 def test_head_norm_of_large_float16_numbers_is_finite():
@@ -118,25 +104,3 @@ def test_feed_forward_equals_its_formula():
     layer.inner_dropout = lambda x, training: x * inner.astype("float32")
     layer.dropout = lambda x, training: x * outer.astype("float32")
     np.testing.assert_allclose(call(True), formula(inner, outer), atol=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(4, 3, 8), (4, 3, 2, 4)])
-def test_the_written_gradient_of_a_normalisation_is_the_derived_one(shape):
-    """Also with heads, which have their own statistics."""
-    rng = np.random.default_rng(3)
-    x, upstream = (tf.constant(rng.normal(2, 3, shape), tf.float32) for _ in range(2))
-    gamma, beta = (tf.constant(rng.normal(size=8), tf.float32) for _ in range(2))
-
-    def derived(x, gamma, beta, epsilon):
-        mean, variance = tf.nn.moments(x, -1, keepdims=True)
-        normal = tf.reshape((x - mean) / tf.sqrt(variance + epsilon), (4, 3, 8))
-        return tf.reshape(normal * gamma + beta, shape)
-
-    results = []
-    for function in (common.normalise, derived):
-        with tf.GradientTape() as tape:
-            tape.watch([x, gamma, beta])
-            y = function(x, gamma, beta, 0.1)
-        results.append([y, *tape.gradient(y, [x, gamma, beta], upstream)])
-    for one, two in zip(*results, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)

@@ -2,20 +2,17 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import seeds
+from helpers import literal, seeds
 
 from tfcap.layers import expansion
 from tfcap.layers.recording import recording
-from tfcap.models.rows import put
-from tfcap.models.variables import build_when_called
+from tfcap.layers.trees import build_when_called, put
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
-SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
-PROJECTIONS = ("key_embed", "class_a_embed", "class_b_embed", "selector_embed", "cond_embed")
+SITES = literal.EXPANSION_DROPOUTS
 BLOCKS = {"static": expansion.StaticExpansion, "dynamic": expansion.DynamicExpansion}
 
 
@@ -24,86 +21,19 @@ def make(kind, seed=1, vectors=VECTORS, **options):
     block = BLOCKS[kind](WIDTH, vectors, **options)
     build_when_called(block)
     block(tf.zeros((1, 2, WIDTH)), tf.ones((1, 1, 2), tf.bool))
-    rng, weights = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
     for variable in block.trainable_variables:
         variable.assign(rng.normal(size=variable.shape) * 0.5)
-    for name in (name for name in PROJECTIONS if hasattr(block, name)):
-        kernel, bias = getattr(block, name).trainable_variables
-        weights[name] = np.float64(kernel.numpy()), np.float64(bias.numpy())
-    for name in ("query_exp_vectors", "bias_exp_vectors"):
-        weights[name] = np.float64(getattr(block, name).numpy())
-    assert len(block.trainable_variables) == 2 * len(weights) - 2
-    return block, weights
+    return block, literal.Weights(block)
 
 
 def draw(rows=4, length=LENGTH, seed=2):
     return np.random.default_rng(seed).normal(size=(rows, length, WIDTH))
 
 
-def affine(w, name, x):
-    return x @ w[name][0] + w[name][1]
-
-
-def shares(weights):
-    """Phi of one row."""
-    return np.array(weights) / (sum(weights) + 1e-9)
-
-
-def ones():
-    """Returns factors of 1 for one row: no dropout."""
-    return dict.fromkeys(SITES, 1.0)
-
-
-def literal_static(w, x, seen, noise, kept=None):
-    """Equations 5.2 of one image: x [R, D], seen [R]; noise at the five sites.
-
-    `kept`, a dictionary, gets Phi as `recording` names it: [E, R] forward, [R, E] backward.
-    """
-    kept = {} if kept is None else kept
-    scores = np.array([[q @ k for k in affine(w, "key_embed", x)] for q in w["query_exp_vectors"]])
-    scores = scores / np.sqrt(WIDTH) * noise["score"]
-    found = []
-    for letter, sign in (("a", 1), ("b", -1)):
-        half = np.maximum(sign * scores, 0)
-        classes = affine(w, f"class_{letter}_embed", x)
-        kept[f"forward_{letter}"] = forward = np.array([shares(row * seen) for row in half])
-        kept[f"backward_{letter}"] = backward = np.array([shares(column) for column in half.T])
-        vectors = (forward @ classes + w["bias_exp_vectors"]) * noise[f"expanded_{letter}"]
-        gathered = backward @ vectors
-        found.append(gathered * noise[f"gathered_{letter}"])
-    gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
-    return gate * found[0] + (1 - gate) * found[1]
-
-
-def literal_dynamic(w, x, may, noise, kept=None):
-    """Equations 5.3 of one row: x [T, D], may [T, T]; row t E + n is vector n of position t.
-
-    `kept` gets Phi as `recording` names it: [T, E, T] forward, [T, T, E] backward.
-    """
-    kept = {} if kept is None else kept
-    times, count = len(x), len(w["query_exp_vectors"])
-    cond, keys = affine(w, "cond_embed", x), affine(w, "key_embed", x)
-    queries = np.array([c + q for c in cond for q in w["query_exp_vectors"]])
-    betas = np.array([c + b for c in cond for b in w["bias_exp_vectors"]])
-    scores = queries @ keys.T / np.sqrt(WIDTH) * noise["score"]
-    forward = np.array([may[r // count] for r in range(times * count)])
-    backward = np.array([[may[s, r // count] for r in range(times * count)] for s in range(times)])
-    found = []
-    for letter, sign in (("a", 1), ("b", -1)):
-        half = np.maximum(sign * scores, 0)
-        classes = affine(w, f"class_{letter}_embed", x)
-        made = np.array([shares(h * m) for h, m in zip(half, forward, strict=True)])
-        back = np.array([shares(h * m) for h, m in zip(half.T, backward, strict=True)])
-        kept[f"forward_{letter}"] = made.reshape(times, count, times)
-        kept[f"backward_{letter}"] = back.reshape(times, times, count)
-        vectors = made @ classes * noise[f"expanded_{letter}"] + betas
-        gathered = back @ vectors
-        found.append(gathered * noise[f"gathered_{letter}"])
-    gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
-    return gate * found[0] + (1 - gate) * found[1]
-
-
-LITERAL = {"static": literal_static, "dynamic": literal_dynamic}
+def rendering(kind, w, x, may, *rest):
+    """Outputs [T, D] of one row x [T, D]."""
+    return getattr(w, kind)("", x, may, *rest)
 
 
 def mask_of(kind, seen):
@@ -128,7 +58,7 @@ def test_an_expansion_of_regions_equals_the_rendering(kind):
     x = draw()
     visible, may = mask_of(kind, SEEN)
     out = call(block, x, visible)
-    expected = [LITERAL[kind](w, *row, ones()) for row in zip(x, may, strict=True)]
+    expected = [rendering(kind, w, *row) for row in zip(x, may, strict=True)]
     np.testing.assert_allclose(out, expected, atol=2e-5)
     other = call(block, np.where(SEEN[..., None], x, 99.0), visible)
     np.testing.assert_allclose(out[SEEN], other[SEEN], atol=1e-6)
@@ -145,7 +75,7 @@ def test_recorded_weights_equal_the_rendering(kind):
         call(block, x, visible)
     expected = [{} for _ in x]
     for row, seen, kept in zip(x, may, expected, strict=True):
-        LITERAL[kind](w, row, seen, ones(), kept)
+        rendering(kind, w, row, seen, None, kept)
     assert sorted(record.kind for record in records) == sorted(expected[0])
     for record in records:
         values = [kept[record.kind] for kept in expected]
@@ -157,22 +87,6 @@ def test_recorded_weights_equal_the_rendering(kind):
         assert ((total < 1e-6) | (np.abs(total - 1) < 1e-5)).all() and (total > 0.9).any()
 
 
-def test_recorded_weights_of_steps_are_rows_of_the_whole_sequence():
-    """The weights of later positions are 0."""
-    block, _ = make("dynamic")
-    x = draw()
-    with recording() as whole:
-        call(block, x, CAUSAL)
-    cache = block.empty(len(x), LENGTH)
-    with recording() as stepped:
-        for t in range(LENGTH):
-            row = tf.constant(x[:, t : t + 1], tf.float32)
-            _, cache = block.step(row, cache, tf.constant(t), put)
-    for record in whole:
-        steps = [step.weights for step in stepped if step.kind == record.kind]
-        np.testing.assert_allclose(np.concatenate(steps, 1), record.weights, atol=1e-5)
-
-
 def test_an_expansion_of_words_is_causal():
     """Rows share one M, or each row has an own M because of padding."""
     block, w = make("dynamic")
@@ -180,7 +94,7 @@ def test_an_expansion_of_words_is_causal():
     own = CAUSAL & SEEN[:, None] & SEEN[:, :, None]
     for visible in (CAUSAL, own):
         rows = np.broadcast_to(visible, own.shape)
-        expected = [literal_dynamic(w, *row, ones()) for row in zip(x, rows, strict=True)]
+        expected = [rendering("dynamic", w, *row) for row in zip(x, rows, strict=True)]
         np.testing.assert_allclose(call(block, x, visible), expected, atol=2e-5)
     shared = call(block, x, CAUSAL)
     # Hiding padding changes no output before it, so decoding does not hide padding.
@@ -246,7 +160,7 @@ def test_dropout_is_where_the_released_code_has_it(kind):
     shapes = {"score": (*front, LENGTH)} | dict.fromkeys(SITES[1:3], (math.prod(front), WIDTH))
     noise = noisy(block, shapes | dict.fromkeys(SITES[3:], region))
     flat = {name: value.reshape(-1, value.shape[-1]) for name, value in noise.items()}
-    expected = LITERAL[kind](w, x[0], may[0], flat)
+    expected = rendering(kind, w, x[0], may[0], flat)
     out = call(block, x, visible, training=True)
     np.testing.assert_allclose(out[0], expected, atol=2e-5)
     np.testing.assert_array_equal(quiet, call(block, x, visible))
@@ -266,8 +180,8 @@ def test_a_step_drops_a_shared_score_once():
         seen.add(tuple(out.ravel().round(4)))
     possible = []
     for kept in np.ndindex(2, 2, 2):
-        noise = ones() | {"score": 2.0 * np.array(kept)[:, None]}
-        possible.append(literal_dynamic(w, x[0], np.ones((1, 1)), noise).ravel())
+        noise = {"score": 2.0 * np.array(kept)[:, None]}
+        possible.append(rendering("dynamic", w, x[0], np.ones((1, 1)), noise).ravel())
     nearest = [min(np.abs(np.array(out) - p).max() for p in possible) for out in seen]
     assert len(seen) > 4 and max(nearest) < 2e-4
 
@@ -283,47 +197,3 @@ def test_output_and_gradient_are_finite_without_visible_positions(kind):
         loss = tf.reduce_sum(block(x, tf.constant(visible)))
     gradients = tape.gradient(loss, [x, *block.trainable_variables])
     assert np.isfinite(loss) and all(np.isfinite(g).all() for g in gradients)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_half_precision_is_close_to_float32(kind, policy, tolerance):
-    """Half the memory, near to float32, finite where nothing is visible, and steps the same.
-
-    With the 16 vectors of the paper: if one sum has few terms, all of one sign but a small one,
-    half precision may take that one's sign, and with it a whole vector of the other class.
-    """
-    block, _ = make(kind, vectors=16)
-    visible, _ = mask_of(kind, SEEN)
-    try:
-        keras.mixed_precision.set_global_policy(policy)
-        low, _ = make(kind, vectors=16)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    assert all(v.dtype == "float32" for v in low.trainable_variables)
-    x = draw()
-    out = low(tf.constant(x, tf.float32), tf.constant(visible))
-    assert out.dtype.name == low.compute_dtype != "float32"
-    assert 0 < np.abs(np.float32(out) - call(block, x, visible)).max() < tolerance
-    nothing = low(tf.constant(x, tf.float32), tf.zeros_like(visible))
-    assert np.isfinite(np.float32(nothing)).all()
-    if kind == "dynamic":
-        steps, cache = unroll(low, x)
-        assert {leaf.dtype.name for leaf in cache.values()} == {low.compute_dtype}
-        np.testing.assert_allclose(
-            np.float32(steps), np.float32(call(low, x, CAUSAL)), atol=tolerance
-        )
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_weights_start_as_released(kind):
-    """Two-dimensional weights start Glorot-uniform, biases from U(+-1/sqrt(D))."""
-    seeds.set_seed(7)
-    block = BLOCKS[kind](64, 32)
-    block(tf.zeros((1, 2, 64)), tf.ones((1, 1, 2), tf.bool))
-    for variable in block.trainable_variables:
-        limit = (6 / sum(variable.shape)) ** 0.5 if len(variable.shape) == 2 else 64**-0.5
-        size = np.abs(variable.numpy())
-        assert 0.9 * limit < size.max() <= limit, variable.path
-        assert abs(size.mean() / limit - 0.5) < 0.15

@@ -6,18 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfcap.layers import (
-    attention,
-    common,
-    dropout,
-    expansion,
-    loops,
-    multimodal,
-    positions,
-    recurrent,
-    standardize,
-    xlinear,
-)
+from tfcap.layers import attention, expansion, recurrent, xlinear
 
 WIDTH = 8
 block = functools.partial(xlinear.XLinearAttention, WIDTH, 2)
@@ -25,7 +14,6 @@ block = functools.partial(xlinear.XLinearAttention, WIDTH, 2)
 # The layer, and the shapes of its inputs in a functional model; None is a number of regions.
 CASES = {
     "XLinearAttention": (block, (WIDTH,), (None, 6)),
-    "XLinearAttention of words": (block, (4, WIDTH), (None, WIDTH)),
     "XLinearEncoderLayer": (
         lambda: xlinear.XLinearEncoderLayer(WIDTH, block, 0.1, 0.1),
         (WIDTH,),
@@ -36,20 +24,8 @@ CASES = {
         (WIDTH,),
         (None, WIDTH),
     ),
-    "HeadProjection": (lambda: xlinear.HeadProjection(WIDTH, 2, "celu", True), (4, WIDTH)),
-    "JointMap": (lambda: xlinear.JointMap(4, 2), (2, 3, 4), (2, 5, 4)),
     "AdditiveAttention": (lambda: attention.AdditiveAttention(6, WIDTH, 5), (WIDTH,), (None, 6)),
-    "AdditiveAttention of words": (
-        lambda: attention.AdditiveAttention(6, WIDTH, 5, biases=True),
-        (4, WIDTH),
-        (None, 6),
-    ),
     "MultiHeadAttention": (lambda: attention.MultiHeadAttention(WIDTH, 2), (WIDTH,), (None, 6)),
-    "MultiHeadAttention of words": (
-        lambda: attention.MultiHeadAttention(WIDTH, 2, 0.1),
-        (4, WIDTH),
-        (None, WIDTH),
-    ),
     "AttentionOnAttention": (
         lambda: attention.AttentionOnAttention(WIDTH, 2, 0.3),
         (WIDTH,),
@@ -60,35 +36,13 @@ CASES = {
         lambda: expansion.DynamicExpansion(WIDTH, 3, 0.1, over="words"),
         (5, WIDTH),
     ),
-    "Multimodal": (
-        lambda: multimodal.Multimodal(WIDTH, ("word", "recurrent"), keras.initializers.Zeros()),
-        (3, 4),
-        (3, 6),
-    ),
-    "TiedHead": (lambda: multimodal.TiedHead(_embedding(), keras.initializers.Ones()), (WIDTH,)),
     "LSTMCell": (lambda: recurrent.LSTMCell(4, WIDTH), (4,), (WIDTH,), (WIDTH,)),
-    "MaxoutLSTMCell": (lambda: recurrent.MaxoutLSTMCell(4, WIDTH), (4,), (WIDTH,), (WIDTH,)),
-    "GRUCell": (lambda: recurrent.GRUCell(4, WIDTH), (4,), (WIDTH,)),
-    "PositionCodes": (lambda: positions.PositionCodes(9, WIDTH, stored=True), ()),
-    "RegionPositions": (lambda: positions.RegionPositions(WIDTH), (None, WIDTH)),
-    "Standardize": (lambda: standardize.Standardize(WIDTH), (None, WIDTH)),
-    "HeadNorm": (lambda: common.HeadNorm(2), (4, WIDTH)),
-    "FeedForward": (lambda: common.FeedForward(WIDTH, 12, 0.1), (4, WIDTH)),
-    "LayerNorm": (lambda: common.LayerNorm(), (WIDTH,)),
-    "Dropout": (lambda: dropout.Dropout(0.5), (WIDTH,)),
-    "Affine": (lambda: loops.Affine(5, activation="relu"), (4, WIDTH)),
 }
-
-
-def _embedding():
-    words = keras.layers.Embedding(9, WIDTH)
-    words.build()
-    return words
 
 
 def functional(make, *shapes):
     """A model of somebody's own: inputs, the layer, and one affine map."""
-    inputs = [keras.Input(shape, dtype="float32" if shape else "int32") for shape in shapes]
+    inputs = [keras.Input(shape) for shape in shapes]
     outputs = make()(*inputs)
     pooled = [keras.ops.mean(x, axis=tuple(range(1, len(x.shape) - 1))) for x in _flat(outputs)]
     model = keras.Model(inputs, keras.layers.Dense(3)(keras.ops.concatenate(pooled, axis=-1)))
@@ -102,10 +56,7 @@ def _flat(outputs):
 
 def numbers(shapes, rows=6, seed=0):
     rng = np.random.default_rng(seed)
-    return [
-        rng.normal(size=(rows, *(n or 5 for n in shape))) if shape else np.arange(rows)
-        for shape in shapes
-    ]
+    return [rng.normal(size=(rows, *(n or 5 for n in shape))) for shape in shapes]
 
 
 @pytest.mark.slow
@@ -158,6 +109,8 @@ def test_an_expansion_reads_all_regions_or_those_of_a_mask(make):
     for image, count in enumerate(seen.sum(axis=1)):
         alone = layer(x[[image], :count]).numpy()
         np.testing.assert_allclose(got[[image], :count], alone, rtol=1e-4, atol=1e-5)
+    x[~seen] = 0
+    np.testing.assert_allclose(layer(keras.layers.Masking()(x))[seen], got[seen], atol=1e-6)
 
 
 @keras.saving.register_keras_serializable("tfcap-tests")
@@ -178,7 +131,7 @@ class Answers(keras.Model):
         return super().get_config() | {"width": self.width, "heads": self.heads}
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(policy, tmp_path):
     x, y = numbers([(WIDTH,), (None, 6)]), np.arange(6) % 3
     keras.config.set_dtype_policy(policy)
@@ -204,30 +157,6 @@ def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(polic
     assert xlinear.XLinearAttention.from_config(config).get_config() == config
 
 
-def test_a_tied_head_shares_its_words_after_loading(tmp_path):
-    words = keras.layers.Embedding(9, WIDTH)
-    tokens = keras.Input((4,), dtype="int32")
-    model = keras.Model(tokens, multimodal.TiedHead(words)(words(tokens)))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert len(loaded.variables) == len(model.variables) == 2
-    x = np.arange(8).reshape(2, 4)
-    np.testing.assert_array_equal(loaded(x), model(x))
-
-
-@pytest.mark.parametrize("make", [block, MASKED["additive"], MASKED["multi-head"]])
-def test_keys_are_projected_outside_once_for_two_calls(make, tmp_path):
-    query, regions = keras.Input((4, WIDTH)), keras.Input((None, WIDTH))
-    layer = make()
-    projected = layer.project(regions)
-    projected = projected if isinstance(projected, tuple) else (projected, regions)
-    model = keras.Model([query, regions], layer(layer(query, *projected), *projected))
-    model.save(tmp_path / "model.keras")
-    x = numbers([(4, WIDTH), (None, WIDTH)])
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
-
-
 @pytest.mark.parametrize("name", MASKED)
 def test_the_mask_of_keras_that_keys_carry_is_read(name):
     layer = MASKED[name]()
@@ -235,12 +164,3 @@ def test_the_mask_of_keras_that_keys_carry_is_read(name):
     regions[:, 3:] = 0
     got = layer(query, keras.layers.Masking()(regions))
     np.testing.assert_allclose(got, layer(query, regions[:, :3]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("make", [expansion.StaticExpansion, expansion.DynamicExpansion])
-def test_an_expansion_reads_the_mask_of_keras(make):
-    layer = make(WIDTH, 3)
-    (x,) = (np.float32(x) for x in numbers([(None, WIDTH)]))
-    x[:, 3:] = 0
-    got = layer(keras.layers.Masking()(x))
-    np.testing.assert_allclose(got[:, :3], layer(x[:, :3]), rtol=1e-4, atol=1e-5)

@@ -19,12 +19,6 @@ def test_even_channels_are_sines_and_odd_ones_cosines(width):
             assert abs(codes[position, channel] - expected) < 1e-6
 
 
-def test_codes_are_looked_up_and_are_no_weight():
-    layer = PositionCodes(5, 6)
-    np.testing.assert_array_equal(layer(tf.constant([3, 0])), sinusoids(5, 6)[[3, 0]])
-    assert not layer.variables
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_stored_codes_are_a_weight_that_is_not_trained(policy):
     layer = PositionCodes(5, 6, stored=True, dtype=keras.DTypePolicy(policy))

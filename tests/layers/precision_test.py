@@ -72,8 +72,3 @@ def test_the_gradient_of_a_bias_counts_every_row(dtype):
     assert by_bias.dtype == dtype
     np.testing.assert_allclose(tf.cast(by_bias, tf.float32), 9000, rtol=2**-8)
     np.testing.assert_array_equal(by_rows, tf.ones_like(rows))
-
-
-def test_another_precision_is_refused():
-    with pytest.raises(ValueError, match="dtype must be float32, bfloat16 or float16. Received"):
-        precision.policy("int8", accelerated=False)

@@ -1,15 +1,12 @@
 """Recorded attention against literal renderings, and no cost without a recording."""
 
-import threading
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import seeds
 
 from tfcap.layers import attention, expansion, recording, xlinear
-from tfcap.models.variables import build_when_called
+from tfcap.layers.trees import build_when_called
 
 IMAGES, GROUP, TIMES, KEYS, WIDTH, HEADS = 2, 3, 4, 5, 12, 3
 MASK = np.arange(KEYS) < np.array([5, 3])[:, None, None]  # [B, 1, S]
@@ -110,68 +107,9 @@ def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
     assert len(records) == count
 
 
-@pytest.mark.parametrize("name", sorted(blocks()))
-def test_a_graph_has_no_operation_for_recording(arrays, name, monkeypatch):
-    block = blocks()[name]
-    call(block, *arrays)
-
-    def size():
-        graph = tf.function(
-            lambda *arrays: call(block, *arrays), autograph=False
-        ).get_concrete_function(*arrays)
-        return len(graph.graph.get_operations())
-
-    found = size()
-    for module in (attention, xlinear, expansion):
-        monkeypatch.setattr(module, "record", lambda *arguments: None)
-    assert size() == found > 5
-
-
 def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
     message = "The weights of heads can be recorded only in eager mode"
     with recording.recording() as records, pytest.raises(ValueError, match=message):
         tf.function(lambda *arrays: call(block, *arrays), autograph=False)(*arrays)
     assert not records
-
-
-def test_nested_recordings_and_recordings_after_an_error(arrays):
-    block = blocks()["heads"]
-    with recording.recording() as outer:
-        call(block, *arrays)
-        with recording.recording() as inner, pytest.raises(KeyError):
-            call(block, *arrays)
-            raise KeyError
-        call(block, *arrays)
-    with pytest.raises(KeyError), recording.recording():
-        raise KeyError
-    call(block, *arrays)
-    assert len(inner) == 1 and len(outer) == 2
-
-
-def test_other_threads_are_not_recorded(arrays):
-    block = blocks()["heads"]
-    call(block, *arrays)
-    with recording.recording() as records:
-        thread = threading.Thread(target=lambda: call(block, *arrays))
-        thread.start()
-        thread.join()
-        assert not records
-        call(block, *arrays)
-    assert len(records) == 1
-
-
-def test_weights_of_half_precision_layers_are_float32(arrays):
-    """Weights are recorded before they are cast to half precision."""
-    try:
-        keras.mixed_precision.set_global_policy("mixed_bfloat16")
-        low = blocks()
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    for name in ("additive", "heads", "xlinear", "static"):
-        with recording.recording() as records:
-            call(low[name], *arrays)
-        weights = records[0].weights
-        assert weights.dtype == np.float32
-        total = weights.sum(-1)
-        assert ((np.abs(total - 1) < 1e-5) | (total == 0)).all() and total.any(), name

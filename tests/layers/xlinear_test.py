@@ -2,16 +2,18 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import literal as formulas
+from helpers.literal import sigmoid
 
 from tfcap.layers import xlinear
 from tfcap.layers.recording import recording
-from tfcap.models.variables import build_when_called
+from tfcap.layers.trees import build_when_called
 
 # Keras doubts a softmax over one key; one region is a real case.
+ACTIVATIONS = {"relu": formulas.relu, "celu": formulas.celu}
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
 
 
@@ -22,44 +24,9 @@ def make(width, heads, seed, middle=None, activation="celu", **options):
     build_when_called(block)
     block(rows, *block.project(rows))
     rng = np.random.default_rng(seed)
-    weights = {}
-    for name, part in parts(block).items():
-        for variable in part.trainable_variables:
-            variable.assign(rng.normal(size=variable.shape) * 0.5)
-            weights[f"{name}/{variable.name}"] = np.float64(variable.numpy())
-    return block, weights
-
-
-def parts(block):
-    found = {"joint": block.joint, "spatial": block.spatial, "channel": block.channel}
-    for name in ("in_proj_q", "in_proj_k", "in_proj_v1", "in_proj_v2"):
-        found[name] = getattr(block, name).linear
-        found[f"{name}/norm"] = getattr(block, name).norm
-    return found
-
-
-def act(x, name):
-    if name == "relu":
-        return np.maximum(x, 0)
-    return np.maximum(x, 0) + np.minimum(0, 1.3 * (np.exp(x / 1.3) - 1))
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def project(w, name, x, heads, activation):
-    """GroupNorm_H(act(Lin x)) of one vector [D] -> [H, d]."""
-    z = act(x @ w[f"{name}/kernel"] + w[f"{name}/bias"], activation)
-    depth = len(z) // heads
-    out = np.zeros((heads, depth))
-    for h in range(heads):
-        block = z[h * depth : (h + 1) * depth]
-        mean, variance = block.mean(), ((block - block.mean()) ** 2).mean()
-        scale = w[f"{name}/norm/gamma"][h * depth : (h + 1) * depth]
-        shift = w[f"{name}/norm/beta"][h * depth : (h + 1) * depth]
-        out[h] = (block - mean) / np.sqrt(variance + 1e-5) * scale + shift
-    return out
+    for variable in block.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape) * 0.5)
+    return block, formulas.Weights(block)
 
 
 def literal(w, query, key, value, visible, heads, activation, noise=None):
@@ -68,47 +35,28 @@ def literal(w, query, key, value, visible, heads, activation, noise=None):
     `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D], the
     spatial weights [N, H, T, S] and the channel gates [N, H, T, d].
     """
-    rows, times, width = query.shape
-    keys = key.shape[1]
-    out = np.zeros(query.shape)
-    weights = np.zeros((rows, heads, times, keys))
-    gates = np.zeros((rows, heads, times, width // heads))
+    (rows, times, width), keys = query.shape, key.shape[1]
+    out, weights = np.zeros(query.shape), np.zeros((rows, heads, times, keys))
+    gates, activation = np.zeros((rows, heads, times, width // heads)), ACTIVATIONS[activation]
     for n, t in itertools.product(range(rows), range(times)):
-        image = n // (rows // len(key))
-        q = project(w, "in_proj_q", query[n, t], heads, activation)
-        v1 = project(w, "in_proj_v1", query[n, t], heads, activation)
-        k = [project(w, "in_proj_k", key[image, s], heads, activation) for s in range(keys)]
-        v2 = [project(w, "in_proj_v2", value[image, s], heads, activation) for s in range(keys)]
-        result = []
-        for h in range(heads):
-            logits, pool = np.full(keys, -1e9), 0.0
-            for s in range(keys):
-                e = np.maximum((q[h] * k[s][h]) @ w["joint/kernel"] + w["joint/bias"], 0)
-                e = e if noise is None else e * noise[n, h, t, s]
-                if visible[n, t, s]:
-                    logits[s] = (e @ w["spatial/kernel"] + w["spatial/bias"]).item()
-                    pool = pool + e / visible[n, t].sum()
-            a = np.exp(logits - logits.max())
-            a = a / a.sum()
-            gate = sigmoid(pool @ w["channel/kernel"] + w["channel/bias"])
-            result.append(v1[h] * sum(a[s] * v2[s][h] for s in range(keys)) * gate)
-            weights[n, h, t], gates[n, h, t] = a, gate
-        out[n, t] = np.concatenate(result)
+        image, seen, kept = n // (rows // len(key)), visible[n, t], []
+        factors = None if noise is None else noise[n, :, t][:, seen]
+        arguments = query[n, t], key[image][seen], value[image][seen], heads, activation
+        out[n, t] = w.xlinear("", *arguments, factors, kept)
+        for head, (spatial, gate) in enumerate(kept):
+            weights[n, head, t, seen], gates[n, head, t] = spatial, gate
     return out, weights, gates
 
 
 def paper(w, query, key, value, visible, activation):
     """Equations 2 to 6 for one query [D] and keys and values [S, D]: no heads, norms or biases."""
-    sigma = lambda x: act(x, activation)  # noqa: E731
+
+    def projected(which, x):
+        return ACTIVATIONS[activation](x @ w[f"in_proj_{which}/linear/kernel"])
+
     seen = np.flatnonzero(visible)
-    joint_key, joint_value = [], []
-    for i in seen:
-        joint_key.append(
-            sigma(key[i] @ w["in_proj_k/kernel"]) * sigma(query @ w["in_proj_q/kernel"])
-        )
-        joint_value.append(
-            sigma(value[i] @ w["in_proj_v2/kernel"]) * sigma(query @ w["in_proj_v1/kernel"])
-        )
+    joint_key = [projected("k", key[i]) * projected("q", query) for i in seen]
+    joint_value = [projected("v2", value[i]) * projected("v1", query) for i in seen]
     middle = [np.maximum(b @ w["joint/kernel"], 0) for b in joint_key]
     spatial = np.array([(b @ w["spatial/kernel"]).item() for b in middle])
     spatial = np.exp(spatial) / np.exp(spatial).sum()
@@ -181,34 +129,14 @@ def test_each_query_can_have_its_own_mask(group):
 @pytest.mark.parametrize("keys, width, middle", [(6, 10, None), (1, 7, 4), (9, 5, 8)])
 def test_one_head_equals_the_equations_of_the_paper(activation, keys, width, middle):
     block, w = make(width, 1, keys, middle, activation, normalize=False)
-    for name, part in parts(block).items():  # the paper writes its maps without biases
-        if hasattr(part, "bias"):
-            part.bias.assign(np.zeros(part.bias.shape))
-            w[f"{name}/bias"] *= 0
+    for variable in block.trainable_variables:  # the paper writes its maps without biases
+        if variable.name == "bias":
+            variable.assign(np.zeros(variable.shape))
     query, key, value, mask = draw(width, 3, 1, 2, keys, width)
     out = attend(block, query, key, value, mask)
     for n, t in itertools.product(range(3), range(2)):
         expected = paper(w, query[n, t], key[n], value[n], mask[n, 0], activation)
         np.testing.assert_allclose(out[n, t], expected, atol=2e-5, rtol=2e-5)
-
-
-def test_no_mask_sees_all_keys():
-    block, _ = make(16, 8, seed=0)
-    query, key, value, _ = draw(0, 2, 2, 3, 4, 16)
-    everything = np.ones((2, 1, 4), bool)
-    np.testing.assert_array_equal(
-        attend(block, query, key, value, None), attend(block, query, key, value, everything)
-    )
-
-
-def test_values_are_the_keys_by_default():
-    block, _ = make(16, 8, seed=0)
-    query, key, _, mask = draw(0, 2, 1, 3, 4, 16)
-    query, key = single(query, key)
-    same = block(query, *block.project(key, key), visible=tf.constant(mask))
-    np.testing.assert_array_equal(
-        block(query, *block.project(key), visible=tf.constant(mask)), same
-    )
 
 
 def test_output_and_gradient_are_finite_without_visible_keys():
@@ -243,46 +171,3 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     expected, _, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
     out = attend(block, query, key, value, mask, training=True)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-def test_half_precision_is_close_to_float32(policy, tolerance):
-    block, _ = make(32, 8, seed=6)
-    try:
-        keras.mixed_precision.set_global_policy(policy)
-        low, _ = make(32, 8, seed=6)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    query, key, value, mask = draw(3, 2, 2, 2, 5, 32)
-    out, weights, gates = attend_and_record(low, query, key, value, mask)
-    assert out.dtype == keras.mixed_precision.DTypePolicy(policy).compute_dtype
-    assert weights.dtype == gates.dtype == np.float32
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)  # made before the cast
-    assert all(v.dtype == "float32" for v in low.trainable_variables)
-    expected = attend(block, query, key, value, mask).numpy()
-    assert np.abs(tf.cast(out, tf.float32) - expected).max() < tolerance * np.abs(expected).max()
-
-
-def test_unknown_shapes_in_a_graph_work():
-    block, _ = make(16, 8, seed=1)
-    query, key, value, mask = draw(1, 2, 3, 2, 5, 16)
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, 16]),
-            tf.TensorSpec([None, None, 16]),
-            tf.TensorSpec([None, 1, None], tf.bool),
-        ],
-        autograph=False,
-    )
-    def graph(query, key, mask):
-        return block(query, *block.project(key), visible=mask)
-
-    found = graph(*single(query, key), tf.constant(mask))
-    np.testing.assert_allclose(found, attend(block, query, key, key, mask), atol=1e-5)
-
-
-def test_heads_must_divide_width():
-    with pytest.raises(ValueError, match="multiple of heads. Received: width=30, heads=8"):
-        xlinear.XLinearAttention(30, 8)

@@ -1,7 +1,6 @@
 """AoANet against its released code; its start and dropout sites."""
 
 import numpy as np
-import pytest
 from helpers import golden, systems
 
 SIZES = dict(width=16, heads=2, refiner_layers=1)
@@ -34,12 +33,5 @@ def test_layers_start_as_copies_of_the_first():
     assert np.abs(w["attention/query/kernel"] - w["attention/key/kernel"]).max() > 0.1
 
 
-def test_without_refiner():
-    """A row of the paper's ablation: the regions are only embedded."""
-    names = systems.start("aoanet", width=16, heads=2, refiner_layers=0)
-    assert "region_embed/kernel" in names and not [name for name in names if "refiner" in name]
-
-
-@pytest.mark.slow
 def test_dropout_layers_and_rates():
     systems.check_dropout("aoanet", SITES, **SIZES)

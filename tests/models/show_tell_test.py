@@ -1,7 +1,6 @@
 """Show and Tell against a literal rendering; its size and dropout sites."""
 
 import numpy as np
-import tensorflow as tf
 from helpers import golden, literal, systems
 
 SITES = {
@@ -25,20 +24,6 @@ def test_logits_equal_a_literal_rendering():
 
 def test_the_released_code_of_self_critical_training_gives_the_same_numbers():
     golden.check("show_tell", "self_critical")
-
-
-def test_the_image_is_read_once_per_image():
-    """Its step belongs to `encode`: in training the captions of an image share its dropout."""
-    batch = systems.padded_batch()
-    model = systems.make("show_tell", width=12, word_dropout=0, head_dropout=0, region_dropout=0.5)
-    context = model.encode(batch, training=True)
-    assert all(len(leaf) == 3 for leaf in tf.nest.flatten(context))
-    assert np.abs(context["h"] - model.encode(batch)["h"]).max() > 1e-3
-    tokens = tf.repeat(batch["tokens"][:, 0], 2, axis=0)
-    first, second = (
-        model.decode(context, tokens, training=True).numpy().reshape(3, 2, -1).swapaxes(0, 1)
-    )
-    np.testing.assert_array_equal(first, second)
 
 
 def test_dropout_layers_and_rates():

@@ -38,28 +38,15 @@ def test_the_code_with_an_embedded_mean_gives_the_same_numbers():
     golden.check("updown_mean", "self_critical")
 
 
-def test_the_embedded_mean_is_dropped():
-    sites = SITES | {"mean_dropout": ("region_dropout", 0.5)}
-    systems.check_dropout("updown", sites, **SIZES, embed_mean=True)
-    with pytest.raises(ValueError, match="must be false without embed_regions"):
-        systems.make("updown", **SIZES, embed_mean=True, embed_regions=False)
-
-
 @pytest.mark.slow
 def test_contract_of_raw_regions(batch):
     systems.check_contract(batch, "updown", "mixed_float16", **SIZES, **RAW)
 
 
-@pytest.mark.slow
 def test_dropout_layers_and_rates():
     systems.check_dropout("updown", SITES, **SIZES)
-
-
-@pytest.mark.slow
-def test_raw_regions_are_not_dropped():
-    """`region_dropout` has no effect on raw features."""
-    sites = {site: SITES[site] for site in ("word_dropout", "head_dropout")}
-    systems.check_dropout("updown", sites, **SIZES, **RAW)
+    mean = {"mean_dropout": ("region_dropout", 0.5)}
+    systems.check_dropout("updown", SITES | mean, **SIZES, embed_mean=True)
 
 
 def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers.small_models import SHALLOW, make
+from helpers.small_models import make
 
 from tfcap import decoding
 from tfcap.objectives import losses
@@ -14,15 +14,6 @@ pytestmark = pytest.mark.slow  # XLA takes seconds to compile
 WORDS = 3  # of a caption: the last reads states that a step has written
 
 
-SYSTEMS = ("expansionnet", "updown")  # all: tests/training/xla_test.py
-
-
-@pytest.fixture(params=SYSTEMS)
-def model(request):
-    """No ensemble: its members are compiled alone."""
-    return make(request.param, seed=1, **SHALLOW.get(request.param, {}))
-
-
 def gradients(model, batch):
     with tf.GradientTape() as tape:
         logits = model(batch | {"tokens": batch["tokens"][..., :-1]}, training=True)
@@ -31,14 +22,12 @@ def gradients(model, batch):
     return [tf.convert_to_tensor(gradient) for gradient in found]
 
 
-def without_dropout(model):
+@pytest.mark.parametrize("name", ["expansionnet", "updown"])  # all: tests/training/xla_test.py
+def test_xla_gives_the_same_gradients_and_captions(name, batch):
+    model = make(name, seed=1)
     for layer in model._flatten_layers():
-        if hasattr(layer, "rate"):
+        if hasattr(layer, "rate"):  # XLA draws other masks
             layer.rate = 0.0
-
-
-def test_xla_gives_the_same_gradients_and_captions(model, batch):
-    without_dropout(model)  # XLA draws other masks
     batch = batch | {"tokens": batch["tokens"][..., :WORDS]}
 
     def work(batch):

@@ -1,7 +1,5 @@
 """X-LAN and the rows of its ablation against a literal rendering; sizes, dropout sites, names."""
 
-import gc
-
 import numpy as np
 import pytest
 from helpers import literal, systems
@@ -84,13 +82,6 @@ def test_logits_equal_a_literal_rendering(name):
 
 
 @pytest.mark.slow
-def test_paper_has_one_head_and_half_the_width():
-    model = systems.make("xlan", **SIZES | dict(encoder_layers=1), flavour="paper")
-    for block in (model.encoder[0].encoder_attn, *model.attention):
-        assert block.heads == 1 and block.joint.kernel.shape == (D, D // 2)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name, half", [("paper", "mixed_bfloat16"), ("row 1", "mixed_float16")])
 def test_contract_of_variants(name, half, batch):
     """`paper` does not normalise, so features of a thousand overflow float16."""
@@ -107,44 +98,25 @@ SITES = {
     "encoder/0/attn_dropout": ("encoder_dropout", 0.5),
     "encoder/0/bifeat_dropout": ("bifeat_dropout", 0.3),
     "encoder/0/encoder_attn/dropout": ("middle_dropout", 0.1),
+    "attention/0/dropout": ("middle_dropout", 0.1),
 }
-MIDDLE = {"attention/0/dropout": ("middle_dropout", 0.1)}
 
 
-@pytest.mark.slow
 def test_dropout_layers_and_rates():
     """Rates of cross-entropy training (docs/systems.md 2.5)."""
     sizes = SIZES | dict(encoder_layers=1, decoder_layers=1)
-    systems.check_dropout("xlan", SITES | MIDDLE, **sizes)
-
-
-@pytest.mark.slow
-def test_dropout_with_additive_attention():
-    """Additive attention has no dropout inside."""
-    systems.check_dropout("xlan", SITES, **SIZES | dict(encoder_layers=1, attention="additive"))
+    systems.check_dropout("xlan", SITES, **sizes)
 
 
 @pytest.mark.slow
 def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
-    """4 encoder layers have 75,189,781 numbers, 0 to 3 have 45.70 to 67.82 million.
+    """4 encoder layers have 75,189,781 numbers, none has 45.70 million (docs/systems.md 4.6).
 
-    The figures are in docs/systems.md 4.6. Both count a vocabulary of V = 9,488 rows, see
-    `xtransformer_test`. Every layer adds the same.
+    Both count a vocabulary of V = 9,488 rows, see `xtransformer_test`.
     """
-    sizes = []
-    for depth in (0, 4):
-        options = dict(encoder_layers=depth, activation="celu" if depth else "relu")
-        sizes.append(systems.count(monkeypatch, "xlan", 9488, 17, 2048, **options))
-        gc.collect()
-    assert sizes[1] == 75_189_781
-    layer, rest = divmod(sizes[1] - sizes[0], 4)
-    found = [f"{(sizes[0] + depth * layer) / 1e6:.2f}" for depth in range(5)]
-    assert rest == 0 and found == ["45.70", "53.07", "60.45", "67.82", "75.19"]
-    small = [
-        systems.count(monkeypatch, "xlan", 9, 5, 6, **SIZES | dict(encoder_layers=depth))
-        for depth in range(3)
-    ]
-    assert small[2] - small[1] == small[1] - small[0] > 0
+    assert systems.count(monkeypatch, "xlan", 9488, 17, 2048) == 75_189_781
+    shallow = dict(encoder_layers=0, activation="relu")
+    assert round(systems.count(monkeypatch, "xlan", 9488, 17, 2048, **shallow) / 1e6, 2) == 45.70
 
 
 @pytest.mark.slow
@@ -184,10 +156,3 @@ def test_released_names_map_to_every_weight():
             pairs |= {f"{ours}/{leaves[0]}": f"{theirs}.weight"}
             pairs |= {f"{ours}/{leaves[1]}": f"{theirs}.bias"}
     systems.check_names(systems.make("xlan", **SIZES), "xmodaler_xlan", pairs)
-
-
-@pytest.mark.parametrize("option", [dict(attention="soft"), dict(flavour="code")], ids=str)
-def test_unknown_options_are_refused(option):
-    (value,) = option.values()
-    with pytest.raises(ValueError, match=f"attention must be xlinear or additive.*{value!r}"):
-        systems.make("xlan", **SIZES, **option)

@@ -52,18 +52,6 @@ def test_without_smoothing_the_loss_is_keras_cross_entropy():
     assert loss == nll and words == (targets != 0).sum()
 
 
-def test_smoothing_differs_from_keras():
-    """Keras gives the gold word its share of the spread, too, and leaves the entropy in."""
-    logits, targets = draw(1)
-    targets = np.maximum(targets, 1)
-    loss, _, _ = losses.cross_entropy(tf.constant(logits), tf.constant(targets), 0.1)
-    one_hot = keras.ops.one_hot(targets, 11)
-    keras_loss = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=0.1, reduction="sum"
-    )
-    assert abs(loss / keras_loss(one_hot, logits) - 1) > 0.02
-
-
 @pytest.mark.parametrize("size, offset", [(9488, 1.24085), (10000, 1.24611), (10200, 1.24809)])
 def test_the_loss_is_the_released_one_less_a_constant(size, offset):
     """The loss is cross-entropy with the smooth target less its entropy, at real vocabularies."""
@@ -76,14 +64,6 @@ def test_the_loss_is_the_released_one_less_a_constant(size, offset):
     gold = np.take_along_axis(logp, targets[..., None], -1)[..., 0]
     smooth = -0.9 * gold - 0.1 / (size - 1) * (logp.sum(-1) - gold)
     np.testing.assert_allclose(loss / words, smooth.mean() - offset, atol=2e-5)
-
-
-def test_a_perfect_model_has_no_loss():
-    """The divergence is zero exactly where the model is the target distribution."""
-    target = np.full((1, 1, 5), 0.1 / 4, np.float32)
-    target[..., 3] = 0.9
-    loss, nll, _ = losses.cross_entropy(tf.math.log(target), tf.constant([[3]]), 0.1)
-    assert abs(loss) < 1e-6 and abs(nll + np.log(0.9)) < 1e-6
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -100,11 +80,6 @@ def test_padding_has_no_influence(smoothing):
     assert (gradient[targets == 0] == 0).all() and (
         np.abs(gradient[targets != 0]).max(-1) > 0
     ).all()
-
-
-def test_a_batch_of_padding_alone_has_loss_zero():
-    found = losses.cross_entropy(tf.ones((2, 3, 7)), tf.zeros((2, 3), tf.int32), 0.1)
-    np.testing.assert_array_equal(found, [0, 0, 0])
 
 
 def test_large_logits_stay_finite():

@@ -3,7 +3,6 @@
 import collections
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -266,28 +265,6 @@ def test_what_follows_the_end_is_ignored(world):
         assert np.ptp(wanted) > 0
 
 
-def test_order_and_padding_of_references_do_not_matter(world):
-    table, samples, references = world
-    wider = tf.pad(references[:, ::-1], [[0, 0], [2, 1], [0, 4]])
-    for scorer in scorers(table):
-        wanted = scorer(samples, scorer.references(references))
-        found = scorer(tf.pad(samples, [[0, 0], [0, 0], [0, 3]]), scorer.references(wider))
-        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
-
-
-def test_a_copy_scores_highest():
-    rng = np.random.default_rng(0)
-    corpus = [[list(rng.integers(4, SIZE, 8))] for _ in range(20)]
-    original = corpus[0][0]
-    changed = [[*original[:i], (w - 3) % 8 + 4, *original[i + 1 :]] for i, w in enumerate(original)]
-    shorter = [original[:i] for i in range(8)]
-    samples, rows = array([[original, *changed, *shorter]], 9), array(corpus[:1], 9)
-    for scorer, best in zip(scorers(make_table(corpus)), (10, 1), strict=True):
-        found = scorer(samples, scorer.references(rows)).numpy()[0]
-        np.testing.assert_allclose(found[0], best, rtol=1e-5)
-        assert (found[1:] < found[0] - 1e-3).all() and (np.diff(found[-8:]) > -1e-6).all()
-
-
 @pytest.mark.slow
 def test_references_may_come_from_the_data_pipeline(world):
     """Equal there, every leaf has the images first, and shapes stay static."""
@@ -301,42 +278,3 @@ def test_references_may_come_from_the_data_pipeline(world):
         np.testing.assert_allclose(scorer(samples, mapped), wanted, rtol=1e-6)
         part = {name: leaf[1:3] for name, leaf in mapped.items()}
         np.testing.assert_allclose(scorer(samples[1:3], part), wanted[1:3], rtol=1e-6)
-
-
-def test_two_replicas_give_the_rewards_of_one(world):
-    table, samples, rows = world
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-    def split(x):
-        halves = [x[:2], x[2:]]
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: halves[context.replica_id_in_sync_group]
-        )
-
-    with strategy.scope():
-        both = scorers(table)
-    for scorer in both:
-
-        def score(x, r, scorer=scorer):
-            return scorer(x, scorer.references(r))
-
-        run = tf.function(
-            lambda x, r, score=score: strategy.run(score, args=(x, r)), autograph=False
-        )
-        found = strategy.experimental_local_results(run(split(samples), split(rows)))
-        np.testing.assert_allclose(np.concatenate(found), score(samples, rows), rtol=1e-6)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
-def test_dtype_policies_do_not_change_rewards(world, policy):
-    table, samples, rows = world
-    wanted = [scorer(samples, scorer.references(rows)) for scorer in scorers(table)]
-    before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy(policy)
-    try:
-        found = [scorer(samples, scorer.references(rows)) for scorer in scorers(table)]
-    finally:
-        keras.mixed_precision.set_dtype_policy(before)
-    for a, b in zip(found, wanted, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_array_equal(a, b)

@@ -18,7 +18,7 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
-from tfcap import pretrained
+from tfcap import models, pretrained
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,
@@ -30,7 +30,7 @@ from tfcap.configs.schema import (
     Task,
     Trainer,
 )
-from tfcap.models import registry
+from tfcap.models.captioner import SMALL
 
 VIDEO = "xtransformer_video"
 FINETUNE = "finetune"
@@ -60,8 +60,8 @@ def _small_model(system: str) -> hyperparams.OneOfConfig:
     model = Model(type=system)
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
-    standardize = {"standardize": True} if registry.MODELS[system].reads_order else {}
-    group.override(rates | standardize | registry.SMALL[system])
+    standardize = {"standardize": True} if models.MODELS[system].reads_order else {}
+    group.override(rates | standardize | SMALL[system])
     return model
 
 

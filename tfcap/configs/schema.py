@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from official.modeling import hyperparams
 
+from tfcap import models
 from tfcap.decoding.options import Options
-from tfcap.models import registry
+from tfcap.models.captioner import options_of
 
-SYSTEMS = registry.MODELS  # by name; a system that registers later is in it too
+SYSTEMS = models.MODELS  # by name; a system that registers later is in it too
 
 
 def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
@@ -38,7 +39,7 @@ def _model_class(*systems) -> type[hyperparams.OneOfConfig]:
 
 @functools.lru_cache(maxsize=64)
 def _options_class(cls) -> type[hyperparams.Config]:
-    options = registry.options(cls)
+    options = options_of(cls)
     return dataclasses.make_dataclass(cls.__name__, options, bases=(hyperparams.Config,))
 
 

@@ -12,8 +12,8 @@ from tfcap.decoding.options import UNCONSTRAINED, Options
 from tfcap.decoding.scores import normalise_by_length
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
+from tfcap.layers.trees import Tree, put, repeat, take
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import Tree, put, repeat, take
 
 
 class _Beams(NamedTuple):

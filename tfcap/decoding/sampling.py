@@ -16,8 +16,8 @@ from tfcap.decoding.constraints import (
 from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
+from tfcap.layers.trees import Tree, put, repeat
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import Tree, put, repeat
 
 
 def sample(

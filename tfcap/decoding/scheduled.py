@@ -9,8 +9,8 @@ from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.sampling import draw
 from tfcap.ids import PAD
 from tfcap.layers.loops import loop
+from tfcap.layers.trees import Tree, repeat
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import Tree, repeat
 
 
 def scheduled_sampling(

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.options import Options
 from tfcap.ids import BOS, PAD
+from tfcap.layers.trees import Tree
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import Tree
 
 
 def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:

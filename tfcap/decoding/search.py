@@ -12,8 +12,8 @@ from tfcap.decoding.beams import beam_search
 from tfcap.decoding.options import Options
 from tfcap.decoding.sampling import sample
 from tfcap.decoding.scores import normalise_by_length
+from tfcap.layers.trees import Tree
 from tfcap.models.captioner import Captioner
-from tfcap.models.rows import Tree
 
 
 class Search(tf.Module):

@@ -192,7 +192,6 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """See base class."""
         attended = super().call(query, keys, values, visible, training, keys_mask)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

@@ -8,7 +8,7 @@ affine map start from U(-1/sqrt(inputs), 1/sqrt(inputs)), every embedding starts
 every normalisation uses epsilon 1e-5. The defaults of Keras differ in all three.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 from keras import layers, ops
@@ -55,7 +55,6 @@ class Layer(layers.Layer):
         self.supports_masking = True
 
     def get_build_config(self):
-        """Returns None."""
         return None  # else Keras warns on loading where there is no `build`
 
 
@@ -85,18 +84,16 @@ def normalise(x, gamma, beta, epsilon):
 
 
 def activation(name: str) -> Callable:
-    """Returns an activation function: `relu`, `none`, or `celu` with the released alpha.
+    """Returns an activation function: `relu`, `none`, or `celu` with the released alpha."""
+    functions = {"relu": ops.relu, "celu": celu, "none": lambda x: x}
+    check_choice("activation", name, functions)
+    return functions[name]
 
-    Raises:
-      ValueError: `name` is none of these.
-    """
-    if name == "relu":
-        return ops.relu
-    if name == "celu":
-        return celu
-    if name == "none":
-        return lambda x: x
-    raise ValueError(f"activation must be relu, celu or none. Received: {name!r}")
+
+def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """Raises a ValueError that lists the choices if the value of an option is none of them."""
+    if value not in choices:
+        raise ValueError(f"{option} must be one of {', '.join(choices)}, not {value!r}.")
 
 
 def celu(x):
@@ -130,15 +127,9 @@ def image_vector(inputs):
 
 
 def head_width(width: int, heads: int) -> int:
-    """Returns d = D / H.
-
-    Raises:
-      ValueError: `width` is not a multiple of `heads`.
-    """
+    """Returns d = D / H."""
     if width % heads:
-        raise ValueError(
-            f"width must be a multiple of heads. Received: width={width}, heads={heads}"
-        )
+        raise ValueError(f"width must be a multiple of heads, and {width} is none of {heads}.")
     return width // heads
 
 

@@ -13,10 +13,12 @@ _VALUES = 1 << 16  # of a random number of 16 bits
 class Dropout(layers.Dropout):
     """Dropout whose rate is a multiple of 1/65536.
 
-    Keras draws a float32 for each element and selects between two tensors, which takes a tenth of a
-    training step on a processor. Here a mask is drawn from 16 bits for each element, and input and
-    gradient are multiplied by it. Elements that are kept are divided by the rounded probability of
-    keeping an element.
+    Keras draws a float32 for each element and selects between two tensors. Here a mask is drawn
+    from 16 bits for each element, and input and gradient are multiplied by it. Elements that are
+    kept are divided by the rounded probability of keeping an element.
+
+    Measured on a processor, it takes 1.6 % (X-LAN) to 5.6 % (X-Transformer) off a training step at
+    the paper's size. It stays, because its masks are part of every run's numbers.
 
     Args:
       rate: the probability of zero.

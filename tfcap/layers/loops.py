@@ -3,9 +3,9 @@
 A loop over words multiplies a few rows with the same weights many times. So `loop` casts these
 weights to the dtype of products once, before its first step. If the loop is differentiated, it also
 transposes them once, and computes the gradient of each weight in one product after the loop.
-Every such loop of the package is `loop` or `unrolled_loop`: no caller can forget the casting. This
-holds for layers that are `Recurring`. `GRUCell` is not, so its weights are cast at each step. With
-XLA, the gradient of a weight in bfloat16 is summed over the steps in bfloat16.
+Every such loop of the package is `loop`: no caller can forget the casting. This holds for layers
+that are `Recurring`. `GRUCell` is not, so its weights are cast at each step. With XLA, the gradient
+of a weight in bfloat16 is summed over the steps in bfloat16.
 
 Letters: N rows, W input width, D output width, T iterations.
 """
@@ -62,14 +62,6 @@ def loop(
             shape_invariants=shape_invariants,
             maximum_iterations=maximum_iterations,
         )
-
-
-def unrolled_loop(body: Callable[..., Any], state: Tree, iterations: int) -> Tree:
-    """Runs `body` a fixed number of times with cast weights, as a graph without a loop."""
-    with _entered():
-        for _ in range(iterations):
-            state = body(*state)
-    return state
 
 
 def in_xla() -> bool:

@@ -34,9 +34,6 @@ class Multimodal(common.Layer):
       width: M.
       paths: which of `word`, `recurrent` and `image` the sum has.
       initializer: of the three matrices; the bias starts at 0.
-
-    Raises:
-      ValueError: `paths` is empty or has an unknown name.
     """
 
     def __init__(
@@ -47,10 +44,7 @@ class Multimodal(common.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not paths or not set(paths) <= set(PATHS):
-            raise ValueError(f"paths must be some of {', '.join(PATHS)}. Received: {paths!r}")
-        self.width, self.paths = width, tuple(paths)
-        self.initializer = keras.initializers.get(initializer)
+        self.width, initializer = width, keras.initializers.get(initializer)
         self.word: Any  # a sub-layer or None, and so are the next two
         self.recurrent: Any
         self.image: Any
@@ -58,7 +52,7 @@ class Multimodal(common.Layer):
             Affine(
                 width,
                 use_bias=False,
-                kernel_initializer=self.initializer.clone(),
+                kernel_initializer=initializer.clone(),
                 name=path,
                 dtype=self.dtype_policy,
             )
@@ -66,12 +60,6 @@ class Multimodal(common.Layer):
             else None
             for path in PATHS
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor, as plain values."""
-        initializer = keras.initializers.serialize(self.initializer)
-        own = {"width": self.width, "paths": self.paths, "initializer": initializer}
-        return {**super().get_config(), **own}
 
     def build(self, word_shape, recurrent_shape, image_shape=None):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
@@ -112,19 +100,7 @@ class TiedHead(common.Layer):
     def __init__(self, words: layers.Embedding, bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.words = words
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
-    def get_config(self):
-        """Returns the arguments of the constructor, as plain values."""
-        words = keras.saving.serialize_keras_object(self.words)
-        initializer = keras.initializers.serialize(self.bias_initializer)
-        return {**super().get_config(), "words": words, "bias_initializer": initializer}
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes a layer from a result of `get_config`."""
-        words = keras.saving.deserialize_keras_object(config["words"])
-        return super().from_config({**config, "words": words})
+        self.bias_initializer = bias_initializer
 
     def build(self, shape):
         self.bias = self.add_weight(

@@ -72,12 +72,6 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 
     The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
     store weights by these names, and optimizer slots in this order: change neither.
-
-    Args:
-      model: the captioner that gets the attributes.
-      width: D.
-      word_dropout: rate on embedded words.
-      stored: whether the codes are a weight, see `PositionCodes`.
     """
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")

@@ -40,12 +40,7 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
     Args:
       dtype: `float32` or None, `bfloat16`, or `float16`.
       accelerated: whether the model runs on a GPU or TPU.
-
-    Raises:
-      ValueError: `dtype` is none of these.
     """
-    if dtype not in (None, "float32", "bfloat16", "float16"):
-        raise ValueError(f"dtype must be float32, bfloat16 or float16. Received: {dtype!r}")
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
     return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")
@@ -104,14 +99,8 @@ def add_bias(x, bias):
 @tf.custom_gradient
 def _add_rounded_bias(x, bias):
     def gradient(upstream):
-        return upstream, tf.cast(sum_rows(tf.cast(upstream, tf.float32)), bias.dtype)
+        # On a processor it takes a third of the time of `tf.reduce_sum`.
+        total = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(upstream, tf.float32))
+        return upstream, tf.cast(total, bias.dtype)
 
     return tf.nn.bias_add(x, bias), gradient
-
-
-def sum_rows(x):
-    """Sums `x` float32 [..., M, N] over all axes but the last: [N].
-
-    On a processor it takes a third of the time of `tf.reduce_sum`.
-    """
-    return tf.raw_ops.BiasAddGrad(out_backprop=x)

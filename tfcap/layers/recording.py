@@ -68,14 +68,7 @@ def recording() -> Iterator[list[Record]]:
 def record(layer: layers.Layer, kind: str, over: str, weights: Callable) -> None:
     """Adds a `Record` to the current recording; does nothing outside of `recording`.
 
-    Args:
-      layer: the layer that computed the weights.
-      kind: see `Record`.
-      over: see `Record`.
-      weights: function that returns the weights; it is called inside of `recording` only.
-
-    Raises:
-      ValueError: the weights have no values, because TensorFlow is building a graph.
+    `weights` is a function, which is called inside of `recording` only.
     """
     if _ACTIVE.records is None:
         return

@@ -27,9 +27,6 @@ class Standardize(common.Layer):
         self.width = width
 
     def build(self, shape):
-        """Makes the two weights."""
-        del shape
-
         def weight(name, start):
             return self.add_weight(
                 shape=(self.width,), initializer=start, trainable=False, name=name

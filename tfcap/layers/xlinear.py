@@ -271,13 +271,11 @@ class XLinearEncoderLayer(common.Layer):
         return g, keys, values
 
     def get_config(self):
-        """Returns the arguments of the constructor, as plain values."""
         block = keras.saving.serialize_keras_object(self.encoder_attn)
         return {**super().get_config(), **self._options, "attention": block}
 
     @classmethod
     def from_config(cls, config):
-        """Makes a layer from a result of `get_config`."""
         block = keras.saving.deserialize_keras_object(config["attention"])
         return super().from_config({**config, "attention": lambda name: block})
 

@@ -2,9 +2,8 @@
 
 # ruff: noqa: F401, I001
 # Importing a module registers its system; this order is the order of the keys of `task.model`.
-from tfcap.models.captioner import Captioner
+from tfcap.models.captioner import MODELS, Captioner, build, register
 from tfcap.models.ensemble import Ensemble
-from tfcap.models.registry import MODELS, build, register
 from tfcap.models.xlan import XLAN
 from tfcap.models.xtransformer import XTransformer
 from tfcap.models.updown import UpDown

@@ -10,9 +10,8 @@ from tfcap.layers import common
 from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
-from tfcap.models.registry import register
-from tfcap.models.rows import repeat
+from tfcap.layers.trees import repeat
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
 class DeviationNorm(layers.Layer):
@@ -83,17 +82,13 @@ class AoANet(RecurrentCaptioner):
     `ctx` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D of words, regions and LSTM.
       heads: H.
       refiner_layers: number of layers; 0 leaves the refiner out, as one row of the ablation does.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
       weight_dropout: on all attention weights.
       aoa_dropout: on the input of AoA in the refiner.
       block_dropout: on the output of each refiner layer.
       context_dropout: on the last context vector, before the LSTM reads it.
-      head_dropout: before the logits.
     """
 
     reads_order = True
@@ -137,8 +132,8 @@ class AoANet(RecurrentCaptioner):
         for layer in self.refiner:
             first = self.refiner[0].self_att
             for name in ("query", "key", "value"):
-                _copy(first.query, getattr(layer.self_att, name))
-            _copy(first.aoa, layer.self_att.aoa)
+                getattr(layer.self_att, name).set_weights(first.query.get_weights())
+            layer.self_att.aoa.set_weights(first.aoa.get_weights())
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]
@@ -173,10 +168,3 @@ class AoANet(RecurrentCaptioner):
         )
         ctx = common.gated(self.att2ctx(ops.concatenate([attended[:, 0], h], axis=-1)))
         return ctx, {"h": h, "c": c, "ctx": ctx}
-
-
-def _copy(source, target):
-    """Copies the weights of the affine map `source` to `target`."""
-    if source is not target:
-        for one, other in zip(source.variables, target.variables, strict=True):
-            other.assign(one)

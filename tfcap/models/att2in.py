@@ -7,7 +7,7 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import MaxoutLSTMCell
 from tfcap.models.attention_lstm import AttentionLSTM
-from tfcap.models.registry import register
+from tfcap.models.captioner import register
 
 ATTEND = {"in": 2, "all": 5}  # sums of the cell that read the attended regions, in units of D
 
@@ -27,16 +27,9 @@ class Att2in(AttentionLSTM):
     Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D of words, regions and LSTM.
       attention_width: A.
       attend: `in` for Att2in, or `all` for Att2all.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `attend` is neither `in` nor `all`.
     """
 
     def __init__(
@@ -50,8 +43,7 @@ class Att2in(AttentionLSTM):
         head_dropout: float = 0.5,
         **kwargs,
     ):
-        if attend not in ATTEND:
-            raise ValueError(f"attend must be one of {', '.join(ATTEND)}. Received: {attend!r}")
+        common.check_choice("attend", attend, ATTEND)
         super().__init__(
             *sizes,
             width=width,
@@ -64,7 +56,6 @@ class Att2in(AttentionLSTM):
         self.attended = common.linear(width, ATTEND[attend] * width, "attended")
 
     def add_cell(self, attention_width):
-        """See base class."""
         width = self.width
         self.attention = AdditiveAttention(
             width, width, attention_width, biases=True, name="attention"

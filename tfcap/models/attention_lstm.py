@@ -12,8 +12,7 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
-from tfcap.models.registry import register
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
 @register("attention_lstm", small=dict(width=128, attention_width=64))
@@ -30,13 +29,9 @@ class AttentionLSTM(RecurrentCaptioner):
     Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D of words, regions and LSTM.
       attention_width: A.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
-      head_dropout: before the logits.
     """
 
     reads_order = True

@@ -1,15 +1,18 @@
-"""The interface of every captioning system: encode, decode, init_cache, step.
+"""The interface of every captioning system (encode, decode, init_cache, step), and their table.
 
 Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams,
 R regions, F feature width, T `max_length`, T' given tokens, V vocabulary, W width of the embedded
 words, D width of a recurrence.
 
 Rows are image-major: row n belongs to image n // (N / B). Decoding, training, evaluation and
-export use only this interface. A new system is one file that implements it.
+export use only this interface. A new system is one file that implements it, with a class that
+`register` decorates. Its options in configurations are the arguments of the constructor.
 """
 
 import inspect
-from typing import Any
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -19,10 +22,14 @@ from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
 from tfcap.layers.positions import RegionPositions
 from tfcap.layers.standardize import Standardize
-from tfcap.models.rows import Tree, repeat
-from tfcap.models.variables import build_when_called, is_seed, named_variables
+from tfcap.layers.trees import Tree, build_when_called, is_seed, named_variables, repeat
 
 REGION_POSITIONS = ("none", "frames")
+MODELS: dict[str, type["Captioner"]] = {}  # by the name in configurations
+SMALL: dict[str, dict[str, Any]] = {}  # options of a model that trains in minutes
+_NO_OPTIONS = ("self", "vocab_size", "max_length", "feature_dim")  # the data has these sizes
+
+Class = TypeVar("Class", bound=type["Captioner"])
 
 
 class Captioner(keras.Model):
@@ -36,30 +43,25 @@ class Captioner(keras.Model):
         a learned code of its position is added to each frame.
       standardize: whether each channel of the features gets mean 0 and deviation 1. Training
         measures both on the training data before its first step. No released system does it.
+      word_dropout: rate of dropout on the embedded words. Most systems have this and the next two.
+      region_dropout: on the embedded regions, or on the embedded image.
+      head_dropout: before the logits.
 
     Attributes:
       reads_order: whether the system can use the order of regions, a constant of the class. Its
         `encode` then reads the features through `self.regions(inputs)`.
       backbone: what computes the features of pictures inside `encode`; None for a captioner that
         reads features.
-
-    Raises:
-      ValueError: `region_positions` is unknown, or is `frames` for a system without `reads_order`.
     """
 
     reads_order = False
     reads_image = False  # True: `encode` reads `image` where it is given, and then no regions
     backbone: Any = None
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *sizes, **options):
         """Keeps the options of the constructor for `get_config`."""
-        model = super().__new__(cls, *args, **kwargs)
-        signature = inspect.signature(cls.__init__)
-        given = signature.bind(model, *args, **kwargs)
-        given.apply_defaults()
-        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        model._options = {n: v for n, v in given.arguments.items() if kinds[n] is keyword}
+        model = super().__new__(cls, *sizes, **options)
+        model._options = options
         return model
 
     def __init__(
@@ -73,11 +75,7 @@ class Captioner(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if region_positions not in REGION_POSITIONS[: 1 + self.reads_order]:
-            raise ValueError(
-                f"region_positions must be {' or '.join(REGION_POSITIONS[: 1 + self.reads_order])}"
-                f" for {type(self).__name__}. Received: {region_positions!r}"
-            )
+        common.check_choice("region_positions", region_positions, REGION_POSITIONS)
         self.vocab_size = vocab_size
         self.max_length = max_length
         self.feature_dim = feature_dim
@@ -184,24 +182,17 @@ class Captioner(keras.Model):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments of the constructor, so that Keras can save the model as a file.
+        """Returns the arguments of the constructor, so that Keras can save the model as a file.
 
         `model.save("x.keras")` writes it and `keras.saving.load_model("x.keras")` reads it, once
         `tfcap.models` is imported.
         """
         sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
-        regions: dict[str, Any] = {}
-        if self.reads_order:
-            regions["region_positions"] = self.region_positions
-            regions["standardize"] = self.standardize is not None
-        return {**super().get_config(), **sizes, **self._options, **regions}
+        return {**self._options, **super().get_config(), **sizes}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
-        """Makes a model from its configuration, in the precision that the configuration holds.
-
-        `config` is a result of `get_config`. The global precision is not used.
-        """
+        """Makes a model in the precision that `config` holds, not in the global one."""
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy(keras.dtype_policies.get(config["dtype"]))
         try:
@@ -210,8 +201,7 @@ class Captioner(keras.Model):
             keras.config.set_dtype_policy(before)
 
     def get_build_config(self) -> dict[str, Any]:
-        """Returns an entry without a value, because Keras calls `build` only if there is one."""
-        return {"input_shape": None}
+        return {"input_shape": None}  # Keras calls `build` only if there is an entry
 
     def on_features(self) -> "Captioner":
         """Returns the captioner that reads features: this one, unless it has a backbone.
@@ -274,7 +264,6 @@ class RecurrentCaptioner(Captioner):
         return self.head(self.head_dropout(outputs, training=training))
 
     def decode(self, context, tokens, training=False):
-        """See base class."""
         words = self.embed(tokens, training)
         rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
         cache = self.init_cache(context, self.max_length)
@@ -303,8 +292,6 @@ class RecurrentCaptioner(Captioner):
         return self.predict(context, words, outputs, training)
 
     def step(self, context, cache, tokens, index, training=False):
-        """See base class. A recurrence has no positions, so `index` is not read."""
-        del index
         words = self.embed(tokens[:, None], training)
         output, cache = self.recur(context, cache, words[:, 0], training)
         return self.predict(context, words, output[:, None], training)[:, 0], cache
@@ -323,13 +310,8 @@ def add_embeddings(
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
     Checkpoints store weights by these names, and optimizer slots in this order: change neither.
 
-    Args:
-      model: the captioner that gets the attributes.
-      width: D of embedded words and regions.
-      word_dropout: rate on embedded words.
-      region_dropout: rate on embedded regions.
-      regions: whether regions are embedded; if not, `region_embed` is None, without a dropout.
-      region_width: width of what is embedded; None means F.
+    Without `regions`, `region_embed` is None. `region_width` is the width of what is embedded, by
+    default F.
     """
     model.region_embed = None
     if regions:
@@ -338,3 +320,54 @@ def add_embeddings(
         model.region_dropout = Dropout(region_dropout, name="region_dropout")
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.word_dropout = Dropout(word_dropout, name="word_dropout")
+
+
+def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Class], Class]:
+    """Returns a decorator that registers a captioner class under a name for configurations.
+
+    The key `task.model.NAME` then has the options of the constructor, and the experiments `NAME`
+    and `NAME_scst` train the class on the built-in shapes. Keras knows the class, so that
+    `keras.saving.load_model` reads its files.
+
+    Args:
+      name: the name of the system in configurations.
+      small: the options of those two experiments that differ from the defaults.
+    """
+
+    def decorate(cls: Class) -> Class:
+        MODELS[name], SMALL[name] = cls, dict(small or {})
+        return keras.saving.register_keras_serializable("tfcap", name)(cls)
+
+    return decorate
+
+
+def options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
+    """Returns name, type and default of each option of a captioner's constructor, in order.
+
+    The options of `Captioner` itself come last; only systems that read the order of regions have
+    them. An option without type or default is an error.
+    """
+    rows = []
+    for owner in (cls, Captioner) if cls.reads_order else (cls,):
+        types = typing.get_type_hints(owner.__init__)
+        for name, parameter in inspect.signature(owner.__init__).parameters.items():
+            if name in _NO_OPTIONS or parameter.kind in (
+                parameter.VAR_POSITIONAL,
+                parameter.VAR_KEYWORD,
+            ):
+                continue
+            if name not in types or parameter.default is parameter.empty:
+                raise TypeError(f"{owner.__qualname__}: {name} needs a type and a default.")
+            rows.append((name, types[name], parameter.default))
+    return rows
+
+
+def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:
+    """Builds the system `name` of `MODELS` and creates all its variables.
+
+    The sizes are those of `Captioner`; `options` are those of the constructor.
+    """
+    common.check_choice("The model", name, MODELS)
+    model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)
+    model.build()
+    return model

@@ -47,45 +47,36 @@ class EndToEnd(Captioner):
         self.built = True
 
     def on_features(self) -> Captioner:
-        """See base class."""
         return self.captioner
 
     def encode(self, inputs, training=False):
-        """See base class; reads `pictures` float32 [B, H, W, 3] in place of `features`."""
+        """Reads `pictures` float32 [B, H, W, 3] in place of `features`."""
         mask = inputs["mask"]
         features = self.backbone.features(inputs["pictures"])[:, : mask.shape[1]]
         return self.captioner.encode({"features": features, "mask": mask}, training)
 
     def decode(self, context, tokens, training=False):
-        """See base class."""
         return self.captioner.decode(context, tokens, training)
 
     def init_cache(self, context, max_length):
-        """See base class."""
         return self.captioner.init_cache(context, max_length)
 
     def step(self, context, cache, tokens, index, training=False):
-        """See base class."""
         return self.captioner.step(context, cache, tokens, index, training)
 
     @property
     def vocabulary_axes(self):
-        """See base class."""
         return self.captioner.vocabulary_axes
 
     @property
     def checkpoint_items(self):
-        """See base class; the weights of the network follow those of the captioner.
+        """The weights of the captioner, then those of the network.
 
         The captioner's weights have their own names, so that a checkpoint of the captioner alone
         fits. The network's are numbered, because Keras counts the names of its layers.
         """
-        items, own = self.captioner.checkpoint_items, backbone_variables(self.network)
+        items = self.captioner.checkpoint_items
+        own = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}
         seeds = {name: v.value for name, v in own.items() if is_seed(v)}
         weights = {name: v.value for name, v in own.items() if not is_seed(v)}
         return {"weights": items["weights"] | weights, "seeds": items["seeds"] | seeds}
-
-
-def backbone_variables(network: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of a network by their names in checkpoints, as `backbone/17/kernel`."""
-    return {f"{PREFIX}{place}/{v.name}": v for place, v in enumerate(network.variables)}

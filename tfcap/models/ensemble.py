@@ -25,25 +25,15 @@ class Ensemble(Captioner):
     Context and cache: lists with the context or the cache of each member.
 
     Args:
-      members: captioners of any systems with the same vocabulary and feature width.
+      members: captioners of any systems with the same vocabulary, feature width and `max_length`.
       side_by_side: whether each member has a backbone of its own; `features` [B, R, M F] then holds
         the features of the members one after the other.
-
-    Raises:
-      ValueError: there is no member, or the members differ in vocabulary size, feature width or
-        `max_length`.
     """
 
     def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):
-        if not members:
-            raise ValueError("members must be at least one captioner. Received: none")
-        for name in ("vocab_size", "feature_dim", "max_length"):
-            values = [getattr(member, name) for member in members]
-            if len(set(values)) > 1:
-                raise ValueError(
-                    f"the members of an ensemble must have the same {name}. Received: {values}"
-                )
         first = members[0]
+        if any(member.max_length != first.max_length for member in members):
+            raise ValueError("The members of an ensemble must have the same task.max_length.")
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)
         self.members, self.side_by_side = list(members), side_by_side

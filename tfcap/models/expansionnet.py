@@ -25,9 +25,8 @@ from tfcap.layers import common
 from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
-from tfcap.models.captioner import Captioner
-from tfcap.models.registry import register
-from tfcap.models.rows import put
+from tfcap.layers.trees import put
+from tfcap.models.captioner import Captioner, register
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
@@ -193,14 +192,9 @@ class ExpansionNet(Captioner):
       decoder_vectors: E in the decoder.
       reduce: whether each stack ends with an affine map of the outputs of all its layers.
       positions: the number of learned position vectors; must be at least `max_length`.
-      region_dropout: on the embedded regions.
       word_dropout: on the embedded words, before they are scaled and positions are added.
       block_dropout: inside and after every block.
       reduce_dropout: on the affine map of all layers' outputs.
-
-    Raises:
-      ValueError: a block is unknown, a stack has no layer, `width` is not a multiple of `heads`,
-        or `max_length` is above `positions`.
     """
 
     reads_order = True
@@ -226,11 +220,10 @@ class ExpansionNet(Captioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        _check(encoder_block, decoder_block, min(encoder_layers, decoder_layers))
+        common.check_choice("encoder_block", encoder_block, ENCODER_BLOCKS)
+        common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
-            raise ValueError(
-                f"positions must be at least max_length ({self.max_length}). Received: {positions}"
-            )
+            raise ValueError(f"positions must be at least max_length, {self.max_length}.")
         self.width, self.reduce = width, reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
@@ -254,7 +247,6 @@ class ExpansionNet(Captioner):
         self.head = linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
-        """See base class."""
         mask = inputs["mask"][:, None]  # [B, 1, R]
         x = self.region_dropout(self.region_embed(self.regions(inputs)), training=training)
         every = []
@@ -266,7 +258,6 @@ class ExpansionNet(Captioner):
         return {"regions": regions, "encoded": encoded, "mask": mask}
 
     def decode(self, context, tokens, training=False):
-        """See base class."""
         places = ops.arange(ops.shape(tokens)[1])
         past = (places[None] <= places[:, None])[None]  # [1, T', T']
         y, every = self._words(tokens, places, training), []
@@ -276,12 +267,10 @@ class ExpansionNet(Captioner):
         return self.head(self._reduce("decoder", every, training))  # [N, T', V]
 
     def init_cache(self, context, max_length):
-        """See base class."""
         rows = ops.shape(context["encoded"])[0]
         return [layer.empty(rows, max_length) for layer in self.decoder]
 
     def step(self, context, cache, tokens, index, training=False):
-        """See base class."""
         y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
         every, caches = [], []
         for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
@@ -312,16 +301,3 @@ def _attention(block, width, heads, dropout, name, over="regions"):
 
 def _table(size, width, name):
     return layers.Embedding(size, width, embeddings_initializer="glorot_uniform", name=name)
-
-
-def _check(encoder_block, decoder_block, fewest):
-    for key, value, known in (
-        ("encoder_block", encoder_block, ENCODER_BLOCKS),
-        ("decoder_block", decoder_block, DECODER_BLOCKS),
-    ):
-        if value not in known:
-            raise ValueError(f"{key} must be one of {', '.join(known)}. Received: {value!r}")
-    if fewest < 1:
-        raise ValueError(
-            f"encoder_layers and decoder_layers must be at least 1. Received: {fewest}"
-        )

@@ -10,8 +10,7 @@ from keras import layers, ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
-from tfcap.models.captioner import add_embeddings
-from tfcap.models.registry import register
+from tfcap.models.captioner import add_embeddings, register
 from tfcap.models.updown import TopDownCaptioner
 
 
@@ -84,14 +83,9 @@ class GCNLSTM(TopDownCaptioner):
       attention_width: A.
       regions: L, the number of regions that relations lead to.
       labels: M, the number of labels of relations, with the one for no relation.
-      word_dropout: on the embedded words.
       region_dropout: on the regions that the graph returns.
       attention_dropout: inside the attention.
       input_dropout: on the input of the second LSTM.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `regions` is not between 1 and F - 1.
     """
 
     def __init__(
@@ -111,8 +105,8 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                "regions must be at least 1 and less than the width of the features "
-                f"({self.feature_dim}). Received: {regions}"
+                f"regions must be in 1..{self.feature_dim - 1}, because the features have "
+                f"{self.feature_dim} numbers, and is {regions}."
             )
         self.width, self.labels = width, labels
         self.region_width = self.feature_dim - regions

@@ -9,7 +9,7 @@ from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
-from tfcap.models.registry import register
+from tfcap.models.captioner import register
 from tfcap.models.show_tell import ShowTell
 
 
@@ -31,13 +31,7 @@ class LSTMA(ShowTell):
       *sizes: V, T and F, see `Captioner`; F counts the attributes, too.
       width: D of words, image, attributes and LSTM.
       attributes: how many of the F features are attributes.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded image.
       attribute_dropout: on the embedded attributes.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `attributes` is not between 1 and F - 1.
     """
 
     def __init__(
@@ -58,11 +52,10 @@ class LSTMA(ShowTell):
         self.attribute_dropout = Dropout(attribute_dropout, name="attribute_dropout")
 
     def image_width(self):
-        """Returns the width of the image vector: the number of features before the attributes."""
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                "attributes must be at least 1 and less than the width of the features "
-                f"({self.feature_dim}). Received: {self.attributes}"
+                f"attributes must be in 1..{self.feature_dim - 1}, because the features have "
+                f"{self.feature_dim} numbers, and is {self.attributes}."
             )
         return self.feature_dim - self.attributes
 

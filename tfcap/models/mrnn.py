@@ -13,9 +13,8 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, scaled_tanh
-from tfcap.models.captioner import RecurrentCaptioner
-from tfcap.models.registry import register
-from tfcap.models.rows import repeat
+from tfcap.layers.trees import repeat
+from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +91,6 @@ class MRNN(RecurrentCaptioner):
       word_dropout: on the embedded words e_t.
       region_dropout: on the image vector I.
       head_dropout: on m_t.
-
-    Raises:
-      ValueError: `variant` is unknown.
     """
 
     reads_image = True
@@ -112,8 +108,7 @@ class MRNN(RecurrentCaptioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}. Received: {variant!r}")
+        common.check_choice("variant", variant, VARIANTS)
         self.width = self.output_width = width
         self.multimodal_width = multimodal_width
         self.paths = VARIANTS[variant]
@@ -157,19 +152,11 @@ class MRNN(RecurrentCaptioner):
 
         Source: section 8 of the paper, where they are used to search for similar images.
 
-        Args:
-          inputs: as for `encode`.
-
-        Returns:
-          float32 [B, M].
-
-        Raises:
-          ValueError: the multimodal layer of this variant does not read the image.
+        Returns float32 [B, M] for the `inputs` of `encode`.
         """
         if not self.paths.image:
             raise ValueError(
-                "Refined features need an m-RNN whose multimodal layer reads the image. Received: "
-                "a variant whose multimodal layer does not read it. Use the original features."
+                "The multimodal layer of this variant reads no image: use the original features."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 

@@ -14,9 +14,8 @@ from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
 from tfcap.layers.recurrent import GRUCell, LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner
-from tfcap.models.registry import register
-from tfcap.models.rows import repeat
+from tfcap.layers.trees import repeat
+from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @register("mrnn_shared", small=dict(embed_width=128, width=128, multimodal_width=256))
@@ -49,12 +48,8 @@ class MRNNShared(RecurrentCaptioner):
       embed_width: E.
       width: D.
       multimodal_width: M. Not read by `init`.
-      word_dropout: on the embedded words.
       recurrent_dropout: on the output h_t of the recurrence; its state is not dropped.
       head_dropout: on m_t. Not read by `init`.
-
-    Raises:
-      ValueError: `variant` is unknown.
     """
 
     reads_image = True
@@ -72,10 +67,7 @@ class MRNNShared(RecurrentCaptioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        if variant not in ("multimodal", "init", "child"):
-            raise ValueError(
-                f"variant must be one of multimodal, init, child. Received: {variant!r}"
-            )
+        common.check_choice("variant", variant, ("multimodal", "init", "child"))
         self.variant = variant
         self.width = self.output_width = width
         self.embed_tokens = layers.Embedding(
@@ -100,7 +92,6 @@ class MRNNShared(RecurrentCaptioner):
 
     @property
     def vocabulary_axes(self):
-        """See base class."""
         return {"embed_tokens/embeddings": 0, "head/bias": 0}
 
     def encode(self, inputs, training=False):
@@ -116,11 +107,7 @@ class MRNNShared(RecurrentCaptioner):
         `child` gives g2(V_I I) without bias, as in m-RNN. The others give ReLU(W_v I + b). [GUESS]
         The authors released such features, but not the model that computed them.
 
-        Args:
-          inputs: as for `encode`.
-
-        Returns:
-          float32 [B, M]; [B, D] for `init`.
+        Returns float32 [B, M], or [B, D] of `init`, for the `inputs` of `encode`.
         """
         context = self.encode(inputs)
         image = context["state"] if self.variant == "init" else context["image"][:, 0]
@@ -146,16 +133,14 @@ class MRNNShared(RecurrentCaptioner):
     def predict(self, context, words, outputs, training=False):
         m = self.recurrent_dropout(outputs, training=training)
         if self.variant != "init":
-            m = self.head_dropout(self._multimodal(context, words, m), training=training)
+            image = context["image"]
+            image = repeat(image, ops.shape(words)[0] // ops.shape(image)[0])
+            if self.variant == "child":
+                m = self.multimodal(words, m, image)
+            else:
+                m = self.recurrent(m) + image
+            m = self.head_dropout(m, training=training)
         return self.head(self.to_word(m))
-
-    def _multimodal(self, context, words, outputs):
-        """Computes m_t [N, T, M] from `words` [N, T, E] and `outputs` [N, T, D] after dropout."""
-        image = context["image"]
-        image = repeat(image, ops.shape(words)[0] // ops.shape(image)[0])
-        if self.variant == "child":
-            return self.multimodal(words, outputs, image)
-        return self.recurrent(outputs) + image
 
 
 def _uniform():

@@ -10,8 +10,7 @@ from keras import ops
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell, MaxoutLSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
-from tfcap.models.registry import register
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 CELLS: dict[str, Any] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCell}
 
@@ -36,15 +35,8 @@ class ShowTell(RecurrentCaptioner):
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D of words, image and LSTM; 512 in the paper.
       cell: `lstm`, or `maxout` for the cell of self-critical training.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded image.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `cell` is unknown.
     """
 
     def __init__(
@@ -58,8 +50,7 @@ class ShowTell(RecurrentCaptioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        if cell not in CELLS:
-            raise ValueError(f"cell must be one of {', '.join(CELLS)}. Received: {cell!r}")
+        common.check_choice("cell", cell, CELLS)
         self.width = self.output_width = width
         rates = (word_dropout, region_dropout)
         add_embeddings(self, width, *rates, region_width=self.image_width())
@@ -68,7 +59,7 @@ class ShowTell(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns the width of the image vector, which is F."""
+        """Returns the width of the image vector; a system with other features overrides it."""
         return self.feature_dim
 
     def encode(self, inputs, training=False):

@@ -10,9 +10,8 @@ from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
-from tfcap.models.captioner import Captioner
-from tfcap.models.registry import register
-from tfcap.models.rows import put
+from tfcap.layers.trees import put
+from tfcap.models.captioner import Captioner, register
 
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
@@ -91,17 +90,13 @@ class Transformer(Captioner):
     layer keys and values [N, H, T, d] of the words.
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D.
       heads: H.
       encoder_layers: number of layers.
       decoder_layers: number of layers.
       inner_width: of the feed-forward blocks; None means 4 D.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
       weight_dropout: on all attention weights.
       block_dropout: on the output of every block, and inside the feed-forward blocks.
-      head_dropout: before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
@@ -156,7 +151,7 @@ class Transformer(Captioner):
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
             words = layer.self_att.attend.project(y)
             y = layer(y, words, past, regions, context["mask"], training=training)
-        return self._head(y, training)
+        return self.head(self.head_dropout(y, training=training))
 
     def init_cache(self, context, max_length):
         encoded = context["encoded"]
@@ -173,12 +168,9 @@ class Transformer(Captioner):
             word = layer.self_att.attend.project(y)
             new.append(tuple(put(o, w, index, axis=2) for o, w in zip(old, word, strict=True)))
             y = layer(y, new[-1], past, regions, context["mask"], training=training)
-        return self._head(y, training)[:, 0], new
+        return self.head(self.head_dropout(y, training=training))[:, 0], new
 
     def _words(self, tokens, positions, training):
         """Embeds `tokens` [N, T'] at `positions` [T'] as [N, T', D]."""
         words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)
-
-    def _head(self, y, training):
-        return self.head(self.head_dropout(y, training=training))

@@ -12,9 +12,8 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
-from tfcap.models.registry import register
-from tfcap.models.rows import repeat
+from tfcap.layers.trees import repeat
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
 class TopDownCaptioner(RecurrentCaptioner):
@@ -37,13 +36,7 @@ class TopDownCaptioner(RecurrentCaptioner):
     ) -> None:
         """Adds the layers that follow the word embedding, whose width is `width`.
 
-        Args:
-          region_width: X of the regions and of the mean that `encode` makes.
-          attention_width: A.
-          attention_dropout: inside the attention.
-          input_dropout: on the input of the second LSTM.
-          head_dropout: before the logits.
-          attention_biases: as in `AdditiveAttention`.
+        `region_width` is X of the regions and of the mean that `encode` makes.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -105,7 +98,6 @@ class UpDown(TopDownCaptioner):
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
       width: D of words, regions and LSTMs; 1000 in X-LAN's own code.
       attention_width: A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
@@ -113,12 +105,7 @@ class UpDown(TopDownCaptioner):
       embed_mean: whether the mean of the raw regions is embedded by a separate map, and all maps of
         the attention have biases, as in ImageCaptioning.pytorch. If false, the mean is that of the
         regions which the attention reads.
-      word_dropout: on the embedded words.
       region_dropout: on the embedded regions and mean; not read without `embed_regions`.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `embed_mean` without `embed_regions`.
     """
 
     reads_order = True
@@ -147,7 +134,7 @@ class UpDown(TopDownCaptioner):
         self.mean_embed: Any = None
         if embed_mean:
             if not embed_regions:
-                raise ValueError("embed_mean must be false without embed_regions. Received: true")
+                raise ValueError("embed_mean needs embed_regions.")
             self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
             self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 

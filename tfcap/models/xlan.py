@@ -13,10 +13,9 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
+from tfcap.layers.trees import repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import RecurrentCaptioner
-from tfcap.models.registry import register
-from tfcap.models.rows import repeat
+from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @register("xlan", small=dict(width=128, encoder_layers=2))
@@ -65,17 +64,11 @@ class XLAN(RecurrentCaptioner):
       embed_activation: of embedded words and regions: `celu` in the released code, `relu` in the
         authors' later toolkit (docs/systems.md 4.5), or `none`.
       flavour: `released` or `paper`.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
       middle_dropout: inside X-Linear attention.
       encoder_dropout: on the output of the encoder's X-Linear attention.
       decoder_dropout: on the output of the decoder's attention.
       bifeat_dropout: on the update of the regions.
       context_dropout: on the context that the LSTM reads.
-      head_dropout: before the logits.
-
-    Raises:
-      ValueError: `attention` or `flavour` is unknown.
     """
 
     reads_order = True
@@ -104,11 +97,8 @@ class XLAN(RecurrentCaptioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        if attention not in ("xlinear", "additive") or flavour not in ("released", "paper"):
-            raise ValueError(
-                "attention must be xlinear or additive, and flavour released or paper. "
-                f"Received: attention={attention!r}, flavour={flavour!r}"
-            )
+        common.check_choice("attention", attention, ("xlinear", "additive"))
+        common.check_choice("flavour", flavour, ("released", "paper"))
         self.width = self.output_width = width
         self.additive, self.paper = attention == "additive", flavour == "paper"
         self.act = common.activation(embed_activation)

@@ -16,10 +16,9 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
+from tfcap.layers.trees import put, repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import Captioner
-from tfcap.models.registry import register
-from tfcap.models.rows import put, repeat
+from tfcap.models.captioner import Captioner, register
 
 
 class EncoderLayer(XLinearEncoderLayer):
@@ -100,14 +99,11 @@ class XTransformer(Captioner):
       inner_width: of the feed-forward blocks; None means 4 D.
       middle_width: e of X-Linear attention; None means d // 2.
       activation: of the X-Linear projections and the embeddings, `celu` (released) or `relu`.
-      word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
       middle_dropout: inside X-Linear attention.
       encoder_dropout: on the output of the encoder's X-Linear attention.
       decoder_dropout: on the output of the decoder's X-Linear attention.
       bifeat_dropout: on the update that is computed from query and word, or from query and region.
       feed_forward_dropout: in the feed-forward blocks.
-      head_dropout: before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
@@ -209,7 +205,7 @@ class XTransformer(Captioner):
             return layer.word_attn.project(y)
 
         out = self._stack(context, y, mean, history, past, training)
-        return self._head(out, training)  # [N, T', V]
+        return self.head(self.head_dropout(out, training=training))  # [N, T', V]
 
     def init_cache(self, context, max_length):
         rows, dtype = ops.shape(context["global"])[0], context["global"].dtype
@@ -234,7 +230,8 @@ class XTransformer(Captioner):
             return words[-1]
 
         out = self._stack(context, y, mean, history, past, training)
-        return self._head(out, training)[:, 0], {"sum": total, "words": words}
+        logits = self.head(self.head_dropout(out, training=training))
+        return logits[:, 0], {"sum": total, "words": words}
 
     def _words(self, tokens, positions, training):
         """Embeds words at `positions` [T] as [N, T, D]: Dropout(LN(sqrt(D) Emb + PE))."""
@@ -254,6 +251,3 @@ class XTransformer(Captioner):
             )
             every.append(gx)
         return self.decoder_norm(common.gated(self.decoder_proj(ops.concatenate(every, axis=-1))))
-
-    def _head(self, x, training):
-        return self.head(self.head_dropout(x, training=training))

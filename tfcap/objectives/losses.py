@@ -60,9 +60,6 @@ def advantages(
 
     Returns:
       Advantages and baselines, both float32 [B, S].
-
-    Raises:
-      ValueError: if the baseline is unknown, `greedy` has no rewards, or `others` has one sample.
     """
     if baseline == "greedy" and greedy is not None:
         expected = tf.broadcast_to(greedy, tf.shape(rewards))
@@ -70,10 +67,7 @@ def advantages(
         others = tf.cast(tf.shape(rewards)[1] - 1, tf.float32)
         expected = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
-        raise ValueError(
-            f"The baseline {baseline!r} needs the rewards of greedy captions, or (others) at least "
-            "two samples."
-        )
+        raise ValueError(f"The baseline {baseline!r} needs greedy captions, or two samples.")
     return rewards - expected, expected
 
 

@@ -44,9 +44,6 @@ class CiderD:
         strings of ExpansionNet, except for words outside the vocabulary that several images share
         [GUESS: ids cannot distinguish these words, and they are rare by definition].
       sigma: standard deviation of the penalty, in bigrams.
-
-    Raises:
-      ValueError: if V is too large to pack four words, or the table has ids that are not below V.
     """
 
     def __init__(
@@ -60,11 +57,6 @@ class CiderD:
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
         self.sigma = sigma
         ngrams = np.asarray(table.ngrams, np.int64)
-        if ngrams.size and ngrams.max() >= vocab_size:
-            raise ValueError(
-                f"The document frequencies have the id {ngrams.max()}, and the vocabulary only "
-                f"{vocab_size} words. Use the table that prepare wrote with this vocabulary."
-            )
         keys: np.ndarray = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
             keys = np.where(word == PAD, keys, keys * self.packing.base + word + 1)
@@ -90,8 +82,8 @@ class CiderD:
         Returns:
           ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
           each in its reference; ``weights`` float32 [B, 4, C, U], its squared idf over the norm;
-          ``lengths`` float32 [B, C], in bigrams; ``real`` float32 [B, C], 1 for a reference and 0
-          for a row of PAD.
+          ``lengths`` float32 [B, C], in bigrams as in the released scorers; ``real`` float32
+          [B, C], 1 for a reference and 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         squares, counts, norms = self._vectors(keys)
@@ -99,7 +91,7 @@ class CiderD:
             "keys": keys,
             "counts": counts,
             "weights": tf.math.divide_no_nan(squares, norms[..., tf.newaxis]),
-            "lengths": _bigrams(keys),
+            "lengths": _totals(keys)[:, 1],
             "real": present(tokens),
         }
 
@@ -123,7 +115,7 @@ class CiderD:
         keys = self.packing.keys(tokens)
         _, _, norms = self._vectors(keys)
         cosine = tf.math.divide_no_nan(_shared(keys, references), norms[..., tf.newaxis])
-        delta = _bigrams(keys)[:, :, tf.newaxis] - references["lengths"][:, tf.newaxis]
+        delta = _totals(keys)[:, 1, :, tf.newaxis] - references["lengths"][:, tf.newaxis]
         penalty = tf.exp(-tf.square(delta) / (2 * self.sigma**2))
         return 10.0 * tf.reduce_mean(cosine, 1) * penalty
 
@@ -141,7 +133,7 @@ class NgramF1:
     BLEU: the result is the mean of F1 over n = 1 ... 4, from precision and recall of clipped
     matches, without brevity penalty. It is 0 if a caption has fewer than four words.
 
-    Args and Raises: as in `CiderD`, without a table.
+    Args: as in `CiderD`, without a table.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = False, unknown_matches: bool = True):
@@ -182,7 +174,7 @@ class Bleu4:
     matches and 1e-9 to each number of n-grams. There is no other smoothing: a caption without a
     common 4-gram has a score of nearly 0.
 
-    Args and Raises: as in `CiderD`, without a table.
+    Args: as in `CiderD`, without a table.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = True, unknown_matches: bool = True):
@@ -204,7 +196,7 @@ class Bleu4:
             "keys": every,
             "most": most,
             "shares": tf.where(every > NONE, 1.0 / tf.reduce_sum(same, 2), 0.0),
-            "lengths": _lengths(keys),
+            "lengths": _totals(keys)[:, 0],
             "real": present(tokens),
         }
 
@@ -216,10 +208,10 @@ class Bleu4:
         )
         correct = tf.reduce_sum(clipped * references["shares"][:, :, tf.newaxis], -1)  # [B, 4, S]
         correct = tf.round(correct)  # a sum of thirds is not exactly a whole number
-        total = tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
+        total = _totals(keys)
         # Logarithms are summed, because the product of four numbers of 1e-15 underflows in float32.
         log_bleu = tf.reduce_mean(tf.math.log(correct + 1e-15) - tf.math.log(total + 1e-9), 1)
-        length = _lengths(keys)  # [B, S]
+        length = total[:, 0]  # [B, S]
         closest = _closest(length, references["lengths"], references["real"])
         ratio = (length + 1e-15) / (closest + 1e-9)
         return tf.exp(log_bleu + tf.minimum(0.0, 1.0 - 1.0 / ratio))
@@ -228,14 +220,14 @@ class Bleu4:
 class Packing:
     """Splits captions into n-grams and packs each n-gram into one int64 number.
 
-    Args and Raises: as in `CiderD`.
+    Args: as in `CiderD`.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool, unknown_matches: bool):
-        if not UNK < vocab_size <= LARGEST_VOCABULARY:
+        if vocab_size > LARGEST_VOCABULARY:
             raise ValueError(
-                f"vocab_size must be in {UNK + 1}..{LARGEST_VOCABULARY}: a reward packs four words "
-                f"in 63 bits. Received: {vocab_size}. Prepare the data with a larger --min_count."
+                f"A reward packs four words in 63 bits: at most {LARGEST_VOCABULARY} words, not "
+                f"{vocab_size}. Prepare the data with a larger --min_count."
             )
         self.base = vocab_size + 2
         self.count_eos, self.unknown_matches = count_eos, unknown_matches
@@ -304,19 +296,9 @@ def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tenso
     return tf.reduce_min(tf.where(nearest, lengths, math.inf), -1)
 
 
-def _lengths(keys: tf.Tensor) -> tf.Tensor:
-    """Counts the words of each caption: float32 [B, X]."""
-    return tf.reduce_sum(tf.cast(keys[:, 0] != NONE, tf.float32), -1)
-
-
 def _totals(keys: tf.Tensor) -> tf.Tensor:
     """Counts the n-grams of each order: float32 [B, 4, X]."""
     return tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
-
-
-def _bigrams(keys: tf.Tensor) -> tf.Tensor:
-    """Counts bigrams, which the released scorers use as length of a caption: float32 [B, X]."""
-    return tf.reduce_sum(tf.cast(keys[:, 1] != NONE, tf.float32), -1)
 
 
 def present(tokens: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.models.rows import Tree
+from tfcap.layers.trees import Tree
 from tfcap.objectives import ngrams
 from tfcap.objectives.ngrams import Bleu4, CiderD
 
@@ -60,9 +60,6 @@ class Reward:
       cider, bleu, length, diversity, hook_weight: weights of the terms.
       hook: the Python function, or None.
       detokenize: int32 [..., T] to string [...] tensors; needed by the hook.
-
-    Raises:
-      ValueError: if a weight is not finite, all weights are 0, or `CiderD` refuses its arguments.
     """
 
     def __init__(
@@ -84,11 +81,7 @@ class Reward:
         weights["hook"] = 0.0 if hook is None else hook_weight
         self.weights = {name: float(weight) for name, weight in weights.items() if weight}
         if not self.weights or not all(map(math.isfinite, self.weights.values())):
-            raise ValueError(
-                "The weights of a reward must be finite and not all 0, and are "
-                f"{', '.join(f'{name}={weight}' for name, weight in weights.items())}."
-            )
-        self.convention, self.count_eos = convention, count_eos
+            raise ValueError(f"The weights of a reward must be finite and not all 0: {weights}.")
         self.hook, self.detokenize = hook, detokenize
         matches = CONVENTIONS[convention].unknown_matches
         self.words = ngrams.Packing(vocab_size, False, True)
@@ -97,11 +90,6 @@ class Reward:
             self.scorers["cider"] = CiderD(table, vocab_size, count_eos, matches)
         if "bleu" in self.weights:
             self.scorers["bleu"] = Bleu4(vocab_size, count_eos, matches)
-
-    @property
-    def signature(self) -> str:
-        """The settings as one word, see the function `signature`."""
-        return signature(self.convention, self.count_eos, **self.weights)
 
     def references(self, tokens: tf.Tensor) -> Tree:
         """Computes all that the terms need from the references alone.
@@ -149,10 +137,7 @@ class Reward:
             captions = [[text.decode("utf-8") for text in row] for row in texts]
             result = np.asarray(hook(ids.tolist(), captions), np.float32)
             if result.shape != texts.shape or not np.isfinite(result).all():
-                raise ValueError(
-                    f"The reward hook must return finite numbers of shape {texts.shape}, and its "
-                    f"result has shape {result.shape}, {np.sum(~np.isfinite(result))} not finite."
-                )
+                raise ValueError(f"The reward hook must return {texts.shape} finite numbers.")
             return result
 
         inputs = (tf.cast(ids, tf.int64), detokenize(tokens))

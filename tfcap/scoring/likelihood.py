@@ -17,8 +17,8 @@ from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab, tokenize_all
 from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.layers.loops import loop
+from tfcap.layers.trees import Tree, take
 from tfcap.models.captioner import Captioner, RecurrentCaptioner
-from tfcap.models.rows import Tree, take
 from tfcap.runs import Run
 
 # Largest number of logits of one call. It bounds the memory of scoring; logits that fit into the

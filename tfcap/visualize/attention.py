@@ -23,8 +23,8 @@ from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import Record, recording
+from tfcap.layers.trees import named_layers
 from tfcap.models.captioner import Captioner
-from tfcap.models.variables import named_layers
 
 _SHEETS: list[tempfile.TemporaryDirectory] = []  # of `shown_paths`, removed at the end
 

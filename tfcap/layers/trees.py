@@ -1,0 +1,119 @@
+"""Nests of tensors with a row for each caption or beam, and the names of a model's variables.
+
+Letters: N rows, M chosen rows.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfcap.layers.loops import in_xla
+
+Tree = Any  # a nest of tensors
+
+
+def repeat(tree: Tree, times: int) -> Tree:
+    """Repeats each row of every leaf [N, ...]: [N * times, ...], copies of a row side by side."""
+    if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
+        return tree
+
+    def repeated(leaf):
+        if not isinstance(times, int) or not leaf.shape.is_fully_defined():
+            return tf.repeat(leaf, times, axis=0)
+        # XLA has no gradient of `tf.repeat` inside a loop.
+        rows, *rest = leaf.shape
+        copies = tf.tile(leaf[:, None], [1, times] + [1] * len(rest))
+        return tf.reshape(copies, [rows * times, *rest])
+
+    return tf.nest.map_structure(repeated, tree)
+
+
+def take(tree: Tree, rows: tf.Tensor) -> Tree:
+    """Gathers the rows int32 [M] of every leaf [N, ...]: [M, ...]."""
+    return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), tree)
+
+
+def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
+    """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
+
+    Inside a loop this operation writes in place; a select or a scatter would copy the buffer.
+    `keras.ops.slice_update` has no gradient on TensorFlow. XLA cannot compile the operation, so XLA
+    gets a select.
+    """
+    if in_xla():
+        here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
+        here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
+        return tf.where(here, tf.cast(row, buffer.dtype), buffer)
+    before, whole = [0] * axis, (1 << axis) - 1  # a mask of all axes before `axis`
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=buffer,
+        begin=tf.stack([*before, index]),
+        end=tf.stack([*before, index + 1]),
+        strides=[1] * (axis + 1),
+        value=tf.cast(row, buffer.dtype),
+        begin_mask=whole,
+        end_mask=whole,
+    )
+
+
+def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """Returns every variable of `layer`, by the chain of attributes that leads to it.
+
+    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it
+    depends on which layer was called first, and it is not unique.
+    """
+    names, known = {}, set()
+    for path, part in named_layers(layer):
+        for variable in part.variables:
+            if id(variable) not in known:
+                known.add(id(variable))
+                names[path + variable.name] = variable
+    if len(names) != len(layer.variables):  # a checkpoint would leave the others out
+        raise ValueError(
+            f"{layer.name} has {len(layer.variables)} variables, and only {len(names)} names. Keep "
+            "layers in public attributes, lists or dictionaries, and name weights differently."
+        )
+    return names
+
+
+def named_layers(
+    layer: keras.layers.Layer, path: str = ""
+) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yields path and layer for every layer inside `layer`, inner layers first, `layer` last.
+
+    A path is for example `decoder/0/word_attn/`. The path of `layer` itself is `path`.
+    """
+    for key, child in _children(vars(layer), ""):
+        yield from named_layers(child, f"{path}{key}/")
+    yield path, layer
+
+
+def _children(value, key):
+    """Yields name and layer for the layers in an attribute, its lists, tuples and dictionaries."""
+    if isinstance(value, keras.layers.Layer):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not str(name).startswith("_"):
+                yield from _children(item, f"{key}/{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _children(item, f"{key}/{index}")
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Returns whether a variable is the state of a random generator and not a weight."""
+    return variable.name == "seed_generator_state"
+
+
+def build_when_called(layer: keras.layers.Layer) -> None:
+    """Lets the first call create the variables of a layer that is made of layers.
+
+    Keras builds a layer that has no `build` by tracing its call twice, and each layer inside it
+    again. The first call runs through all layers anyway, and takes half of the time.
+    """
+    for _, inner in named_layers(layer):
+        if type(inner).build is keras.layers.Layer.build:
+            inner.built = True
