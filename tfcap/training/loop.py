@@ -114,7 +114,7 @@ class Loop:
         with self.strategy.scope():
             if path:
                 self.checkpoint.restore(path)
-                self._saved = self._state()
+                self._saved = int(self.step.numpy()), int(self.validated.numpy())
             else:
                 self.task.initialize(self.model)
         keras3.spread_seeds(self.model, self.workers.index)
@@ -251,14 +251,11 @@ class Loop:
         return found
 
     def _save(self) -> None:
-        """Saves a checkpoint, unless the newest one is equal."""
-        if self._state() != self._saved:
-            self._saved = self._state()
-            if self.manager:
-                self.manager.save(checkpoint_number=self._saved[0])
-
-    def _state(self) -> tuple[int, int]:
-        return int(self.step.numpy()), int(self.validated.numpy())
+        """Saves a checkpoint, unless the newest one is of this step and this validation."""
+        state = int(self.step.numpy()), int(self.validated.numpy())
+        if self.manager and state != self._saved:
+            self.manager.save(checkpoint_number=state[0])
+        self._saved = state
 
     def _stop_if_asked(self) -> None:
         """Ends training with a checkpoint if this or another worker has received a signal."""
@@ -412,8 +409,8 @@ class BestCheckpoint:
         self.metric = params.trainer.best_checkpoint_eval_metric
         self._higher = params.trainer.best_checkpoint_metric_comp == "higher"
         self._about = {"signature": signature, "measured": runs.measured(params)}
-        self.value = runs.read_best(self.directory).get(self.metric, math.nan)
-        self._any = bool(runs.read_best(self.directory))
+        before = runs.read_best(self.directory)
+        self.value, self._any = before.get(self.metric, math.nan), bool(before)
 
     def keep(
         self, checkpoint: tf.train.Checkpoint, scores: dict[str, float], step: int, task: Any
@@ -424,13 +421,8 @@ class BestCheckpoint:
         otherwise find its own scores, which are not better, under an older checkpoint.
         """
         if self.metric not in scores:  # Java is broken, for example
-            print(
-                f"warning: this validation has no {self.metric} "
-                "(trainer.best_checkpoint_eval_metric), so its checkpoint is not exported. It has "
-                f"{', '.join(sorted(scores))}.",
-                file=sys.stderr,
-                flush=True,
-            )
+            text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
+            cli.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
             return False
         value = scores[self.metric]
         if self._any and not (value > self.value if self._higher else value < self.value):

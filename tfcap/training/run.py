@@ -121,7 +121,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
 
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
-    """Makes the distribution strategy and checks that it divides the batches."""
+    """Makes the distribution strategy, which must divide the batches."""
     try:
         strategy = keras3.strategy(params.runtime)
     except ValueError as error:
@@ -172,9 +172,10 @@ def _say_start(loop: Loop, experiment: str) -> None:
         if "eval" in loop.mode:
             warnings.append(unlike_references(data, task.validation_data.split))
     print(f"{experiment}: {text}", flush=True)
+    warnings = warnings if loop.workers.is_chief else []
     if unused := cli.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         warnings.append(f"{unused} To use them: {cli.USE_GPUS}")
-    for warning in filter(None, warnings if loop.workers.is_chief else []):
+    for warning in filter(None, warnings):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
