@@ -22,8 +22,8 @@ from tfcap.metrics import bootstrap
 from tfcap.training import keras3, optim, summaries
 from tfcap.training.task import CaptionTask
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
-NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
+NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Loop:

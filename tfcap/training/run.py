@@ -223,8 +223,8 @@ def resolve_stages(
         stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
         for text in then:
             before, _, folder = stages[-1]
-            experiment, _, own = text.partition(":")
-            own = [name.strip() for name in own.split(",") if name.strip()]
+            experiment, _, names = text.partition(":")
+            own = [name.strip() for name in names.split(",") if name.strip()]
             params = _after(before, folder, experiment, [*own, *config_files], override)
             stages.append((params, experiment, os.path.join(folder, experiment)))
     except ValueError as error:
@@ -275,10 +275,10 @@ def summarize(
     step = int(scores.pop("best_ckpt_global_step", 0))
     if scores:
         other = "" if same else "; this start validates with other options"
-        images = f", {info['images']} images" if info.get("images") else ""
+        count = f", {info['images']} images" if info.get("images") else ""
         print(
             f"\nbest validation: {_measured(now | how)}, step {step}, "
-            f"{runs.signature(params.task)}{images}{other}"
+            f"{runs.signature(params.task)}{count}{other}"
         )
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)

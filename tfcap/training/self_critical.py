@@ -17,8 +17,8 @@ from tfcap.training.start import check_start, collapse_note
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
-METRICS = ("loss", "reward", "baseline", "advantage_spread", "entropy", "length")
-METRICS += ("distinct_samples", "function_word_endings")
+METRICS = "loss reward baseline advantage_spread entropy length distinct_samples".split()
+METRICS += ["function_word_endings"]
 
 
 class RootMean(keras.metrics.Mean):

@@ -236,7 +236,7 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             environment = {**os.environ, "TF_CONFIG": config}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
-            pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if index else {}
+            pipe: Any = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) if index else {}
             process = subprocess.Popen(
                 command, env=environment, text=True, errors="replace", **pipe
             )
