@@ -39,14 +39,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only."""
+    """Marks the tests as slow that use a slow fixture."""
     for item in items:
         if _SLOW_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
-    if "xla" not in config.option.markexpr:
-        on_demand = [item for item in items if item.get_closest_marker("xla")]
-        config.hook.pytest_deselected(items=on_demand)
-        items[:] = [item for item in items if item not in on_demand]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,7 @@ from absl import flags
 from helpers import commands
 
 from tfcap import configs
-from tfcap.training.run import later_stages
+from tfcap.training.run import resolve_stages
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,9 +43,10 @@ def check(line):
     given = commands.parse(importlib.import_module(f"tfcap.{command[1]}"), *arguments)
     if "config_file" in given and given.experiment:
         configs.resolve(given.experiment, given.config_file, given.params_override)
-    if "then" in given:
-        for stage in later_stages(given.then, given.then_config_file, given.then_override):
-            configs.resolve(*stage)
+    if "then" in given and given.then:
+        first = given.experiment, "", given.config_file, given.params_override
+        later = given.then, given.then_config_file, given.then_override
+        resolve_stages("train_and_eval", first, *later)
     if "decoding" in given and given.decoding != "x":
         configs.decoding(configs.resolve("xlan").task, given.decoding)
 

@@ -195,7 +195,7 @@ def test_learning_rates_by_step_are_the_published_ones(name, rates):
     """docs/systems.md, 6.5, 7.1, 7.3 and 7.4."""
     params = resolve(f"coco/{name}.yaml")
     width = params.task.model.get().as_dict()["width"]
-    schedule = optim.schedule(params.trainer.optimizer_config.schedule, width)
+    schedule = optim.LearningRate(params.trainer.optimizer_config.schedule, width)
     values = [float(schedule(step - 1)) for step in rates]
     np.testing.assert_allclose(values, list(rates.values()), rtol=1e-3)
 
@@ -214,7 +214,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
             built.add(key)
         decoding.Options(**params.task.decoding.as_dict())
         config = params.trainer.optimizer_config
-        optim.optimizer(config, optim.schedule(config.schedule, 64))
+        optim.optimizer(config, optim.LearningRate(config.schedule, 64))
     assert len(built) > 20
 
 

@@ -183,7 +183,7 @@ def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 36
     warning, cut, *others = err.splitlines()
-    assert warning.startswith("warning: a lower loss is better, but")
+    assert warning.startswith("warning: a lower loss is better: set")
     assert "so task.max_length=12 cuts them" in cut
     # A line of progress every 30 seconds, and nothing else.
     assert all(re.match(r"(training|validation): \d+/", line) for line in others)

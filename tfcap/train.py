@@ -69,22 +69,16 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    if flags.FLAGS.list:
+    given = flags.FLAGS
+    if given.list:
         print(recipes.listing())
         return
-    given = flags.FLAGS
     if given.workers > 1:
         _launch(given)
     if given.restarts:
         raise cli.UsageError("--restarts needs --workers of at least 2.")
-    changes = {
-        "config_file": given.config_file,
-        "params_override": given.params_override,
-        "mode": given.mode,
-        "then": given.then,
-        "then_config_file": given.then_config_file,
-        "then_override": given.then_override,
-    }
+    names = "config_file params_override mode then then_config_file then_override"
+    changes = {name: given[name].value for name in names.split()}
     if given.seeds:
         _train_seeds(given.experiment, given.model_dir, given.seeds, changes)
     else:
@@ -100,7 +94,7 @@ def _launch(given) -> NoReturn:
             "--seeds and --workers cannot be combined. Start one command for each seed, with "
             "task.seed in --params_override."
         )
-    if place().workers > 1:
+    if place()[0] > 1:
         raise cli.UsageError(
             "--workers starts its own workers, but TF_CONFIG names several. Leave out --workers, "
             "or unset TF_CONFIG."
@@ -110,7 +104,7 @@ def _launch(given) -> NoReturn:
 
 def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:
     """Trains once with each seed and prints the mean scores; runs that are finished are kept."""
-    from tfcap.training.run import seed_directory, seed_table
+    from tfcap.training.run import seed_table
 
     numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
     if len(numbers) < len(seeds):
@@ -121,7 +115,8 @@ def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes:
     finished = {}
     for seed in map(int, seeds):
         print(f"seed {seed}", flush=True)
-        finished[seed] = train(experiment, seed_directory(place, seed), seed=seed, **changes)
+        folder = os.path.join(place, f"seed_{seed}")
+        finished[seed] = train(experiment, folder, seed=seed, **changes)
     if text := seed_table(finished):
         print(f"\n{text}", flush=True)
 
@@ -166,8 +161,8 @@ def train(
     if (then_config_file or then_override) and not then:
         raise cli.UsageError("--then_config_file and --then_override need --then.")
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
-    later = run.later_stages(then, _files(then_config_file), _text(then_override))
-    for params, experiment, folder in run.resolve_stages(mode, first, later):
+    later = then, _files(then_config_file), _text(then_override)
+    for params, experiment, folder in run.resolve_stages(mode, first, *later):
         if seed is not None:
             params = params.replace(task={"seed": seed})
             configs.check(params)

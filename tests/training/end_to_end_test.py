@@ -1,10 +1,8 @@
 """End-to-end training: its stages, exact resume, and every command that reads such a run."""
 
 import functools
-import glob
 import os
 import re
-import shutil
 
 import keras
 import numpy as np
@@ -18,7 +16,6 @@ from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_built_in
-from tfcap.runs import small
 from tfcap.runs.server import export as write_version
 from tfcap.scoring.decode import decode_split, load_others
 
@@ -122,21 +119,6 @@ def test_the_second_stage_starts_from_both_and_trains_both(whole, on_features):
     assert 0 < change[0] < 0.01 and change[1] > change[0]
 
 
-def test_a_run_goes_on_bit_for_bit(whole, overrides, on_features, tmp_path):
-    """From its first checkpoint on, as if it had been interrupted there."""
-    for name in ("params.yaml", "vocab.txt", "dataset.json"):
-        shutil.copy(f"{whole}/{name}", tmp_path)
-    for path in glob.glob(f"{whole}/ckpt-1.*"):
-        shutil.copy(path, tmp_path)
-    events.run(second(overrides, on_features), tmp_path, "train")
-    assert list(events.curve(tmp_path / "train")) == [2]
-    wanted, got = (events.tensors(f"{folder}/ckpt-2") for folder in (whole, tmp_path))
-    assert wanted.keys() == got.keys()
-    for name in wanted:
-        if not name.startswith(QUIET):
-            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
-
-
 def test_self_critical_training_follows(whole, overrides, tmp_path, capsys):
     """It starts from both; with the factor 0 the network stays as it is."""
     start = {"task": {"init_checkpoint": f"{whole}/best_ckpt", "label_smoothing": 0.0}}
@@ -187,15 +169,6 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     frozen = PreparedData.load(pictures)  # the features of the prepared network are others
     other = decode_split(run.model, run.vocab, run.search(), frozen, "val", 4)
     assert np.abs(np.array([other.scores[image][0] for image in images]) - scores).max() > 1e-3
-
-
-def test_the_average_holds_the_network(whole, tmp_path):
-    small.write(small.load_mean(str(whole), 2), str(tmp_path / "mean"), "float32", "", 0)
-    mean = network_of(tmp_path / "mean", 0)
-    steps = [network_of(whole, step) for step in (1, 2)]
-    for name, value in mean.items():
-        np.testing.assert_allclose(value, (steps[0][name] + steps[1][name]) / 2, rtol=1e-6)
-    assert len(mean) == 10 and runs.load(str(tmp_path / "mean")).backbone is not None
 
 
 def test_members_of_an_ensemble_have_their_own_networks(whole, on_features, pictures):
@@ -267,29 +240,17 @@ def test_micro_batches_replicas_and_precision(one_step, half, tmp_path):
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_a_run_cannot_change_its_mind(whole, overrides, on_features):
-    frozen = second(overrides, on_features)
-    frozen["task"]["backbone"]["trainable"] = False
-    with pytest.raises(ValueError, match="task.backbone.trainable must stay True"):
-        events.run(frozen, whole)
-
-
-def test_data_without_pictures_is_refused(whole, small, shapes, tmp_path):
-    data = {"task": {"data_dir": shapes}}
-    with pytest.raises(ValueError, match=re.escape("--keep_pictures")):
+@pytest.mark.parametrize("backbone", ["", "pixels"])
+def test_data_that_cannot_train_a_network_is_refused(backbone, small, shapes, tmp_path):
+    folder, word = shapes, "--keep_pictures"
+    if backbone:
+        options = dict(train=8, val=4, test=0, keep_pictures=True)
+        folder = prepare_built_in("shapes", tmp_path / "data", **options)
+        word = "pixels has no weights to train"
+    data = {"task": {"data_dir": str(folder)}}
+    with pytest.raises(ValueError, match=re.escape(word)):
         events.run(events.merged(events.merged(small, TRAINED), data), tmp_path / "run")
-    assert not os.path.exists(tmp_path / "run")
-    with pytest.raises(ValueError, match=re.escape("--keep_pictures")):
-        runs.load(whole).view(PreparedData.load(shapes))
-
-
-def test_a_backbone_without_weights_cannot_be_trained(tmp_path):
-    folder = prepare_built_in(
-        "shapes", tmp_path / "data", train=8, val=4, test=0, keep_pictures=True
-    )
-    change = {"task": {"data_dir": str(folder)}}
-    with pytest.raises(ValueError, match="pixels has no weights to train"):
-        events.run(events.merged(events.merged(TINY, TRAINED), change), tmp_path / "run")
+    assert backbone or not os.path.exists(tmp_path / "run")
 
 
 def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):

@@ -1,4 +1,4 @@
-"""The remedies for official.core on Keras 3: replicas, clipping, dropout, metrics."""
+"""The remedies for official.core on Keras 3: replicas, clipping, dropout."""
 
 import keras
 import numpy as np
@@ -7,10 +7,8 @@ import tensorflow as tf
 from helpers import seeds
 
 from tfcap import configs, models
-from tfcap.layers import precision
 from tfcap.models.captioner import is_seed, named_variables
 from tfcap.training import keras3
-from tfcap.training.task import Perplexity
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +38,6 @@ def test_a_strategy_has_the_configured_replicas(two):
     ):
         with pytest.raises(ValueError, match=word):
             keras3.strategy(configs.Runtime(**wrong))
-
-
-@pytest.mark.parametrize(
-    "dtype, compute", [(None, "float32"), ("bfloat16", "float32"), ("float16", "float16")]
-)
-def test_precision_reaches_keras_3(dtype, compute):
-    with precision.scope(dtype):
-        layer = keras.layers.Dense(2)
-    assert keras.config.dtype_policy().name == "float32"
-    assert layer(tf.zeros((1, 3))).dtype == compute and layer.kernel.dtype == "float32"
-    assert precision.of_products(layer) == (dtype or "float32")
 
 
 # ---- clipping -----------------------------------------------------------------------------------
@@ -141,45 +128,3 @@ def test_replicas_have_their_own_dropout(mirrored):
         assert one[1] == other[1] and one[0] != other[0], name
     first, second = draw()
     assert np.abs(first - second).max() > 0.1
-
-
-def test_dropout_goes_on_after_a_restore(mirrored, tmp_path):
-    model, draw = mirrored
-    keras3.spread_seeds(model)
-    draw()
-    path = tf.train.Checkpoint(**model.checkpoint_items).write(str(tmp_path / "checkpoint"))
-    expected = [draw(), draw()]
-    assert np.abs(expected[0][0] - expected[1][0]).max() > 0.1
-    tf.train.Checkpoint(**model.checkpoint_items).read(path).assert_existing_objects_matched()
-    keras3.spread_seeds(model)
-    np.testing.assert_array_equal([draw(), draw()], expected)
-
-
-def test_workers_have_their_own_dropout(mirrored):
-    """The replicas of the second worker are numbers 2 and 3."""
-    model, _ = mirrored
-    before = states(model)
-    keras3.spread_seeds(model, worker=1)
-    for name, replicas in states(model).items():
-        first, count = before[name][0].tolist()
-        wanted = [[first + 2 * 7919, count], [first + 3 * 7919, count]]
-        np.testing.assert_array_equal(replicas, wanted, err_msg=name)
-
-
-# ---- metrics ------------------------------------------------------------------------------------
-
-
-def test_metrics_average_the_words_of_all_replicas(two):
-    """Means of all words, whichever replica they are on; and the reset that official.core calls."""
-    with two.scope():
-        metrics = [
-            keras.metrics.Mean(name="loss"),
-            Perplexity(name="perplexity"),
-        ]
-    values = [tf.constant([1.0, 3.0]), tf.constant([5.0, 1.0])]  # value and number of words
-    for metric in metrics:
-        on_replicas(two, lambda v, m=metric: m.update_state(v[0], sample_weight=v[1]), values)
-    assert float(metrics[0].result()) == pytest.approx(2.0)
-    assert float(metrics[1].result()) == pytest.approx(np.exp(2.0))
-    metrics[0].reset_state()
-    assert float(metrics[0].result()) == 0.0

@@ -19,7 +19,6 @@ from helpers import commands, events
 from tfcap import cli, configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
-from tfcap.runs import checkpoints
 from tfcap.training import keras3, loop, optim
 from tfcap.training import run as run_module
 from tfcap.training.run import train
@@ -302,15 +301,6 @@ def literal(weights):
     return average
 
 
-def begin(folder, source, *steps):
-    """A run as if it had been killed after the last of `steps`."""
-    for name in ("params.yaml", "vocab.txt", "dataset.json"):
-        shutil.copy(source / name, folder)
-    for step in steps:
-        for path in glob.glob(str(source / f"ckpt-{step}.*")):
-            shutil.copy(path, folder)
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_arithmetic(replicas):
     """From the weights after the first step on; training's weights come back untouched."""
@@ -384,20 +374,6 @@ def test_the_average_is_what_is_validated_saved_and_served(averaged, overrides, 
     assert events.curve(again / "validation") == {4: pytest.approx(curve[4], rel=1e-6)}
 
 
-def test_switching_it_on_later(plain, overrides, tmp_path):
-    """A run without an average goes on with one: it starts there, and nothing else changes."""
-    begin(tmp_path, plain, 1, 2)
-    run(overrides, tmp_path, "train")
-    wanted, got = events.tensors(plain / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
-    for name in wanted:
-        if not name.startswith(QUIET):
-            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
-    steps = [group(tmp_path / f"ckpt-{step}", "weights") for step in (3, 4)]
-    for name, value in group(tmp_path / "ckpt-4", "average").items():
-        expected = literal([weights[name] for weights in steps])
-        np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
-
-
 def test_float16(overrides, tmp_path, capsys):
     """Weights and average are float32; models that are made afterwards, too."""
     extra = {"trainer": {"train_steps": 2}, "runtime": {"mixed_precision_dtype": "float16"}}
@@ -449,56 +425,10 @@ def _die(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_one_replica_on_a_processor_reads_a_plain_dataset(replicas):
-    """Freeing TensorFlow's iterator over devices can take a minute."""
-    made = loop.Loop.__new__(loop.Loop)
-    made.strategy, made.workers = keras3._mirrored("CPU", replicas), Workers()
-    made.task = types.SimpleNamespace(build_inputs=lambda size, _: tf.data.Dataset.range(size))
-    assert isinstance(made._inputs(4), tf.data.Dataset) is (replicas == 1)
-
-
 # ---- what a run says ----------------------------------------------------------------------------
-
-
-def test_a_second_validation_without_a_better_score_is_told(tmp_path):
-    """Not where `patience` ends training anyway."""
-    counter = Counter(tmp_path)
-    (tmp_path / "best_ckpt").mkdir()
-    (tmp_path / "best_ckpt" / "info.json").write_text('{"best_ckpt_global_step": 4.0}')
-    counter.best = types.SimpleNamespace(directory=str(tmp_path / "best_ckpt"))
-    assert counter._worse(4) == "" == counter._worse(8)
-    assert "the best is step 4. trainer.patience=2 would end" in counter._worse(10)
-    counter.params = counter.params.replace(trainer={"patience": 2})
-    assert counter._worse(10) == ""
 
 
 def test_training_says_its_peak_of_memory_once(overrides, tmp_path, capsys):
     run(events.merged(overrides, {"trainer": {"train_steps": 2}}), tmp_path, "train")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "memory:" in line]
     assert 0.3 < float(line.removesuffix(" GiB so far").rpartition(" ")[2]) < 64
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A disk of 1.5 MB; only the administrator can mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["/bin/mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
-    yield place
-    subprocess.run(["/bin/umount", "-l", str(place)], capture_output=True)
-
-
-def test_a_full_disk_ends_training_with_one_line(disk, overrides):
-    """The checkpoint that was written before stays."""
-    wide = {"task": {"model": {"show_tell": {"width": 64}}}}
-    given = json.dumps(events.merged(events.merged(overrides, WITHOUT), wide))
-    flags = ["--experiment=show_tell", f"--params_override={given}", "--mode=train"]
-    done = commands.run_command("tfcap.train", f"--model_dir={disk / 'run'}", *flags)
-    assert done.returncode == 3, done.stderr
-    (line,) = commands.errors(done)
-    assert "disk is full" in line
-    assert runs.step_of(checkpoints.newest_checkpoint(str(disk / "run"))) == 1

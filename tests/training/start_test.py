@@ -1,6 +1,7 @@
 """Self-critical training as a run: its start, its end, both stages in a row, its curves."""
 
 import contextlib
+import dataclasses
 import glob
 import io
 import json
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import cli, configs, files, runs
+from tfcap import configs, files, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
@@ -20,7 +21,8 @@ from tfcap.preparing.run import prepare_built_in
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.run import train
-from tfcap.training.start import begin, check_start
+from tfcap.training.start import check_splits, check_start, collapse_note, sizes_of
+from tfcap.training.task import CaptionTask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -90,8 +92,16 @@ def alone(trained, tmp_path_factory):
 
 
 def test_the_second_stage_continues_the_first(both):
-    """Curves, signature, and a first validation that is the last one of the first stage."""
-    trained, folder, _ = both
+    """Curves, signature, and a first validation that is the last one of the first stage.
+
+    The command for both finds the first stage finished, and starts from its best weights.
+    """
+    trained, folder, printed = both
+    began = [line for line in printed.splitlines() if " parameters, " in line]
+    assert len(began) == 2 and all("from the beginning to step 2" in line for line in began)
+    assert f"{trained} is finished: 2 of 2 steps" in printed
+    assert "the weights were loaded correctly" in printed
+    assert configs.load(f"{folder}/params.yaml").task.init_checkpoint == f"{trained}/best_ckpt"
     tags = {tag.rpartition("/")[2] for _, tag, _ in events.files(f"{folder}/train")[0]}
     assert set(self_critical.METRICS) <= tags
     validation = events.files(f"{folder}/validation")[0]
@@ -170,50 +180,34 @@ def hooked(small, alone, tmp_path_factory):
     return folder, task, seen, printed.getvalue(), before
 
 
-def test_a_hook_adds_a_reward_of_the_user(small, hooked, tmp_path):
-    """The hook rewards long captions; cross-entropy refuses a hook."""
-    folder, task, seen, *_ = hooked
+def test_a_hook_adds_a_reward_of_the_user_and_patience_ends_training(hooked):
+    """The hook rewards long captions; the same command then ends at once."""
+    folder, task, seen, printed, before = hooked
     assert task.captions
     ids, captions = seen[0]
     assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
     rows = dict((tag, value) for _, tag, value in events.files(f"{folder}/train")[0])
     assert rows["train/reward"] > 10 and rows["train/length"] > 1
-    with pytest.raises(ValueError, match="objective=scst"):
-        params = configs.resolve("attention_lstm", override=json.dumps(small))
-        train(params, "attention_lstm", str(tmp_path / "b"), hook=lambda ids, captions: [])
-
-
-def test_patience_ends_training(hooked):
-    """Two validations without a better score end it; the same command then ends at once."""
-    folder, _, seen, printed, before = hooked
-    assert runs.step_of(checkpoints.newest_checkpoint(str(folder))) == len(seen) == 2
+    assert runs.step_of(checkpoints.newest_checkpoint(str(folder))) == 2
     assert set(os.listdir(folder)) == before
     assert printed.count("2 validations without a better CIDEr: training ends") == 2
     assert f"{folder} is finished: 2 of 40 steps. A larger trainer.patience trains on" in printed
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "info, why",
     [
-        ("no info", "it has no info.json"),
-        ("other step", "its info.json is of step 5"),
-        ("other images", "it was validated with validation_data.limit 0"),
-        ("other length", "it was validated with max_length 12"),
-        ("fewer images", "it was validated on 8 images"),
+        ({}, "it has no info.json"),
+        ({"greedy_CIDEr-D": 1.0, "best_ckpt_global_step": 5.0}, "its info.json is of step 5"),
+        (None, "it was validated with validation_data.limit 0"),
     ],
 )
-def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, trained, tmp_path):
+def test_a_start_that_cannot_be_compared_prints_the_reason(info, why, small, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "first")
-    info = run / "best_ckpt" / "info.json"
-    if change == "no info":
-        info.unlink()
-    elif change == "other step":
-        info.write_text(json.dumps({"greedy_CIDEr-D": 1.0, "best_ckpt_global_step": 5.0}))
-    elif change == "fewer images":
-        info.write_text(json.dumps(json.loads(info.read_text()) | {"images": 8}))
-    limit = {"validation_data": {"limit": 8 if change == "other images" else 0}}
-    length = {"max_length": 10 if change == "other length" else 12}
-    changes = {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit, **length}}
+    if info is not None:
+        (run / "best_ckpt" / "info.json").write_text(json.dumps(info))
+    limit = {"validation_data": {"limit": 8 if info is None else 0}}
+    changes = {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit}}
     overrides = events.merged(small, changes)
     params = configs.resolve("attention_lstm_scst", override=json.dumps(overrides))
     data = PreparedData.load(small["task"]["data_dir"])
@@ -221,29 +215,10 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, t
     assert f"cannot be compared with the score of {run}" in note and why in note
 
 
-def test_a_command_for_both_stages_goes_on_in_the_second(both):
-    """It finds the first stage finished, and the second starts from its best weights."""
-    outer, inner, printed = both
-    began = [line for line in printed.splitlines() if " parameters, " in line]
-    assert len(began) == 2 and all("from the beginning to step 2" in line for line in began)
-    assert f"{outer} is finished: 2 of 2 steps" in printed
-    assert printed.count("tracing the training step ...") == 2
-    assert "the weights were loaded correctly" in printed
-    assert runs.step_of(checkpoints.newest_checkpoint(inner)) == 2
-    assert configs.load(f"{inner}/params.yaml").task.init_checkpoint == f"{outer}/best_ckpt"
-
-
-def test_then_needs_a_finished_first_stage(tmp_path):
-    arguments = ("--experiment=mrnn", "--then=mrnn_scst", "--mode=train", "--model_dir", tmp_path)
-    with pytest.raises(cli.UsageError, match="--then needs --mode=train_and_eval"):
-        commands.run_here(command, *arguments)
-
-
-def test_two_trainings_in_one_directory_are_refused(tmp_path):
-    arguments = (str(tmp_path), "xlan", None, None, "train")
-    with files.lock(tmp_path, "train", ""), contextlib.ExitStack() as lock:
+def test_two_trainings_in_one_directory_are_refused(small, tmp_path):
+    with files.lock(tmp_path, "train", ""):
         with pytest.raises(ValueError, match="is writing to .*another --model_d"):
-            begin(lock, *arguments)
+            events.run(small, tmp_path)
 
 
 def test_a_run_whose_score_cannot_be_computed_goes_on(small, tmp_path, capsys):
@@ -259,3 +234,60 @@ def test_a_run_whose_score_cannot_be_computed_goes_on(small, tmp_path, capsys):
     assert "warning: this validation has no METEOR (trainer.best_checkpoint_eval_metric)" in said
     assert (tmp_path / "run" / "ckpt-2.index").exists()
     assert runs.load(str(tmp_path / "run")).checkpoint.endswith("ckpt-2")
+
+
+# ---- what is wrong before the first step --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "word"),
+    [
+        ({"validation_data": {"split": "tset"}}, "eval", "split=tset: .*Did you mean 'test'"),
+        ({"train_data": {"split": "none"}}, "train", "task.train_data.split=none: .* has only"),
+        ({"train_data": {"global_batch_size": 65}}, "train", "global_batch_size=65 is more than"),
+        ({"backbone": {"trainable": True}}, "train", "--keep_pictures"),
+    ],
+)
+def test_data_that_a_run_cannot_read(change, mode, word, small):
+    data = PreparedData.load(small["task"]["data_dir"])
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
+    check_splits(params.task, data, "train_and_eval")
+    with pytest.raises(ValueError, match=word):
+        check_splits(params.replace(task=change).task, data, mode)
+
+
+def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained):
+    data = PreparedData.load(small["task"]["data_dir"])
+    other = {"model": {"attention_lstm": {"width": 24, "word_dropout": 0.3}}, "max_length": 9}
+    extra = {"task": {**other, "init_checkpoint": f"{trained}/best_ckpt"}}
+    params = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
+    with pytest.raises(ValueError, match="does not fit this model") as caught:
+        task.initialize(task.build_model())
+    changes = "task.model.attention_lstm.width=16,task.max_length=12"
+    assert str(caught.value).endswith(f"--params_override={changes}")
+    mended = configs.resolve("attention_lstm", override=changes, changes=small)
+    assert sizes_of(checkpoints.find(trained), mended.task) == ""
+    mrnn = configs.resolve("mrnn", override=json.dumps({"task": {"max_length": 9}})).task
+    found = sizes_of(checkpoints.find(trained), mrnn)
+    assert found.endswith("describes the model attention_lstm, not mrnn.")
+
+
+@pytest.mark.parametrize("changed", [{}, {"name": "resnet50"}])
+def test_a_checkpoint_of_other_features_is_told(small, trained, capsys, changed):
+    """The weights fit, so training starts; what differs stands in the warning."""
+    data = PreparedData.load(small["task"]["data_dir"])
+    made_by = {**data.fingerprint["backbone"], **changed}
+    mine = dataclasses.replace(data, fingerprint={**data.fingerprint, "backbone": made_by})
+    extra = {"task": {"init_checkpoint": f"{trained}/best_ckpt"}}
+    params = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
+    task = CaptionTask(params.task, mine, params.trainer.optimizer_config)
+    task.initialize(task.build_model())
+    assert ("than those of" in capsys.readouterr().err) is bool(changed)
+
+
+def test_a_collapsed_start_is_told():
+    note = collapse_note(1.7, 300)
+    assert "only 1.7 % of the 300 validation captions" in note and "first stage longer" in note
+    assert collapse_note(100 / 12, 12) and not collapse_note(200 / 12, 12)
+    assert not collapse_note(36.0, 200) and not collapse_note(100.0, 1)

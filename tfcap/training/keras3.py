@@ -27,7 +27,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
             "higher. With 0 training uses all, or the processor if there is none."
         )
-    if name == "mirrored" and place().workers > 1:
+    if name == "mirrored" and place()[0] > 1:
         name = "multi_worker_mirrored"
     if name != "mirrored" and runtime.replicas > 1:
         raise ValueError(

@@ -22,8 +22,8 @@ from tfcap.metrics import bootstrap
 from tfcap.training import keras3, optim, summaries
 from tfcap.training.task import CaptionTask
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
-NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
+NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Loop:
@@ -32,13 +32,8 @@ class Loop:
     A batch depends on the seed and its number only, and a checkpoint holds all that changes. So a
     run that was killed goes on from its checkpoint with the numbers of one that nothing disturbed.
 
-    Args:
-      strategy: the distribution strategy.
-      task: makes model, optimizer and batches, and computes the steps.
-      params: the configuration.
-      model_dir: the directory of the run.
-      mode: one of `training.MODES`.
-      signature: how the model is trained, see `runs.signature`; saved with the best checkpoint.
+    The task makes model, optimizer and batches, and computes the steps. The `signature` (see
+    `runs.signature`) is saved with the best checkpoint. `mode` is one of `training.MODES`.
     """
 
     def __init__(
@@ -119,7 +114,7 @@ class Loop:
         with self.strategy.scope():
             if path:
                 self.checkpoint.restore(path)
-                self._saved = self._state()
+                self._saved = int(self.step.numpy()), int(self.validated.numpy())
             else:
                 self.task.initialize(self.model)
         keras3.spread_seeds(self.model, self.workers.index)
@@ -157,22 +152,22 @@ class Loop:
         validation has lost no step. Such a run validates first when it goes on.
         """
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
+        first = int(self.step.numpy())
         if not self.over:
             cli.say("tracing the training step ...")
-        self._stop_if_asked()
-        self._validate_if_due()
-        self._stop_if_asked()
-        first = int(self.step.numpy())
-        while not self.over:
+        while True:
+            self._stop_if_asked()
+            if self._validation_is_due():
+                self.validate()
+                self._stop_if_asked()
+            if self.over:
+                break
             before = int(self.step.numpy())
             self._train_loop(batches)
             if before == first:
                 summaries.say_peak_memory()
             if int(self.step.numpy()) // interval > before // interval:
                 self._save()
-            self._stop_if_asked()
-            self._validate_if_due()
-            self._stop_if_asked()
         self._save()  # again after the last validation, which the checkpoint has to know of
 
     def _train_loop(self, batches) -> None:
@@ -195,18 +190,18 @@ class Loop:
             )
         values["learning_rate"] = float(self.optimizer.learning_rate)
         values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
-        self._progress.show(loss)
+        self._progress.loss = f"loss {loss:.3f}"
         self.train_summaries.write(values)
 
-    def _validate_if_due(self) -> None:
-        """Validates at multiples of the interval, at the end, and maybe before the first step."""
+    def _validation_is_due(self) -> bool:
+        """Whether to validate: at multiples of the interval, at the end, maybe at the start."""
         step = int(self.step.numpy())
-        due = self.over or step % self.params.trainer.validation_interval == 0
-        done = step == int(self.validated.numpy())
+        if self.mode != "train_and_eval":
+            return False
         if step == 0:
-            due, done = self.task.validates_start, False
-        if self.mode == "train_and_eval" and due and not done:
-            self.validate()
+            return self.task.validates_start
+        due = self.over or step % self.params.trainer.validation_interval == 0
+        return due and step != int(self.validated.numpy())
 
     def validate(self) -> None:
         """Scores the captions of the validation images, and keeps the checkpoint if it is best.
@@ -229,7 +224,7 @@ class Loop:
                 shown = self.params.trainer.shown_images
                 summaries.write_samples(self.validation_summaries, self.task, self.model, shown)
         summaries.say_scores(step, scores)
-        for note in filter(None, [*self.task.notes, self._worse(step)]):
+        for note in self.task.notes:
             if note not in self._said:
                 self._said.add(note)
                 cli.say(f"note: {note}")
@@ -255,53 +250,35 @@ class Loop:
                         return None
         return found
 
-    def _worse(self, step: int) -> str:
-        """Says that two validations were no better, if `patience` does not end training."""
-        options = self.params.trainer
-        if self.mode != "train_and_eval" or options.patience or not self.best:
-            return ""
-        best = int(runs.read_best(self.best.directory).get("best_ckpt_global_step", step))
-        if step - best <= options.validation_interval:
-            return ""
-        return (
-            "validation has become worse, or no better, twice in a row "
-            f"({options.best_checkpoint_eval_metric}); the best is step {best}. trainer.patience=2 "
-            "would end training here"
-        )
-
     def _save(self) -> None:
-        """Saves a checkpoint, unless the newest one is equal."""
-        if self._state() != self._saved:
-            self._saved = self._state()
-            if self.manager:
-                self.manager.save(checkpoint_number=self._saved[0])
-
-    def _state(self) -> tuple[int, int]:
-        return int(self.step.numpy()), int(self.validated.numpy())
+        """Saves a checkpoint, unless the newest one is of this step and this validation."""
+        state = int(self.step.numpy()), int(self.validated.numpy())
+        if self.manager and state != self._saved:
+            self.manager.save(checkpoint_number=state[0])
+        self._saved = state
 
     def _stop_if_asked(self) -> None:
         """Ends training with a checkpoint if this or another worker has received a signal."""
         number = next(filter(None, self.workers.gather(self.signals.received)), None)
         if number is None:
             return
-        name, step = NAMES[signal.Signals(number)], int(self.step.numpy())
-        text = f"{name} ended training before its first step, so nothing was saved. "
-        then = "The same command begins again."
+        name, step = NAMES[number], int(self.step.numpy())
+        text = f"{name} ended training before its first step, so nothing was saved."
         if step:
             self._save()
-            text = f"{name} ended training. Step {step} is saved in {self.model_dir}. "
-            then = f"The same command goes on from step {step}."
-        raise cli.Interrupted(text + then, CODES[signal.Signals(number)])
+            text = (
+                f"{name} ended training. Step {step} is saved in {self.model_dir}. The same "
+                f"command goes on from step {step}."
+            )
+        raise cli.Interrupted(text, CODES[number])
 
     # ---- what a step runs -----------------------------------------------------------------------
 
     def _inputs(self, config: configs.Data):
         """Makes the batches of all replicas.
 
-        TensorFlow's iterator over devices has a thread that tunes its buffers and sleeps for up to
-        a minute. Freeing the iterator waits for the thread, because the cancellation wakes the
-        thread before the iterator is marked as cancelled. One replica on a processor needs no
-        such iterator.
+        One replica on a processor needs no iterator over devices. Freeing that one can take a
+        minute: its thread tunes buffers, and is woken before the iterator is marked as cancelled.
         """
         devices = map(tf.DeviceSpec.from_string, self.strategy.extended.worker_devices)
         if [device.device_type for device in devices] == ["CPU"] and self.workers.count == 1:
@@ -398,7 +375,6 @@ class Signals:
                 signal.signal(number, handler)
 
     def _note(self, number, frame) -> None:
-        del frame
         self.received = self.received or number
 
 
@@ -411,7 +387,7 @@ def _answer(reader: int) -> None:
                 continue
             if not first:
                 first = time.monotonic()
-                name = NAMES[signal.Signals(number[0])]
+                name = NAMES[number[0]]
                 more = " Press Ctrl-C again to end at once." * (name == "Ctrl-C")
                 text = f"\n{name}: training ends after this loop of steps.{more}"
                 print(text, file=sys.stderr, flush=True)
@@ -433,8 +409,8 @@ class BestCheckpoint:
         self.metric = params.trainer.best_checkpoint_eval_metric
         self._higher = params.trainer.best_checkpoint_metric_comp == "higher"
         self._about = {"signature": signature, "measured": runs.measured(params)}
-        self.value = runs.read_best(self.directory).get(self.metric, math.nan)
-        self._any = bool(runs.read_best(self.directory))
+        before = runs.read_best(self.directory)
+        self.value, self._any = before.get(self.metric, math.nan), bool(before)
 
     def keep(
         self, checkpoint: tf.train.Checkpoint, scores: dict[str, float], step: int, task: Any
@@ -445,13 +421,8 @@ class BestCheckpoint:
         otherwise find its own scores, which are not better, under an older checkpoint.
         """
         if self.metric not in scores:  # Java is broken, for example
-            print(
-                f"warning: this validation has no {self.metric} "
-                "(trainer.best_checkpoint_eval_metric), so its checkpoint is not exported. It has "
-                f"{', '.join(sorted(scores))}.",
-                file=sys.stderr,
-                flush=True,
-            )
+            text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
+            cli.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
             return False
         value = scores[self.metric]
         if self._any and not (value > self.value if self._higher else value < self.value):
@@ -460,20 +431,14 @@ class BestCheckpoint:
             checkpoint, self.directory, max_to_keep=1, checkpoint_name="best_ckpt"
         ).save()
         info: dict[str, Any] = {name: float(score) for name, score in scores.items()}
-        info |= {"best_ckpt_global_step": float(step), **self._about, **_intervals(task)}
+        info |= {"best_ckpt_global_step": float(step), **self._about}
+        if task.scores and len(task.scores.per_image) > 1:
+            found = bootstrap.intervals(task.scores)  # 95 %
+            info["images"] = len(task.scores.per_image)
+            info["intervals"] = {name: [one.low, one.high] for name, one in found.items()}
         # Not `files.write_json`: the perplexity of a model that diverges is infinite.
         with files.replacing(os.path.join(self.directory, runs.INFO)) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(info, file, indent=4)
         self.value, self._any = value, True
         return True
-
-
-def _intervals(task: CaptionTask) -> dict[str, Any]:
-    """Returns the number of validated images, and the 95 % interval of each score."""
-    scores = task.scores
-    if not scores or len(scores.per_image) < 2:
-        return {}
-    found = bootstrap.intervals(scores)
-    intervals = {name: [one.low, one.high] for name, one in found.items()}
-    return {"images": len(scores.per_image), "intervals": intervals}

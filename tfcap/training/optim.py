@@ -44,14 +44,9 @@ class Adam(keras.optimizers.Optimizer):
         )
 
     def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Computes the factors of step t that are the same for all variables.
+        """Computes a and e of step t = 1, 2, ...: a weight changes by -a m / (sqrt(v) + e).
 
-        Args:
-          rate: the learning rate, a float64 scalar.
-          step: t = 1, 2, ..., a float64 scalar.
-
-        Returns:
-          Two float64 scalars, a and e. `update_step` subtracts a m / (sqrt(v) + e).
+        All are float64 scalars.
         """
         root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
         return rate * (root / self.bias(step)), root * self.epsilon
@@ -78,12 +73,8 @@ class Adam(keras.optimizers.Optimizer):
         """Updates one variable and its moments with one kernel.
 
         A cross-entropy step takes 10 to 12 % (X-LAN) and 8 % (X-Transformer) more processor time
-        with separate operations, at the sizes of the papers.
-
-        Args:
-          gradient: the gradient of the variable.
-          variable: the weight.
-          learning_rate: the results of `scalars`, then beta_1, beta_2 and 0; not only the rate.
+        with separate operations, at the sizes of the papers. `learning_rate` has the results of
+        `scalars`, then beta_1, beta_2 and 0.
         """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
@@ -127,7 +118,7 @@ class RAdam(Adam):
         self.early_steps = early_steps
 
     def scalars(self, rate, step):
-        """See base class. At an early step a / e is the rate of the momentum, and e is huge.
+        """At an early step a / e is the rate of the momentum, and e is huge.
 
         Then sqrt(v) + e rounds to e, a power of two, and the division by it is exact.
         """
@@ -140,14 +131,7 @@ class RAdam(Adam):
         )
 
     def rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Computes the rectification term of a step.
-
-        Args:
-          step: t = 1, 2, ..., a float64 scalar.
-
-        Returns:
-          r_t, a float64 scalar, and a bool scalar: whether the variance is tractable at this step.
-        """
+        """Computes r_t, a float64 scalar, and whether the variance is tractable at step t."""
         beta = _beta(self.beta_2)
         decay = ops.power(beta, step)
         limit = 2.0 / (1.0 - beta) - 1.0  # rho for t = infinity
@@ -168,7 +152,7 @@ def _beta(beta: float) -> float:
 
 
 def optimizer(
-    config: configs.Optimizer, learning_rate: keras.optimizers.schedules.LearningRateSchedule
+    config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
     """Makes the optimizer that a `configs.Optimizer` describes, with this learning rate."""
     if config.name == "sgd":
@@ -182,19 +166,13 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Makes the learning rate of some variables `factor` times that of the others.
-
-    Args:
-      optimizer: any optimizer of this module; it changes.
-      variables: the weights with their own rate.
-      factor: factor of the rate.
-    """
-    own, update = {id(variable) for variable in variables}, optimizer._backend_update_step
+    """Makes the learning rate of some variables `factor` times that of the others."""
+    scaled, update = {id(variable) for variable in variables}, optimizer._backend_update_step
 
     def update_both(gradients, trainable_variables, learning_rate):
         pairs = list(zip(gradients, trainable_variables, strict=True))
-        for is_own, rate in ((False, learning_rate), (True, learning_rate * factor)):
-            chosen = [pair for pair in pairs if (id(pair[1]) in own) == is_own]
+        for is_scaled, rate in ((False, learning_rate), (True, learning_rate * factor)):
+            chosen = [pair for pair in pairs if (id(pair[1]) in scaled) == is_scaled]
             if chosen:
                 update([g for g, _ in chosen], [v for _, v in chosen], rate)
 
@@ -204,17 +182,10 @@ def scale_rate(
 def clip(
     gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor, share: float = 1.0
 ) -> list[tf.Tensor]:
-    """Clips gradients by value or by their global norm, and multiplies them by `share`.
+    """Clips gradients of any shapes, and multiplies them by `share`.
 
-    Args:
-      gradients: tensors of any shapes.
-      kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
-        by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does nothing.
-      threshold: the limit, above 0.
-      share: factor of the clipped gradients.
-
-    Returns:
-      The clipped gradients, in the same order.
+    `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients by
+    min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
     """
     if kind == "norm":  # both factors in one pass over the gradients
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
@@ -236,112 +207,64 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
     It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
     X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
     `every` 5 E give its values; epoch 12, counted from 0, is the first one with sampled words.
-
-    Args:
-      config: the options.
-      done: number of finished optimizer steps, an integer scalar.
-
-    Returns:
-      A float32 scalar.
+    `done` is the number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)
 
 
-# ---- schedules, and the watchers of a validation score ------------------------------------------
+# ---- the learning rate, and the watchers of a validation score ----------------------------------
 
 
-class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """Computes factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
+class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate at each step that a `configs.Schedule` describes.
 
-    Source: docs/systems.md 7.1.
-    """
-
-    def __init__(self, factor: float, width: int, warmup_steps: int):
-        super().__init__()
-        self.factor, self.width, self.warmup_steps = factor, width, warmup_steps
-
-    def __call__(self, step):
-        n = ops.cast(step, "float32") + 1.0
-        return self.factor * self.width**-0.5 * ops.minimum(n**-0.5, n * self.warmup_steps**-1.5)
-
-
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Raises the rate during a warm-up and then multiplies it by a factor at regular steps.
-
-    The factor `decay_rate` is applied every `decay_steps` steps after step `decay_start`, and also
-    during the warm-up. After the warm-up the rate never falls below `minimum`.
+    `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup^-3/2) at step n = 1, 2, ...
+    (docs/systems.md 7.1). `linear` warms up by n / warmup, and `hyperbolic` by 1 / (warmup - n + 1)
+    as the code of ExpansionNet does; its paper only writes "warm-up". Then, and also during the
+    warm-up, the rate is multiplied by `decay_rate` every `decay_steps` steps after `decay_start`.
+    After the warm-up it never falls below `minimum`.
 
     Args:
-      rate: the rate at the end of the warm-up.
-      warmup_steps: number of steps W of the warm-up.
-      shape: `linear` gives rate * n / W at step n = 1, 2, ..., W. `hyperbolic` gives
-        rate / (W - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up".
-      decay_steps: number of steps between two decays; 0 does not decay.
-      decay_rate: the factor of each decay.
-      minimum: the smallest rate after the warm-up.
-      decay_start: decays are counted from this step. TF-mRNN (docs/systems.md 6.5) decays late: it
-        has a warm-up of one step and a large `decay_start`.
+      config: the options.
+      width: the width of the model, which `noam` uses if the options have no `model_width`.
+      scale: a variable that multiplies the rate, see `Plateau`.
     """
 
-    def __init__(
-        self,
-        rate,
-        warmup_steps,
-        shape,
-        decay_steps=0,
-        decay_rate=1.0,
-        minimum=0.0,
-        decay_start=0,
-    ):
+    def __init__(self, config: configs.Schedule, width: int, scale: tf.Variable | None = None):
         super().__init__()
-        self.rate, self.warmup_steps, self.shape = rate, warmup_steps, shape
-        self.decay_steps, self.decay_rate, self.minimum = decay_steps, decay_rate, minimum
-        self.decay_start = decay_start
+        self.config, self.width, self.scale = config, config.model_width or width, scale
 
     def __call__(self, step):
-        it = ops.cast(step, "float32")
-        if self.shape == "linear":
-            rate = self.rate * ops.minimum(1.0, (it + 1.0) / self.warmup_steps)
+        rate = self._rate(ops.cast(step, "float32"))
+        return rate if self.scale is None else rate * ops.convert_to_tensor(self.scale)
+
+    def _rate(self, it):
+        config, warmup = self.config, self.config.warmup_steps
+        if config.name == "constant":
+            return ops.cast(config.learning_rate, "float32")
+        n = it + 1.0
+        if config.name == "noam":
+            factor = config.learning_rate * self.width**-0.5
+            return factor * ops.minimum(n**-0.5, n * warmup**-1.5)
+        if config.name == "linear":
+            rate = config.learning_rate * ops.minimum(1.0, n / warmup)
         else:
-            rate = self.rate / ops.maximum(self.warmup_steps - it, 1.0)
-        if self.decay_steps:
-            past = ops.maximum(it - self.decay_start, 0.0)
-            rate = rate * ops.power(self.decay_rate, ops.floor(past / self.decay_steps))
-        floor = ops.where(it >= self.warmup_steps, self.minimum, 0.0)
-        return ops.maximum(rate, floor)
-
-
-class Constant(keras.optimizers.schedules.LearningRateSchedule):
-    """Gives the same rate at every step."""
-
-    def __init__(self, rate: float):
-        super().__init__()
-        self.rate = rate
-
-    def __call__(self, step):
-        return ops.cast(self.rate, "float32")
-
-
-class Scaled(keras.optimizers.schedules.LearningRateSchedule):
-    """Multiplies a schedule by `scale`, a variable that `Plateau` lowers."""
-
-    def __init__(self, schedule, scale: tf.Variable):
-        super().__init__()
-        self.schedule, self.scale = schedule, scale
-
-    def __call__(self, step):
-        return self.schedule(step) * ops.convert_to_tensor(self.scale)
+            rate = config.learning_rate / ops.maximum(warmup - it, 1.0)
+        if config.decay_steps:
+            past = ops.maximum(it - config.decay_start, 0.0)
+            rate = rate * ops.power(config.decay_rate, ops.floor(past / config.decay_steps))
+        return ops.maximum(rate, ops.where(it >= warmup, config.minimum, 0.0))
 
 
 class Plateau(tf.Module):
     """Multiplies the learning rate by a factor when the validation score stops improving.
 
     The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
-    validations in a row had no better score. A score is better if it exceeds the best
-    one by more than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for
-    which its comparison also accepts slightly worse scores; this class does not. The variables must
-    be saved in the checkpoint.
+    validations in a row had no better score. A score is better if it exceeds the best one by more
+    than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for which its
+    comparison also accepts slightly worse scores; this class does not. A checkpoint must hold the
+    variables.
 
     Args:
       patience: number of validations; 0 never changes the rate.
@@ -353,20 +276,15 @@ class Plateau(tf.Module):
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
         super().__init__(name="plateau")
         self.patience, self.factor, self.metric, self.higher = patience, factor, metric, higher
-        self.active = patience > 0
         self.scale = tf.Variable(1.0, trainable=False, name="scale")
         self.best = tf.Variable(-float("inf"), trainable=False, name="best")
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
-    def __call__(self, output) -> None:
-        """Notes the score of a validation, and calls `react` if the score stops improving.
-
-        Args:
-          output: the scores by name.
-        """
-        if not self.active or self.metric not in output:
+    def __call__(self, scores) -> None:
+        """Notes the score of a validation, and calls `react` if the score stops improving."""
+        if not self.patience or self.metric not in scores:
             return
-        score = float(output[self.metric]) * (1 if self.higher else -1)
+        score = float(scores[self.metric]) * (1 if self.higher else -1)
         best = float(self.best.numpy())
         if score > best + 1e-4 * abs(best) or best == -float("inf"):
             self.best.assign(score)
@@ -377,7 +295,7 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
-        """Lowers the rate; called when more than `patience` validations had no better score."""
+        """Lowers the rate."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
@@ -390,35 +308,11 @@ class Patience(Plateau):
 
     @property
     def over(self) -> bool:
-        """Tells whether training ends; with a larger `patience` a finished run goes on."""
-        return self.active and int(self.waited.numpy()) >= self.patience
+        """Whether training ends; with a larger `patience` a finished run goes on."""
+        return 0 < self.patience <= int(self.waited.numpy())
 
     def react(self) -> None:
         """Changes nothing: the count of validations goes on."""
-
-
-def schedule(
-    config: configs.Schedule, width: int
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Makes the schedule that a `configs.Schedule` describes.
-
-    Args:
-      config: the options.
-      width: width of the model, used by `noam` if the options have no `model_width`.
-    """
-    if config.name == "noam":
-        return Noam(config.learning_rate, config.model_width or width, config.warmup_steps)
-    if config.name == "constant":
-        return Constant(config.learning_rate)
-    return WarmupDecay(
-        config.learning_rate,
-        config.warmup_steps,
-        config.name,
-        config.decay_steps,
-        config.decay_rate,
-        config.minimum,
-        config.decay_start,
-    )
 
 
 # ---- the average of the weights -----------------------------------------------------------------
@@ -433,10 +327,6 @@ class Average:
     keeps it in a numbered list before its other variables, and a run that is resumed with another
     setting would restore each variable from its neighbour. Here each average has the name of its
     weight.
-
-    Attributes:
-      values: the average of each weight, by name.
-      started: a boolean variable, whether the average has seen a step.
     """
 
     def __init__(self, model: Captioner, decay: float):
@@ -451,13 +341,14 @@ class Average:
 
     def update(self, strategy: tf.distribute.Strategy) -> None:
         """Updates the average on every replica; call it outside of replica context."""
-        strategy.run(self._update)
-        self.started.assign(True)
 
-    def _update(self):
-        rate = tf.where(self.started, 1.0 - self.decay, 1.0)
-        for name, value in self.values.items():
-            value.assign_add(tf.cast(rate, value.dtype) * (self.weights[name] - value))
+        def update():
+            rate = tf.where(self.started, 1.0 - self.decay, 1.0)
+            for name, value in self.values.items():
+                value.assign_add(tf.cast(rate, value.dtype) * (self.weights[name] - value))
+
+        strategy.run(update)
+        self.started.assign(True)
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:

@@ -10,17 +10,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfcap import __version__, cli, configs, runs
+from tfcap import __version__, cli, configs, files, runs
 from tfcap.configs.experiments import FINETUNE
 from tfcap.data.prepared import PreparedData, losses, unlike_references
 from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
+from tfcap.metrics.results import FURTHER, LOWER
 from tfcap.runs.checkpoints import check_weights, find
 from tfcap.training import keras3
 from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
-from tfcap.training.start import begin, check_splits, data_directory, unused_options
+from tfcap.training.start import check_splits, data_directory
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers, digest
 
@@ -49,16 +50,32 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    _check_validation(params, mode)
+    if "eval" in mode and params.trainer.validation_steps == 0:
+        raise cli.UsageError(
+            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
+            "validation: --mode=train."
+        )
+    if "eval" in mode and "CLIPScore" in params.task.metrics:
+        raise cli.UsageError(
+            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
+            "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
+        )
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
-    lock = contextlib.ExitStack()  # the chief enters it
+    lock = contextlib.ExitStack()  # the chief enters it: no other process can train in `model_dir`
+
+    def begin() -> int:
+        if "train" in mode:
+            files.make_directory(model_dir)
+            lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
+        return runs.begin(model_dir, experiment, params, data, train="train" in mode)
+
     with policy, lock:
         strategy = _strategy(params)
         workers = Workers(strategy)
         with workers.readable_errors(), workers.quiet():
             data = _common_data(workers, params, experiment, mode)
-            step = workers.share(lambda: begin(lock, model_dir, experiment, params, data, mode))
+            step = workers.share(begin)
             keras.utils.set_random_seed(params.task.seed)
             replicas = strategy.num_replicas_in_sync
             with strategy.scope():
@@ -68,10 +85,10 @@ def train(
             if step:
                 check_weights(loop.model, find(model_dir))
             # Another process may be saving while this one only validates.
-            newest = tf.train.latest_checkpoint(model_dir) or ""
-            workers.compare({"checkpoint": newest})
+            workers.compare({"checkpoint": tf.train.latest_checkpoint(model_dir) or ""})
             with data.readable_errors():
-                _begin(loop, experiment)
+                loop.restore()
+                _say_start(loop, experiment)
                 loop.run()
             if "train" in mode and loop.patience.over:
                 print(
@@ -85,6 +102,8 @@ def train(
 
 def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     """Loads the data, and checks that all workers have the same code, configuration and data."""
+    if workers.count > 1 and mode == "continuous_eval":
+        raise cli.UsageError("--mode=continuous_eval needs a single worker.")
     options = params.as_dict()
     options["runtime"].pop("task_index", None)
     same = {"experiment": experiment, "mode": mode, "configuration": digest(options)}
@@ -92,8 +111,6 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
-        if workers.count > 1 and mode == "continuous_eval":
-            raise cli.UsageError("--mode=continuous_eval needs a single worker.")
         data = PreparedData.load(folder)
         check_splits(params.task, data, mode)
         return data
@@ -103,25 +120,8 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     return data
 
 
-def _check_validation(params, mode: str) -> None:
-    """Checks that a validation reads images and can compute the scores, which need no CLIP.
-
-    It is no rule of configurations: a run of an earlier version that never validated can be loaded.
-    """
-    if "eval" in mode and params.trainer.validation_steps == 0:
-        raise cli.UsageError(
-            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
-            "validation: --mode=train."
-        )
-    if "eval" in mode and "CLIPScore" in params.task.metrics:
-        raise cli.UsageError(
-            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
-            "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
-        )
-
-
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
-    """Makes the distribution strategy and checks that it divides the batches."""
+    """Makes the distribution strategy, which must divide the batches."""
     try:
         strategy = keras3.strategy(params.runtime)
     except ValueError as error:
@@ -138,75 +138,64 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     return strategy
 
 
-def _begin(loop: Loop, experiment: str) -> None:
-    """Restores the run and prints what begins, or how far a finished run went."""
-    loop.restore()
-    step, steps = int(loop.step.numpy()), loop.params.trainer.train_steps
-    finished = ""
-    if step and "train" in loop.mode and loop.over:
+def _say_start(loop: Loop, experiment: str) -> None:
+    """Prints what begins, or how far a finished run went, and what it does not do as it seems."""
+    params, data, trains = loop.params, loop.task.data, "train" in loop.mode
+    task, trainer, warnings = params.task, params.trainer, []
+    step, steps = int(loop.step.numpy()), trainer.train_steps
+    if step and trains and loop.over:
         key = "train_steps" if step >= steps else "patience"
-        finished = f"{step} of {steps} steps. A larger trainer.{key} trains on"
-    started = f"{loop.model_dir} is finished: {finished}" if finished else _start_line(loop)
-    print(f"{experiment}: {started}", flush=True)
-    doubts = []
-    if loop.workers.is_chief and not finished:
-        doubts = _doubts(loop.params, loop.task.data, loop.mode)
+        text = f"{loop.model_dir} is finished: {step} of {steps} steps. "
+        text += f"A larger trainer.{key} trains on"
+    else:
+        replicas = loop.strategy.num_replicas_in_sync
+        text = (
+            f"{'training' if trains else 'validation'} on "
+            f"{keras3.describe_devices(loop.strategy)} in "
+            f"{keras.mixed_precision.global_policy().name}, "
+            f"{runs.count_parameters(loop.model):,} parameters, {replicas} "
+            f"replica{'s' * (replicas > 1)}, "
+            f"{f'goes on from step {step}' if step else 'from the beginning'}"
+            f"{f' to step {steps}' * trains}, in {loop.model_dir}"
+        )
+        metric = trainer.best_checkpoint_eval_metric
+        right = "lower" if metric in LOWER else "higher"
+        known = metric in LOWER or metric not in FURTHER  # a metric of the user's own may be either
+        if loop.mode != "eval" and known and trainer.best_checkpoint_metric_comp != right:
+            warnings.append(
+                f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, "
+                "or the worst checkpoint counts as the best one."
+            )
+        if trains:
+            limits = task.train_data.split, task.max_length, task.train_data.max_regions
+            warnings += losses(data, *limits)
+        if "eval" in loop.mode:
+            warnings.append(unlike_references(data, task.validation_data.split))
+    print(f"{experiment}: {text}", flush=True)
+    warnings = warnings if loop.workers.is_chief else []
     if unused := cli.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
-        doubts.append(f"{unused} To use them: {cli.USE_GPUS}")
-    print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="", file=sys.stderr, flush=True)
-
-
-def _doubts(params, data: PreparedData, mode: str) -> list[str]:
-    """Returns what the training does not do as it seems to: options, captions and references."""
-    task, found = params.task, unused_options(params, mode)
-    if "train" in mode:
-        limits = task.train_data.split, task.max_length, task.train_data.max_regions
-        found += losses(data, *limits)
-    unlike = unlike_references(data, task.validation_data.split) if "eval" in mode else ""
-    return found + [unlike] * bool(unlike)
-
-
-def _start_line(loop: Loop) -> str:
-    """Describes what begins: devices, precision, size and steps."""
-    replicas, step = loop.strategy.num_replicas_in_sync, int(loop.step.numpy())
-    steps = f"goes on from step {step}" if step else "from the beginning"
-    if "train" in loop.mode:
-        steps += f" to step {loop.params.trainer.train_steps}"
-    return (
-        f"{'training' if 'train' in loop.mode else 'validation'} on "
-        f"{keras3.describe_devices(loop.strategy)} in "
-        f"{keras.mixed_precision.global_policy().name}, "
-        f"{runs.count_parameters(loop.model):,} parameters, {replicas} "
-        f"replica{'s' * (replicas > 1)}, {steps}, in {loop.model_dir}"
-    )
+        warnings.append(f"{unused} To use them: {cli.USE_GPUS}")
+    for warning in filter(None, warnings):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 # ---- stages -------------------------------------------------------------------------------------
 
 
-def later_stages(
-    then: str | Sequence[str], config_files: Sequence[str], override: str
-) -> list[tuple[str, list[str], str]]:
-    """Reads the flags of later stages: experiment, YAML files and override of each.
-
-    `then` has the values of `--then`, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`; the files and
-    the override of every later stage come after those of one.
-    """
-    stages = []
-    for text in filter(None, [then] if isinstance(then, str) else then):
-        experiment, _, own = text.partition(":")
-        files = [name.strip() for name in own.split(",") if name.strip()]
-        stages.append((experiment, [*files, *config_files], override))
-    return stages
-
-
-def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, str, str]]:
+def resolve_stages(
+    mode: str,
+    first: tuple,
+    then: str | Sequence[str] = (),
+    config_files: Sequence[str] = (),
+    override: str = "",
+) -> list[tuple[Any, str, str]]:
     """Resolves all stages before the first one runs.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
       first: experiment, directory, YAML files and override of the first stage.
-      later: what `later_stages` returns.
+      then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
+      config_files, override: as in `first`, for every later stage, after its own files.
 
     Returns:
       Configuration, experiment and directory of each stage.
@@ -218,6 +207,9 @@ def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tupl
             "--experiment is missing, and --model_dir holds no run to continue. For example: "
             "--experiment=xtransformer."
         )
+    then = list(filter(None, [then] if isinstance(then, str) else then))
+    if then and mode != "train_and_eval":
+        raise cli.UsageError("--then needs --mode=train_and_eval.")
     try:
         if experiment:
             params = configs.resolve(experiment, *changes)
@@ -229,19 +221,26 @@ def resolve_stages(mode: str, first: tuple, later: Sequence[tuple]) -> list[tupl
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
         stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
-        for stage in later:
+        for text in then:
             before, _, folder = stages[-1]
-            stages.append(_after(before, folder, mode, *stage))
+            experiment, _, names = text.partition(":")
+            own = [name.strip() for name in names.split(",") if name.strip()]
+            params = _after(before, folder, experiment, [*own, *config_files], override)
+            stages.append((params, experiment, os.path.join(folder, experiment)))
     except ValueError as error:
         raise cli.UsageError(str(error)) from error
     return stages
 
 
-def _after(before, model_dir, mode, experiment, config_files, override):
-    """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
-    if mode != "train_and_eval":
-        raise cli.UsageError("--then needs --mode=train_and_eval.")
-    _refuse_fixed(override)
+def _after(before, model_dir, experiment, config_files, override):
+    """Resolves a later stage: data, model, search and validation are those of the one before."""
+    task = configs.given(override).get("task")
+    for key in ("data_dir", "init_checkpoint"):
+        if isinstance(task, dict) and key in task:
+            raise cli.UsageError(
+                f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
+                "stage before it and starts from its best checkpoint."
+            )
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
     known = before.task.as_dict()
     task = {key: known[key] for key in keys}
@@ -254,26 +253,11 @@ def _after(before, model_dir, mode, experiment, config_files, override):
     except ValueError as error:
         remedy = ""
         if str(error).startswith(_EVAL_METRIC):  # it may stand in --params_override alone
-            remedy = (
-                ". A stage of --then has the task.metrics of the stage before it, but keys of "
-                f"trainer of its own: set {_EVAL_METRIC} in --then_override"
-            )
+            remedy = f". A later stage has its own trainer: --then_override={_EVAL_METRIC}=..."
         raise cli.UsageError(f"--then={experiment}: {error}{remedy}") from error
     # A recipe of a later stage names the run to start from. Here that run is the stage before.
     best = runs.best_directory(model_dir, before)
-    params = params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
-    return params, experiment, os.path.join(model_dir, experiment)
-
-
-def _refuse_fixed(override):
-    """Raises UsageError for keys that a later stage takes from the stage before it."""
-    task = configs.given(override).get("task")
-    for key in ("data_dir", "init_checkpoint"):
-        if isinstance(task, dict) and key in task:
-            raise cli.UsageError(
-                f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
-                "stage before it and starts from its best checkpoint."
-            )
+    return params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
 
 
 # ---- the end ------------------------------------------------------------------------------------
@@ -285,19 +269,20 @@ def summarize(
     """Prints the scores, the CIDEr of the references, three captions, and the next commands."""
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
-    scores = runs.read_best(best)
-    info = runs.read_info(best)
+    scores, info = runs.read_best(best), runs.read_info(best)
     how, now = info.get("measured", {}), runs.measured(params)
     same = all(how.get(key, value) == value for key, value in now.items())
     step = int(scores.pop("best_ckpt_global_step", 0))
-    number, intervals = info.get("images", 0), info.get("intervals", {})
     if scores:
         other = "" if same else "; this start validates with other options"
-        shown = f"{_shown(now | how)}, step {step}, {runs.signature(params.task)}"
-        print(f"\nbest validation: {shown}{f', {number} images' * bool(number)}{other}")
+        count = f", {info['images']} images" if info.get("images") else ""
+        print(
+            f"\nbest validation: {_measured(now | how)}, step {step}, "
+            f"{runs.signature(params.task)}{count}{other}"
+        )
     for name, value in scores.items():
-        ends = bootstrap.shown(*intervals[name]) if name in intervals else ""
-        print(f"  {name:18} {value:.2f}{ends}")
+        interval = info.get("intervals", {}).get(name)
+        print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
     every = task.data.references(split)
     images = task.captions or every  # a limit leaves some out
     references = {image: every[image] for image in images if every[image]}
@@ -313,24 +298,18 @@ def summarize(
         name = cli.escaped(task.data.file_names(split)[image])
         first, *_ = references.get(image) or ["none"]
         print(f"  {name}: {task.captions[image]}   (a reference: {first})")
-    data = task.data.folder
+    path = tf.train.latest_checkpoint(best)  # its number is that of the export
     print(
-        f"\nbest checkpoint: {_checkpoint(best, step)}\n"
+        f"\nbest checkpoint: {f'{path} (step {step})' if path else 'none yet'}\n"
         f"curves:   tensorboard --logdir {model_dir}\n"
-        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
-        f"--split {split}\n"
+        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} "
+        f"--data_dir {task.data.folder} --split {split}\n"
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
         f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
     )
 
 
-def _checkpoint(best: str, step: int) -> str:
-    """Names the best checkpoint, whose file has the number of the export, and its step."""
-    path = tf.train.latest_checkpoint(best)
-    return f"{path} (step {step})" if path else "none yet"
-
-
-def _shown(how: Mapping[str, Any]) -> str:
+def _measured(how: Mapping[str, Any]) -> str:
     """Names the images and the search of `runs.measured`."""
     split, limit = (how[f"task.validation_data.{key}"] for key in ("split", "limit"))
     search, samples, beam = (how[f"task.decoding.{key}"] for key in ("search", "samples", "beam"))
@@ -341,36 +320,22 @@ def _shown(how: Mapping[str, Any]) -> str:
     return f"{images}, {f'{samples} samples' if search == 'sample' else f'beam {beam}'}"
 
 
-def seed_directory(model_dir: str, seed: int) -> str:
-    """Returns the directory of the run of one seed."""
-    return os.path.join(model_dir, f"seed_{seed}")
-
-
 def seed_table(model_dirs: Mapping[int, str]) -> str:
-    """Returns the best validation scores of several runs as text.
+    """Returns mean, deviation (with n - 1) and values of the best scores of several runs as text.
 
-    Args:
-      model_dirs: the directory of the run of each seed.
-
-    Returns:
-      A line for each score that all runs have: mean, standard deviation with n - 1, and the values
-      in the order of the seeds. Empty if the runs have no scores.
+    It has a line for each score that all runs have, and is empty if they have none. `model_dirs`
+    has the directory of the run of each seed.
     """
-    best = {}
-    for seed, folder in model_dirs.items():
+    best = []
+    for folder in model_dirs.values():
         params = configs.load(os.path.join(folder, runs.PARAMS))
-        best[seed] = runs.read_best(runs.best_directory(folder, params))
-    first, *others = best.values()
-    names = [name for name in first if all(name in other for other in others)]
-    lines = []
-    for name in names:
-        values = [scores[name] for scores in best.values()]
-        if name == "best_ckpt_global_step":
-            continue
-        spread = f" ± {statistics.stdev(values):.2f}" if others else ""
-        each = ", ".join(f"{value:.2f}" for value in values)
-        lines.append(f"  {name:18} {statistics.mean(values):.2f}{spread}   ({each})")
-    if not lines:
-        return ""
-    title = f"best validations of the seeds {', '.join(map(str, best))}: mean ± standard deviation"
-    return "\n".join([title, *lines])
+        best.append(runs.read_best(runs.best_directory(folder, params)))
+    seeds = ", ".join(map(str, model_dirs))
+    lines = [f"best validations of the seeds {seeds}: mean ± standard deviation"]
+    for name in best[0]:
+        values = [scores[name] for scores in best if name in scores]
+        if name != "best_ckpt_global_step" and len(values) == len(best):
+            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            each = ", ".join(f"{value:.2f}" for value in values)
+            lines.append(f"  {name:18} {statistics.mean(values):.2f}{spread}   ({each})")
+    return "\n".join(lines) if len(lines) > 1 else ""

@@ -17,16 +17,8 @@ from tfcap.training.start import check_start, collapse_note
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
-METRICS = (
-    "loss",
-    "reward",
-    "baseline",
-    "advantage_spread",
-    "entropy",
-    "length",
-    "distinct_samples",
-    "function_word_endings",
-)
+METRICS = "loss reward baseline advantage_spread entropy length distinct_samples".split()
+METRICS += ["function_word_endings"]
 
 
 class RootMean(keras.metrics.Mean):
@@ -191,17 +183,13 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def score(self, aggregated_logs, start):
-        """Computes the scores; before the first step it checks the score of `init_checkpoint`.
-
-        A run that goes on from a checkpoint at step 0, as one that was converted, has none.
-        """
-        logs, notes = super().score(aggregated_logs, start), []
+        """Computes the scores; before the first step it checks the score of `init_checkpoint`."""
+        logs, images = super().score(aggregated_logs, start), len(self.captions)
+        # A run that goes on from a checkpoint at step 0, as a converted one, has loaded none.
         if start and self.loaded:
-            note = check_start(self.task_config, self.data, self.greedy, len(self.captions))
-            notes.append(note)
-        if start:
-            notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))
-        self.notes += [note for note in notes if note]
+            self.notes.append(check_start(self.task_config, self.data, self.greedy, images))
+        if start and (note := collapse_note(logs["distinct_captions"], images)):
+            self.notes.append(note)
         return logs
 
 
@@ -213,16 +201,12 @@ def build_task(
     hook: Callable | None = None,
     workers: Workers | None = None,
 ) -> CaptionTask:
-    """Makes the task that `params.task.objective` names.
-
-    Raises:
-      ValueError: a `hook` is given to cross-entropy training, which has no reward.
-    """
+    """Makes the task that `params.task.objective` names."""
     xla = params.runtime.enable_xla
     optimizer = params.trainer.optimizer_config
     shared = (params.task, data, optimizer, replicas, start_step, xla, workers)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:
-        raise ValueError("A reward hook needs task.objective=scst. Received: xe.")
+        raise ValueError("A reward hook needs task.objective=scst.")
     return CaptionTask(*shared)

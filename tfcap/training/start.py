@@ -3,9 +3,7 @@
 What a run that goes on must match is `runs.begin`.
 """
 
-import contextlib
 import os
-import sys
 
 import numpy as np
 
@@ -19,47 +17,9 @@ from tfcap.data.prepared import (
     PreparedData,
 )
 from tfcap.data.tokens import Vocab
-from tfcap.metrics.results import FURTHER, LOWER
 from tfcap.runs.checkpoints import find
 
 COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
-
-
-def begin(
-    lock: contextlib.ExitStack,
-    model_dir: str,
-    experiment: str,
-    params: configs.Experiment,
-    data: PreparedData,
-    mode: str,
-) -> int:
-    """Starts or resumes the run in `model_dir`, see `runs.begin`; returns its step.
-
-    Args:
-      lock: while it is open, no other process can train in `model_dir`.
-      model_dir, experiment, params, data: as in `runs.begin`.
-      mode: one of `training.MODES`; without `train` no file is changed.
-    """
-    trains = "train" in mode
-    if trains:
-        files.make_directory(model_dir)
-        lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
-    step = runs.begin(model_dir, experiment, params, data, train=trains)
-    if mode in ("train_and_eval", "continuous_eval"):  # the others choose no best checkpoint
-        best = runs.read_info(runs.best_directory(model_dir, params))
-        then, now = best.get("measured", {}), runs.measured(params)
-        changed = [
-            f"{k}={old} then, {now[k]} now" for k, old in then.items() if now.get(k, old) != old
-        ]
-        if changed:
-            print(
-                f"warning: the best score of {model_dir} was measured otherwise "
-                f"({'; '.join(changed)}), so best_ckpt may not hold the best checkpoint. Continue "
-                "with the old values, or choose another --model_dir.",
-                file=sys.stderr,
-                flush=True,
-            )
-    return step
 
 
 def data_directory(configured: str) -> str:
@@ -91,36 +51,18 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
             )
     if task.backbone.trainable:
         data.require_pictures()
-    if "train" in mode:
-        size, images = task.train_data.global_batch_size, splits[task.train_data.split]["images"]
-        if images < size:
-            raise ValueError(
-                f"task.train_data.global_batch_size={size} is more than the {images} images of the "
-                f"split {task.train_data.split} of {data.folder}."
-            )
-    if "eval" in mode:
-        config = task.validation_data
-        references = list(data.references(config.split).values())
-        if not any(references[: config.limit or None]):
-            raise ValueError(
-                f"The validation images (task.validation_data: split={config.split}, "
-                f"limit={config.limit}) of {data.folder} have no captions. Choose others, or train "
-                "without validation: --mode=train."
-            )
-
-
-def unused_options(params: configs.Experiment, mode: str) -> list[str]:
-    """Returns a sentence if the worst checkpoint would count as the best one."""
-    trainer = params.trainer
-    metric, comparison = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp
-    right = "lower" if metric in LOWER else "higher"
-    # A metric of the user's own may be either.
-    if mode == "eval" or comparison == right or (metric in FURTHER and metric not in LOWER):
-        return []
-    return [
-        f"a {right} {metric} is better, but trainer.best_checkpoint_metric_comp is {comparison}: "
-        f"the worst checkpoint counts as the best one. Set it to {right}."
-    ]
+    size, config = task.train_data.global_batch_size, task.validation_data
+    if "train" in mode and size > (images := splits[task.train_data.split]["images"]):
+        raise ValueError(
+            f"task.train_data.global_batch_size={size} is more than the {images} images of the "
+            f"split {task.train_data.split} of {data.folder}."
+        )
+    references = list(data.references(config.split).values()) if "eval" in mode else [True]
+    if not any(references[: config.limit or None]):
+        raise ValueError(
+            f"The validation images of {data.folder} (split={config.split}, limit={config.limit}) "
+            "have no captions. Choose others, or train without validation: --mode=train."
+        )
 
 
 # ---- the checkpoint that a run starts from ------------------------------------------------------
@@ -129,18 +71,13 @@ def unused_options(params: configs.Experiment, mode: str) -> list[str]:
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
     """Finds the row that each word of `data` has in the tables of the checkpoint `path`.
 
-    Returns:
-      int [V], -1 for a word that the checkpoint does not know; None if both vocabularies are equal.
-
-    Raises:
-      ValueError: the vocabularies differ without `remap`, or the words of `path` are not known.
+    The result is int [V], -1 for a word that the checkpoint does not know; None if both
+    vocabularies are equal, or if the checkpoint has none beside it.
     """
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
         if remap:
-            raise ValueError(
-                f"task.remap_vocab needs {words}: copy it from the run of the checkpoint."
-            )
+            raise ValueError(f"task.remap_vocab needs {words}: copy it from the checkpoint's run.")
         return None
     other = Vocab.load(words)
     if other.sha256 == data.vocab.sha256:
@@ -163,12 +100,10 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
 
 def other_features(path: str, data: PreparedData) -> str:
     """Returns a warning if a checkpoint was trained on features of another network, else ''."""
-    folder = _run_of(path)
+    folder, mine = _run_of(path), runs.source_of_features(data.fingerprint)
     if not os.path.exists(os.path.join(folder, FINGERPRINT)):
         return ""  # a checkpoint without its run
-    theirs = runs.source_of_features(runs.read_fingerprint(folder))
-    mine = runs.source_of_features(data.fingerprint)
-    if mine == theirs:
+    if mine == (theirs := runs.source_of_features(runs.read_fingerprint(folder))):
         return ""
     return (
         f"warning: the checkpoint {path} was trained on other features ({theirs}) than those of "
@@ -178,10 +113,7 @@ def other_features(path: str, data: PreparedData) -> str:
 
 
 def sizes_of(path: str, task: configs.Task) -> str:
-    """Returns a sentence about the options in which the run of a checkpoint differs from `task`.
-
-    It is empty if the configuration of the checkpoint is not known or is the same.
-    """
+    """Returns a sentence about the options in which the run of a checkpoint differs; or ''."""
     params = os.path.join(_run_of(path), runs.PARAMS)
     if not os.path.exists(params):
         return ""
@@ -201,20 +133,15 @@ def _run_of(path: str) -> str:
     """Returns the run directory of a checkpoint, which may be in `best_ckpt`."""
     folder = os.path.dirname(path)
     outer = os.path.dirname(folder)
-    has_words = [f for f in (folder, outer) if os.path.exists(os.path.join(f, VOCABULARY))]
-    return has_words[0] if has_words else folder
+    in_best = not os.path.exists(os.path.join(folder, VOCABULARY))
+    return outer if in_best and os.path.exists(os.path.join(outer, VOCABULARY)) else folder
 
 
 # ---- the first score of self-critical training --------------------------------------------------
 
 
 def collapse_note(distinct: float, images: int) -> str:
-    """Returns a warning if nearly all captions before the first step are the same; else ''.
-
-    Args:
-      distinct: share of distinct captions of the validation images, percent.
-      images: number of these images.
-    """
+    """Returns a warning if few captions (percent) before the first step are distinct; else ''."""
     if images < 2 or round(distinct * images / 100) > max(1, COLLAPSED * images / 100):
         return ""
     return (
@@ -227,22 +154,15 @@ def collapse_note(distinct: float, images: int) -> str:
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
 
-    This finds words and features that moved, which no shape shows.
-
-    Args:
-      task: the configuration of the run that starts.
-      data: its prepared data.
-      score: greedy_CIDEr-D times 100 of the model on the validation images.
-      images: number of these images.
+    This finds words and features that moved, which no shape shows. `score` is greedy_CIDEr-D times
+    100 of the model on so many validation images.
 
     Returns:
-      A note to print; empty without `init_checkpoint`.
+      A note to print.
 
     Raises:
       ValueError: the scores differ by more than `start_tolerance`.
     """
-    if not task.init_checkpoint:
-        return ""
     path = find(task.init_checkpoint)
     info = runs.read_info(os.path.dirname(path))
     if why := _not_comparable(path, info, task, data, images):
@@ -267,7 +187,7 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
 def _not_comparable(
     path: str, info: dict, task: configs.Task, data: PreparedData, images: int
 ) -> str:
-    """Explains why the score in `info` is not that of the images of this run; empty if it is."""
+    """Returns why the score in `info` is not that of the images of this run; '' if it is."""
     if "greedy_CIDEr-D" not in info:
         return "it has no info.json with greedy_CIDEr-D"
     if runs.step_of(path) != (step := int(info["best_ckpt_global_step"])):

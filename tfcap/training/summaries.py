@@ -27,11 +27,7 @@ SHARED = ("loss", "perplexity")
 class Summaries:
     """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
 
-    Args:
-      model_dir: the directory of the run; None writes nothing.
-      name: of the directory of the event files in it.
-      step: the global step.
-      group: `train` or `scores`, for all but `SHARED`.
+    The event files are in the directory `name` of `model_dir`; None writes nothing.
     """
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
@@ -58,28 +54,18 @@ class Summaries:
 
 
 class Progress:
-    """Shows the step, the loss, the rate and the time left; a context manager.
+    """Shows the step, the rate, the time left and `loss` (text); a context manager.
 
     A loop of steps may take minutes inside TensorFlow, so a thread reads the step.
-
-    Args:
-      global_step: the step.
-      train_steps: the last step.
-      stream: where it is shown, standard error by default.
     """
 
     def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):
-        self._step, self._loss = global_step, ""
+        self._step, self.loss = global_step, ""
         self._bar = cli.Bar(train_steps, "training", "step", int(global_step.numpy()), stream)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def show(self, loss: float) -> None:
-        """Shows the loss of the last loop of steps."""
-        self._loss = f"loss {loss:.3f}"
-
     def __enter__(self) -> "Progress":
-        self._bar.__enter__()
         self._thread.start()
         return self
 
@@ -91,7 +77,7 @@ class Progress:
     def _run(self) -> None:
         while not self._end.wait(INTERVAL):
             if steps := int(self._step.numpy()) - self._bar.done:
-                self._bar.update(steps, self._loss)
+                self._bar.update(steps, self.loss)
 
 
 def peak_memory() -> tuple[int, int | None]:
@@ -126,12 +112,6 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
     Each caption stands beside its references. If the data has the pictures, they are shown too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
     the regions where a system has no attention.
-
-    Args:
-      summaries: the writer.
-      task: holds the captions.
-      model: the captioner with the weights that made them.
-      count: number of images; 0 writes nothing.
     """
     if not count:
         return
@@ -177,27 +157,19 @@ def _attention(task, model, pictures) -> Iterator[tuple[int, bytes]]:
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
     """Reads a picture and turns it upright: uint8 [H, W, 3]; None if there is no readable file.
 
-    Args:
-      directory: the directory of the image files.
-      name: path relative to it.
-      frames: frames of a clip, which are shown on a sheet; None for a picture.
+    Of a clip, so many `frames` are shown on a sheet.
     """
-    if not directory or os.path.isabs(name) or ".." in name.split("/"):
+    if not directory:
         return None
     path = os.path.join(directory, name)
-    if frames:
-        try:
-            return tf.constant(clips.sheet(clips.read_path(path, frames)))
-        except (ValueError, OSError):
-            return None
-    if not os.path.isfile(path):
-        return None
     try:
+        if frames:
+            return tf.constant(clips.sheet(clips.read_path(path, frames)))
         return decode(tf.io.read_file(path))
-    except tf.errors.InvalidArgumentError:
+    except (ValueError, OSError, tf.errors.OpError):
         return None
 
 
 def _cell(text: str) -> str:
-    """Returns the text for one cell of a Markdown table: no line ends and no bars."""
+    """Removes what ends a cell of a Markdown table: line ends and bars."""
     return " ".join(text.replace("|", "/").split())

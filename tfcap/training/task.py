@@ -69,7 +69,7 @@ class CaptionTask(base_task.Task):
         self.validates_start = self.validates_start or bool(config.init_checkpoint)
         self.xla = xla
         self.workers = workers or Workers()
-        self._data = data
+        self.data: Any = data  # PreparedData, or None
         self.optimizer_config = optimizer_config
         self.replicas = replicas
         self.start_step = start_step
@@ -81,19 +81,13 @@ class CaptionTask(base_task.Task):
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
-        self.search: decoding.Search | None = None
+        self.search: Any = None  # decoding.Search, or None without data
         if data is not None:
             if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
                 self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
             self.search = runs.build_search(
                 config.decoding, config.max_length, data.vocab, data.document_frequencies
             )
-
-    @property
-    def data(self) -> PreparedData:
-        """The prepared data set."""
-        assert self._data is not None
-        return self._data
 
     def build_model(self) -> Captioner:
         """Makes the captioner with all its variables, and its backbone if both are trained."""
@@ -102,7 +96,7 @@ class CaptionTask(base_task.Task):
         captioner = runs.build_model(config, len(data.vocab), width)
         model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
         if model.backbone is not None:
-            self._data = data.with_backbone(model.backbone)
+            self.data = data.with_backbone(model.backbone)
         return model
 
     def build_optimizer(
@@ -110,9 +104,8 @@ class CaptionTask(base_task.Task):
     ) -> keras.optimizers.Optimizer:
         """Makes the optimizer with all its variables; under float16 it scales the loss."""
         config = self.optimizer_config
-        rate = optim.schedule(config.schedule, model.width)
-        if plateau.patience:
-            rate = optim.Scaled(rate, plateau.scale)
+        scale = plateau.scale if plateau.patience else None
+        rate = optim.LearningRate(config.schedule, model.width, scale)
         optimizer = optim.optimizer(config, rate)
         if model.backbone is not None:
             factor = self.task_config.backbone.learning_rate_factor
@@ -154,11 +147,7 @@ class CaptionTask(base_task.Task):
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
         """Makes the same two metrics for training and validation: TensorBoard overlays them."""
-        del training
-        return [
-            keras.metrics.Mean(name="loss"),
-            Perplexity(name="perplexity"),
-        ]
+        return [keras.metrics.Mean(name="loss"), Perplexity(name="perplexity")]
 
     # AutoGraph would rewrite every function below, though none has a loop over tensors in Python:
     # a third of the time that tracing takes.
@@ -174,27 +163,23 @@ class CaptionTask(base_task.Task):
         inputs = dict(inputs) | {"seed": self.seed(done) + images}
 
         def objective(part):
-            given = part["tokens"][..., :-1]
-            if self.task_config.scheduled_sampling.increase:
-                logits = self._scheduled(part, given, model, done)
+            words = part["tokens"][..., :-1]
+            ramp, shape = self.task_config.scheduled_sampling, tf.shape(words)
+            if ramp.increase:
+                logits = decoding.scheduled_sampling(
+                    model,
+                    model.encode(part, training=True),
+                    tf.reshape(words, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
+                    optim.sampling_probability(ramp, done),
+                    part["seed"][0],
+                    training=True,
+                )
+                logits = tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
             else:
-                logits = model(part | {"tokens": given}, training=True)
+                logits = model(part | {"tokens": words}, training=True)
             return self._cross_entropy(logits, part["tokens"], 1)
 
         return self.apply(objective, inputs, model, optimizer, metrics)
-
-    def _scheduled(self, inputs, given, model, done):
-        """Computes the logits of words, some of which are sampled: [B, S, T', V]."""
-        shape = tf.shape(given)
-        logits = decoding.scheduled_sampling(
-            model,
-            model.encode(inputs, training=True),
-            tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
-            optim.sampling_probability(self.task_config.scheduled_sampling, done),
-            inputs["seed"][0],
-            training=True,
-        )
-        return tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
 
     def seed(self, done: tf.Tensor) -> tf.Tensor:
         """Returns the seed [2] for the draws of this replica in the step after `done` steps."""
@@ -209,12 +194,6 @@ class CaptionTask(base_task.Task):
 
         With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
         cost of the paper is in bits and this one in nats: multiply the lambda of the paper by ln 2.
-
-        Args:
-          objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums
-            of the metrics.
-          inputs: a batch; every leaf is [B, ...].
-          model, optimizer, metrics: as of `train_step`.
         """
         config, weights = self.optimizer_config, model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
@@ -249,7 +228,6 @@ class CaptionTask(base_task.Task):
         logits = self.compiled(model.decode_captions)(context, tokens[..., :-1])
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
-        assert self.search is not None, "validation needs data"
         search, length = self.search, self.task_config.max_length
         found = self.compiled(lambda *given: search(model, *given)[0], search.consensus is None)
         tokens = found(context, inputs["id"])
@@ -307,18 +285,15 @@ class CaptionTask(base_task.Task):
 
         `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
         document frequencies of the training split. Images without references do not count.
-
-        Args:
-          aggregated_logs: caption and greedy score by image id.
-          start: whether this is the validation before the first step.
+        `aggregated_logs` has caption and greedy score by image id; `start` says whether this is the
+        validation before the first step.
         """
-        del start
         references = self.data.references(self.task_config.validation_data.split)
         scored = {image: log for image, log in aggregated_logs.items() if references[image]}
         self.captions = {image: text for image, (text, _) in scored.items()}
         self.greedy = 100 * float(np.mean([score for _, score in scored.values()]))
-        scores = self.scorer.score({image: references[image] for image in scored}, self.captions)
-        self.scores = scores
+        truth = {image: references[image] for image in scored}
+        self.scores = scores = self.scorer.score(truth, self.captions)
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
         if not self.data.has_document_frequencies:
@@ -332,13 +307,8 @@ class CaptionTask(base_task.Task):
     def initialize(self, model: Captioner) -> None:
         """Loads the weights of `init_checkpoint`, or else measures the features to standardise.
 
-        The random states of dropout are not loaded.
-
-        With `remap_vocab` a word that both vocabularies have keeps its row of the checkpoint; any
-        other word keeps its initialisation.
-
-        Raises:
-          ValueError: a weight is missing or has another shape, or `remap_vocab` is needed.
+        The random states of dropout are not loaded. With `remap_vocab` a word that both
+        vocabularies have keeps its row of the checkpoint; any other one keeps its initialisation.
         """
         if source := self.task_config.init_checkpoint:
             path = find(source)
@@ -370,8 +340,7 @@ def mean_gradient(
 
     Both sums run over all replicas and parts; the caller adds up the shares of the replicas. With
     micro-batches only the activations of one part exist at a time. The gradient is then the same
-    except for the order of the additions, and dropout draws other masks. Call this function in
-    replica context.
+    except for the order of the additions, and dropout draws other masks.
 
     Args:
       objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
@@ -380,8 +349,7 @@ def mean_gradient(
       optimizer: scales the loss under float16.
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
-      compiled: compiles a function with XLA; None compiles nothing. Sums over replicas stay outside
-        the compiled function, which cannot contain them.
+      compiled: compiles a function with XLA, which cannot sum over replicas; None compiles nothing.
 
     Returns:
       The gradients, the share of the mean, and the sums of this replica.
@@ -411,8 +379,15 @@ def mean_gradient(
     if compiled:
         of_part = compiled(of_part)
 
+    def slice_of(leaf, index):  # [B, ...] -> [B / parts, ...]
+        size = tf.shape(leaf)[0] // parts
+        part = leaf[index * size : (index + 1) * size]
+        if leaf.shape[0] is not None:
+            part.set_shape([leaf.shape[0] // parts, *leaf.shape[1:]])
+        return part
+
     def body(index, *state):
-        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), inputs)
+        part = tf.nest.map_structure(lambda leaf: slice_of(leaf, index), inputs)
         return index + 1, *tf.nest.map_structure(tf.add, list(state), list(of_part(part)))
 
     if parts == 1:
@@ -428,12 +403,3 @@ def mean_gradient(
         )
     count = every(count)
     return [gradient / count for gradient in gradients], total / count, sums
-
-
-def _part(leaf, index, parts):
-    """Returns part number `index` of `parts` equal parts of `leaf` [B, ...]."""
-    size = tf.shape(leaf)[0] // parts
-    part = leaf[index * size : (index + 1) * size]
-    if leaf.shape[0] is not None:
-        part.set_shape([leaf.shape[0] // parts, *leaf.shape[1:]])
-    return part

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,25 +36,18 @@ PIECE = 4096  # integers of an all-reduce; a single shape is traced once
 GRACE = 60.0  # seconds for the others to end after the first one has ended
 
 
-class Place(NamedTuple):
-    """The number of workers, and the number of this one; 0 is the chief."""
-
-    workers: int
-    number: int
-
-
-def place() -> Place:
-    """Reads `TF_CONFIG`, which names the workers of a cluster; Place(1, 0) without a cluster."""
+def place() -> tuple[int, int]:
+    """Reads the number of workers and the number of this one from `TF_CONFIG`; (1, 0) without."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         content = json.loads(text)
         cluster = content.get("cluster") or {}
         chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
         if not cluster:
-            return Place(1, 0)
+            return 1, 0
         kind, index = content["task"]["type"], int(content["task"]["index"])
         address = {"chief": chiefs, "worker": workers}[kind][index]
-        return Place(len(chiefs + workers), (chiefs + workers).index(address))
+        return len(chiefs + workers), (chiefs + workers).index(address)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         example: dict[str, Any] = {"cluster": {"worker": ["host0:12345", "host1:12345"]}}
         example["task"] = {"type": "worker", "index": 0}
@@ -64,15 +57,11 @@ def place() -> Place:
 
 
 class Workers:
-    """The processes that share a strategy; one process if the strategy has a single worker.
-
-    Attributes:
-      count: the number of processes.
-      index: the number of this worker; 0 is the chief.
-    """
+    """The processes that share a strategy: `count` of them, and this one is number `index`."""
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None):
-        self.strategy, self.count, self.index = strategy, 1, 0
+        self.strategy: Any = strategy
+        self.count, self.index = 1, 0
         self._all_reduce = tf.function(self._add, autograph=False)
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             self.count, self.index = place()
@@ -97,7 +86,6 @@ class Workers:
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
         """Adds up an int32 array of the same shape over all workers."""
-        assert self.strategy is not None
         first = self.index * len(self.strategy.extended.worker_devices)
         sums, flat = [], values.ravel()
         for start in range(0, len(flat), PIECE):
@@ -119,7 +107,6 @@ class Workers:
             # Without a device TensorFlow would not know where to put the sum.
             return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
 
-        assert self.strategy is not None
         return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
 
     def everywhere(self, find: Callable[[], Any]) -> Any:
@@ -166,8 +153,9 @@ class Workers:
 
     def quiet(self) -> contextlib.AbstractContextManager:
         """Hides what the workers other than the chief print on standard output."""
-        nowhere = None if self.is_chief else io.StringIO()
-        return contextlib.redirect_stdout(nowhere) if nowhere else contextlib.nullcontext()
+        if self.is_chief:
+            return contextlib.nullcontext()
+        return contextlib.redirect_stdout(io.StringIO())
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
@@ -236,6 +224,10 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
         for process in processes:
             process.terminate()
 
+    def failure() -> int:
+        """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
+        return next((process.returncode for process in processes if process.returncode), 0)
+
     before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         for index in range(workers):
@@ -244,11 +236,9 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             environment = {**os.environ, "TF_CONFIG": config}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
-            output: dict[str, Any] = (
-                {} if index == 0 else dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            )
+            pipe: Any = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) if index else {}
             process = subprocess.Popen(
-                command, env=environment, text=True, errors="replace", **output
+                command, env=environment, text=True, errors="replace", **pipe
             )
             processes.append(process)
             if index:
@@ -256,7 +246,7 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
                 threads[-1].start()
         code, deadline = 0, float("inf")
         while any([process.poll() is None for process in processes]):
-            if not code and (code := _failure(processes)):
+            if not code and (code := failure()):
                 deadline = time.monotonic() + GRACE
             if time.monotonic() > deadline:
                 for process in processes:
@@ -267,13 +257,8 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             signal.signal(number, handler)
     for thread in threads:  # the last lines of the workers
         thread.join()
-    code = code or _failure(processes)
+    code = code or failure()
     return (cli.AGAIN if code < 0 else code), asked
-
-
-def _failure(processes) -> int:
-    """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
-    return next((process.returncode for process in processes if process.returncode), 0)
 
 
 def _show(process: subprocess.Popen, label: str) -> None:
