@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import worlds
-from helpers.sizes import IMAGES, LENGTH, VOCABULARY
+from helpers.sizes import LENGTH, VOCABULARY
 from helpers.worlds import BOS, EOS
 
 from tfcap import decoding
@@ -174,18 +174,3 @@ def test_words_are_drawn_with_dropout(training):
     tables[..., 5] = 50
     _, inputs = drawing(tables, captions(4, 4, 7), 1.0, SEED, training, Dropped(8, 4, factor=7))
     assert (inputs[:, 1:] == 5 + training).all()
-
-
-@pytest.mark.slow
-def test_a_graph_takes_captions_of_any_length(tiny, batch, rows):
-    """In training a batch is as long as its longest caption."""
-    context = tiny.encode(batch)
-    shape = tf.TensorSpec([None, None], tf.int32)
-    graph = tf.function(
-        lambda tokens: decoding.scheduled_sampling(tiny, context, tokens, 0.7, SEED),
-        input_signature=[shape],
-        autograph=False,
-    )
-    expected = decoding.scheduled_sampling(tiny, context, rows[:, :3], 0.7, SEED)
-    np.testing.assert_allclose(graph(rows[:, :3]), expected, atol=1e-5)
-    assert graph(rows).shape == (2 * IMAGES, LENGTH, VOCABULARY)
