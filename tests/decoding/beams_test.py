@@ -72,7 +72,7 @@ def test_the_loop_ends_when_every_caption_has_ended(policy, steps):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("beam, end", [(2, 0.0), (3, 1.0), (5, -1.0), (6, 2.0)])
+@pytest.mark.parametrize("beam, end", [(2, 0.0), (3, 1.0), (6, -1.0)])
 def test_beams_equal_the_literal_search(policy, beam, end, seed):
     """Tokens exact for all beams of all images, in worlds where the whole history counts."""
     model, context, tables = worlds.random_world(seed, end=end)
@@ -178,15 +178,6 @@ def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, see
     for image, slot in np.ndindex(len(tables), beam):
         words = [word for word in tokens[image, slot].numpy() if word]
         np.testing.assert_array_equal(read[image, slot, : len(words)], [1, *words[:-1]])
-
-
-@pytest.mark.parametrize("finished", ["hold", "retire"])
-def test_groups_without_penalty_are_copies(finished):
-    model, context, _ = worlds.random_world(5, vocab=9, length=5, end=0.5)
-    alone = searches.beam_search(model, context, 3, 5, finished=finished)
-    found = searches.beam_search(model, context, 6, 5, finished=finished, groups=2, diversity=0.0)
-    np.testing.assert_array_equal(found[0], tf.repeat(alone[0], 2, axis=1))
-    np.testing.assert_allclose(found[1], tf.repeat(alone[1], 2, axis=1), atol=1e-5)
 
 
 def test_temperature_gives_the_best_captions_of_the_tempered_distribution():

@@ -117,13 +117,6 @@ def test_scores_in_blocks_beside_meteor_equal_serial_ones(
     assert [line.split()[1] for line in lines][-3:] == ["3/8", "6/8", "8/8"]  # what a log file gets
 
 
-def test_a_failure_inside_spice_is_reported(java, jars):
-    for version in (14, 25):  # without JavaScript: it fails before the parsing
-        with pytest.raises(java_lib.JavaError, match="exit code 1|rhino and rhino-engine"):
-            broken = java_lib.Java(java.path, version, "argument")
-            list(java_lib.spice([["a dog"]], ["a dog"], broken, jars=jars))
-
-
 def test_ctrl_c_ends_spice(stand_in, jars, references, predictions, monkeypatch):
     started = []
     real = java_lib.launch

@@ -1,4 +1,4 @@
-"""Draws attention over pictures, heat maps of layers, contact sheets and curves, as PNG files.
+"""Draws attention over pictures, heat maps of layers, and contact sheets, as PNG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
