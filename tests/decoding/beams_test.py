@@ -127,20 +127,6 @@ def test_beam_of_one_is_greedy(tiny, batch):
             np.testing.assert_allclose(scores[:, 0], tf.reduce_sum(logps, 1), atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy, power", [("retire", 0.0), ("hold", 0.7)])
-def test_scores_are_the_log_probabilities_of_the_captions(policy, power, tiny, batch):
-    context = tiny.encode(batch)
-    tokens, scores, _ = searches.beam_search(
-        tiny, context, 4, 6, finished=policy, length_power=power
-    )
-    flat = tf.reshape(tokens, (12, 6))
-    words = decoding.score(tiny, context, flat).numpy()
-    assert (words[flat.numpy() == 0] == 0).all() and (words[flat.numpy() != 0] < 0).all()
-    expected = words.sum(1).reshape(3, 4) / (lengths_of(tokens) + 1.0) ** power
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_the_cache_belongs_to_the_captions(policy, power):

@@ -60,20 +60,6 @@ def captions(size, length, word=5):
 
 
 @pytest.mark.slow
-def test_probability_zero_is_teacher_forcing(tiny, batch, rows):
-    """At every word; X-Transformer's logits at padding are of no use and differ."""
-    context = tiny.encode(batch)
-    expected = tiny.decode(context, rows).numpy()
-    found = decoding.scheduled_sampling(tiny, context, rows, 0.0, SEED)
-    assert found.dtype == tf.float32 and found.shape == expected.shape
-    real = rows.numpy() != 0
-    np.testing.assert_allclose(found.numpy()[real], expected[real], atol=1e-5)
-    often = decoding.scheduled_sampling(tiny, context, rows, 0.9, SEED).numpy()
-    assert np.abs(often - expected)[real].max() > 0.1
-    np.testing.assert_allclose(often[:, 0], expected[:, 0], atol=1e-5)  # BOS is always read
-
-
-@pytest.mark.slow
 def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows):
     """They equal those of given inputs: no gradient flows through a draw."""
     weights = tiny.trainable_variables

@@ -62,17 +62,6 @@ def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     assert found.mean == pytest.approx(sum(each) / len(each), rel=1e-5)
 
 
-def test_a_uniform_model_has_the_perplexity_of_its_number_of_words(trained, shapes):
-    data, run = PreparedData.load(shapes), runs.load(trained)
-    model = models.build("mrnn", len(run.vocab), 12, data.feature_dim, **MRNN)
-    for variable in model.head.variables:
-        variable.assign(tf.zeros(variable.shape))
-    found = perplexities_of_split(dataclasses.replace(run, model=model), data, "val")
-    words = len(run.vocab) - 2  # not PAD, not BOS
-    np.testing.assert_allclose(found.each, words, rtol=1e-5)
-    assert found.corpus == pytest.approx(words) and found.mean == pytest.approx(words)
-
-
 def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_path):
     """Data of --tokens=given: its references are raw captions that training does not read."""
     plain, run = PreparedData.load(shapes), runs.load(trained)

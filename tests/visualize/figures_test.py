@@ -214,3 +214,15 @@ def test_a_contact_sheet_shows_pictures_of_all_kinds_upright(tmp_path):
         colours = [sheet.getpixel((12 + 120, 12 + 28 + y)) for y in (20, 220)]
         assert sheet.getpixel((12 + 3 * 252 + 120, 12 + 28 + 120)) == (211, 211, 211)
     assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]
+
+
+def test_details_are_one_page_with_layers_heads_channels_and_expansions(tmp_path, whole):
+    figures.write_picture(tmp_path / "out.PNG", GREY, whole)
+    pixels = image((tmp_path / "out.PNG").read_bytes())
+    first = image(figures.figure(GREY, whole.attended))
+    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
+    channels = image(figures.channel_figure(whole.attended.words, whole.last("channel")))
+    rows = {row.tobytes() for row in pixels[:, : channels.shape[1]]}
+    assert {row.tobytes() for row in channels} <= rows
+    with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
+        figures.write_picture(tmp_path / "out.jpg", GREY, whole)

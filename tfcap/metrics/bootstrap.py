@@ -188,27 +188,19 @@ def compare(
       scorer: computes the metrics to compare.
       samples, level, seed: as for `intervals`.
     """
-    notes: list[str] = []
-
-    def meteor_of(sums):
-        try:
-            return scorer.meteor_of(sums)
-        except JavaError as error:
-            notes.append(f"intervals of METEOR are those of its mean over images: {error}")
-            raise
-
     before = scorer.notes
     scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
     if scorer.notes != before:  # the tokenizer failed in between, and all need the same tokens
         scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
     first, *others = scores
     if len(references) == 1:
-        notes.append("there are no intervals, because they need several images")
+        notes = ["there are no intervals, because they need several images"]
         return Compared(scores, {name: {} for name in scores}, {name: {} for name in others}, notes)
-    options: dict[str, Any] = dict(samples=samples, level=level, seed=seed, meteor_of=meteor_of)
+    options: dict[str, Any] = {"samples": samples, "level": level, "seed": seed}
+    options["meteor_of"] = scorer.meteor_of
     changes = {name: differences(scores[first], scores[name], **options) for name in others}
     ends = {name: intervals(run, **options) for name, run in scores.items()}
-    return Compared(scores, ends, changes, list(dict.fromkeys(notes)))
+    return Compared(scores, ends, changes, [])
 
 
 def most_different(first: Scores, other: Scores, count: int) -> tuple[list[int], list[int]]:

@@ -12,9 +12,8 @@ import time
 import numpy as np
 
 from tfcap import cli, runs
-from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData, stored_captions
-from tfcap.ids import UNK
+from tfcap.ids import EOS, PAD, UNK
 from tfcap.metrics import retrieval
 from tfcap.scoring import likelihood, nearest
 
@@ -126,14 +125,10 @@ def find(
       note on unknown words.
     """
     run = pairs.run
-    unknown: dict[str, None] = {}
-    for query, words in zip(queries, tokens.tokenize_all(queries), strict=True):
-        ids = run.vocab.ids(words)
-        outside = [word for word, number in zip(words, ids, strict=True) if number == UNK]
-        if len(outside) == len(words):
-            raise cli.UsageError(f"The model knows no word of the query {query!r}.")
-        unknown |= dict.fromkeys(outside)
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
+    for query, ids in zip(queries, encoded.tokens, strict=True):
+        if np.isin(ids, (PAD, EOS, UNK)).all():
+            raise cli.UsageError(f"The model knows no word of the query {query!r}.")
     positions = np.arange(len(pairs.ids)) if chosen is None else np.unique(chosen)
     scores = pairs.scores(pairs.scorer(encoded), pairs.split, positions)
     matches = []
@@ -142,10 +137,7 @@ def find(
         column = column[np.searchsorted(positions, own)]
         best = np.argsort(-column, kind="stable")[:top]
         matches.append([(int(own[place]), float(column[place])) for place in best])
-    notes = [f"the model does not know {', '.join(unknown)}"] if unknown else []
-    if encoded.cut:
-        notes.append(f"{encoded.cut} of the queries were cut to {encoded.tokens.shape[1]} words")
-    return matches, "; ".join(notes)
+    return matches, encoded.note()
 
 
 def find_sentences(
