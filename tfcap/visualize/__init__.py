@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         shown_paths,
     )
     from tfcap.visualize.figures import (
-        contact_sheet,
         figure,
         figure_paths,
         grid,
@@ -36,8 +35,7 @@ KINDS = ("attention", "contribution")  # what can be computed for each word
 _MODULES = {
     "attention": "Attended Details Layer attended attended_split details has_boxes pictures_of "
     "shown_paths",
-    "figures": "contact_sheet figure figure_paths grid panel picture_path write_figures "
-    "write_picture",
+    "figures": "figure figure_paths grid panel picture_path write_figures write_picture",
 }
 
 
