@@ -3,7 +3,7 @@
 Letters: B images, K beams, G groups of beams, N = B K rows, T `max_length`, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -67,7 +67,7 @@ def beam_search(
         cache=cache,
     )
     # `retire` collects finished hypotheses here. `hold` passes an unused scalar, to share the loop.
-    pool = 0
+    pool: Any = 0
     if retire:
         pool = state._replace(scores=tf.fill(tf.shape(state.scores), 2 * NEVER))
 
