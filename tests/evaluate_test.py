@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import commands
-from helpers.prepared import with_other_vocabulary, without_training_images
+from helpers.prepared import without_training_images
 
 import tfcap
 from tfcap import cli, configs, evaluate, runs
@@ -104,15 +104,6 @@ def test_scores_are_chosen(evaluated, data, tmp_path, capsys):
     assert "CHAIR knows only the objects that the references mention" in capsys.readouterr().out
 
 
-def test_labels_of_another_split_are_refused_before_the_decoding(trained, tmp_path):
-    labels, output = tmp_path / "instances.json", tmp_path / "results.json"
-    labels.write_text('{"images": [{"id": 9999}], "annotations": [], "categories": []}')
-    more = ["--scores=CHAIR", "--instances", labels, "--output", output]
-    with pytest.raises(ValueError, match="None of the scored images is in"):
-        commands.run_here(evaluate, "--model_dir", trained, *more)
-    assert not output.exists()
-
-
 def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, capsys):
     """The evaluated data may have other training captions than the run."""
     run = runs.load(trained)
@@ -164,7 +155,7 @@ def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tm
     run = runs.load(trained)
     perplexity = perplexities_of_split(run, data, "val").corpus
     firsts = {image: texts[:1] for image, texts in references.items()}
-    assert perplexities_of_split(run, data, "val", references=firsts).caption.tolist() == [0] * 12
+    assert len(perplexities_of_split(run, data, "val", references=firsts).image) == 12
     assert content["perplexity"] == pytest.approx(perplexity, rel=1e-6)
     assert f"perplexity: {perplexity:.2f} per word" in printed
     assert content["diversity"].keys() >= {"novel %", "Div-1", "Div-2", "mBLEU-4", "self-CIDEr"}
@@ -202,19 +193,18 @@ def test_a_model_of_other_words_captions_the_pictures_of_the_data(
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.html"
     flag = ["--model_dir", trained, "--limit", "3", "--report", page, "--beside", "b=flickr8k"]
-    commands.run_here(evaluate, *flag)
+    commands.run_here(evaluate, *flag, "--beside", f"start={shutil.copytree(trained, 'start')}")
     assert "b: updown of flickr8k, beam 3, 3 pictures" in capsys.readouterr().out
     content = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
-    assert [run["name"] for run in content["runs"]] == ["run", "b"]
+    assert [run["name"] for run in content["runs"]] == ["run", "b", "start"]
     paths = PreparedData.load(shapes).picture_paths("val")
     captioner = tfcap.load()
     for row in content["images"]:
         assert row["runs"][1]["text"] == captioner(paths[int(row["id"])]).text
         assert row["runs"][1]["seen"]
-    assert "same weights" not in page.read_text()
-    assert "The intervals are 95 %, by bootstrap over the images." in page.read_text()
-    commands.run_here(evaluate, *flag, "--beside", f"start={shutil.copytree(trained, 'start')}")
-    assert "start has the same weights as A (run)" in page.read_text()
+    assert content["notes"].count("start has the same weights as A (run)") == 1
+    assert not any("b has the same" in note for note in content["notes"])
+    assert content["notes"][0] == "The intervals are 95 %, by bootstrap over the images."
     with pytest.raises(ValueError, match="b was trained on other words or features .* --images"):
         commands.run_here(evaluate, *flag, "--images", tmp_path)
 
@@ -234,7 +224,7 @@ def test_the_page_of_a_file_has_pictures_of_the_split_that_is_named(
     printed = capsys.readouterr().out
     assert printed.startswith("note: no picture is shown or scored, because split test of ")
     assert "12 images, 0 of them with a picture" in printed
-    with pytest.raises(ValueError, match="has no split 'dev', but train, val, test"):
+    with pytest.raises(ValueError, match="has no split 'dev'"):
         commands.run_here(evaluate, *flag, "--split=dev")
     assert "CIDEr" not in capsys.readouterr().out
 
@@ -335,12 +325,6 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     assert len(results.load_hypotheses(written).captions) == 12
 
 
-def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
-    folder = with_other_vocabulary(shapes, tmp_path / "other")
-    with pytest.raises(ValueError, match="other has another vocabulary"):
-        commands.run_here(evaluate, "--model_dir", trained, "--data_dir", folder)
-
-
 @pytest.mark.parametrize(
     ("given", "part"),
     [
@@ -362,35 +346,3 @@ def test_wrong_flags_are_refused(given, part, shapes, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match=part):
         commands.run_here(evaluate, *words.split())
-
-
-def test_the_directory_of_a_file_is_made_before_the_work(tmp_path):
-    new, taken = tmp_path / "new" / "scores.json", tmp_path / "file"
-    taken.touch()
-    with pytest.raises(ValueError, match="params.yaml is missing"):
-        commands.run_here(evaluate, "--model_dir", tmp_path, "--metrics", new)
-    assert new.parent.is_dir()
-    with pytest.raises(OSError, match="file"):
-        commands.run_here(evaluate, "--model_dir", tmp_path, "--metrics", taken / "scores.json")
-
-
-@pytest.mark.usefixtures("no_java")
-def test_python_gets_the_scores_of_a_run_as_the_command_does(trained, evaluated, capsys):
-    found = evaluate.evaluate(model_dir=trained, metrics=["BLEU", "CIDEr"])
-    assert found.corpus["CIDEr"] == evaluated[2]["CIDEr"]
-    assert found.corpus["BLEU-4"] == evaluated[2]["BLEU-4"]
-    assert capsys.readouterr().out == ""
-
-
-def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
-    with pytest.raises(ValueError, match="has no split 'dev', but train, val, test"):
-        commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
-    with pytest.raises(ValueError, match="dataset.json"):
-        commands.run_here(evaluate, "--model_dir", trained, "--data_dir", tmp_path)
-
-
-def test_a_model_dir_without_a_run_is_refused(shapes):
-    done = commands.run_command("tfcap.evaluate", "--model_dir", shapes)
-    assert done.returncode == 3
-    (line,) = commands.errors(done)
-    assert "params.yaml is missing. --model_dir must be the directory of a training run." in line

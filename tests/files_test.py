@@ -152,24 +152,19 @@ def test_pickled_arrays_are_refused_and_never_run(tmp_path):
     np.save(tmp_path / "x.npy", evil)
     with pytest.raises(ValueError, match="x.npz cannot be read.*Make it again"):
         files.load_npz(tmp_path / "x.npz", ["a"], "Make it again.")
-    for load in (files.load_npy, files.map_npy):
-        with pytest.raises(ValueError, match="x.npy cannot be read"):
-            load(tmp_path / "x.npy", "")
+    with pytest.raises(ValueError, match="x.npy cannot be read"):
+        files.load_npy(tmp_path / "x.npy", "")
     assert not (tmp_path / "executed").exists()
 
 
 def test_damaged_arrays_are_named(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
-    mapped = files.map_npy(tmp_path / "x.npy", "")
-    assert isinstance(mapped, np.memmap) and not mapped.flags.writeable
-    assert mapped.tolist() == files.load_npy(tmp_path / "x.npy", "").tolist()
-    assert mapped.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert files.load_npy(tmp_path / "x.npy", "").tolist() == [[0, 1], [2, 3], [4, 5]]
     whole = (tmp_path / "x.npy").read_bytes()
     for content in (whole[:-1], b"no array", b""):
         (tmp_path / "x.npy").write_bytes(content)
-        for load in (files.load_npy, files.map_npy):
-            with pytest.raises(ValueError, match="x.npy cannot be read as arrays"):
-                load(tmp_path / "x.npy", "")
+        with pytest.raises(ValueError, match="x.npy cannot be read as arrays"):
+            files.load_npy(tmp_path / "x.npy", "")
     (tmp_path / "y.npz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="y.npz cannot be read as arrays"):
         files.load_npz(tmp_path / "y.npz", None, "")

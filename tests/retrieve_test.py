@@ -1,7 +1,6 @@
 """The command ranks in both directions, and finds images and sentences by query."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 from tfcap import cli, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.nearest import Candidates
-from tfcap.scoring.retrieval import Pairs, find, rank, score_split
+from tfcap.scoring.retrieval import Pairs, find, rank
 from tfcap.visualize import figures
 
 pytestmark = pytest.mark.slow
@@ -119,10 +118,3 @@ def test_data_without_training_images_is_refused_before_the_scoring(
         assert "pairs in" not in capsys.readouterr().out
     commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")
     assert "image to text" in capsys.readouterr().out
-
-
-def test_an_ensemble_of_a_model_with_itself_scores_as_the_model(trained, run, data, tmp_path):
-    other = shutil.copytree(trained, tmp_path / "other")
-    together = runs.load_together([trained, str(other)], "best", "float32")
-    both, alone = (score_split(Pairs(r, data, "val", 2, 8), 0, 1)[0] for r in (together, run))
-    np.testing.assert_allclose(both, alone, rtol=1e-5)

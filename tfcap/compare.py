@@ -91,14 +91,9 @@ def _format_images(
 def _as_json(compared: Compared) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {}
     for name, scores in compared.scores.items():
-        runs[name] = {
-            "scores": {
-                key: dataclasses.asdict(interval)
-                for key, interval in compared.intervals[name].items()
-            }
-        }
-        runs[name] |= {"unavailable": scores.unavailable} if scores.unavailable else {}
-        runs[name] |= {"notes": scores.notes} if scores.notes else {}
+        ends = {key: dataclasses.asdict(end) for key, end in compared.intervals[name].items()}
+        more = {"unavailable": scores.unavailable, "notes": scores.notes}
+        runs[name] = {"scores": ends} | {key: value for key, value in more.items() if value}
     differences = {
         name: {
             key: dataclasses.asdict(change) | {"verdict": change.verdict}
@@ -124,8 +119,7 @@ def _decoded(
 ) -> tuple[dict[int, list[str]], str, dict[str, dict[int, str]]]:
     """Captions a split with each run, and reads the files beside them.
 
-    Returns:
-      The references, the name of the data, and the captions of each.
+    Returns the references, the name of the data, and the captions of each.
     """
     from tfcap.captioning import captioner_of_run
     from tfcap.scoring import decode
@@ -197,9 +191,6 @@ def compare(
       metrics: JSON file to write.
       show: prints the tables, and so many images that gain and lose most; None prints nothing.
       reference_set, partial, instances, samples, level, seed: as the flags of the command.
-
-    Raises:
-      ValueError: a file or an argument is bad, or the captions are not of the same images.
     """
     paths = list(map(pretrained.place, paths))
     folders = [path for path in paths if os.path.isdir(path)]

@@ -101,9 +101,8 @@ def _run() -> None:
     if not given["model_dir"] and not given["predictions"]:
         raise cli.UsageError("Give --model_dir, or --predictions and --references.")
     shared = {name: given[name] for name in inspect.signature(evaluate).parameters if name in given}
-    evaluate(
-        **shared | {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
-    )
+    shared |= {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
+    evaluate(**shared)
 
 
 def evaluate(
@@ -113,8 +112,6 @@ def evaluate(
     *,
     reference_set: str = "all",
     partial: bool = False,
-    scorer: CocoScorer | None = None,
-    options: results.Options | None = None,
     instances: Sequence[str] = (),
     clip: str | None = None,
     model_dir: str | Sequence[str] = (),
@@ -166,9 +163,7 @@ def evaluate(
         registered.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
       partial: score only the images that have predictions and references, in place of an error.
-      scorer: a scorer to use instead of a new one; its metrics are computed.
-      options: labelled objects for CHAIR; pictures and an encoder for CLIPScore.
-      instances: COCO's files of labelled objects, for CHAIR; `options` has them already.
+      instances: COCO's files of labelled objects, for CHAIR.
       clip: preset of keras-hub, for CLIPScore; the pictures are those of `data_dir` or the run.
       model_dir: run directories; several are an ensemble.
       metrics_file: the JSON file of the scores, `--metrics` of the command.
@@ -177,10 +172,6 @@ def evaluate(
     Returns:
       The scores; `scores.corpus["CIDEr"]` is one of them. They are empty for a split without
       captions.
-
-    Raises:
-      ValueError: a file or an argument is bad, or predictions and references are not of the same
-        images.
     """
     given = types.SimpleNamespace(**locals())
     given.model_dir = [model_dir] if isinstance(model_dir, str) else list(model_dir)
@@ -200,10 +191,8 @@ def evaluate(
 class _Evaluation:
     """Captions with their references, and what they are shown with.
 
-    Args:
-      given: the arguments of `evaluate`.
-
     Attributes:
+      given: the arguments of `evaluate`.
       captions: captions of each image; the first of each image is scored.
       references: references of the same images; empty for a split without captions.
       run: the run that made the captions; None for given captions.
@@ -226,23 +215,16 @@ class _Evaluation:
             self._read()
 
     def scores(self) -> Scores:
-        """Scores the captions, and prints and writes what was asked for."""
         given = self.given
         if not self.references:
             given.say(f"split {given.split} has no captions, so there is nothing to score")
             return Scores({}, {})
-        if given.scorer is not None:
-            return self._score(given.scorer)
-        options, clip = given.options, None
+        options = results.Options(self.labels)
         if given.clip:
             from tfcap.scoring.clip import KerasHubClip
 
-            clip = KerasHubClip(given.clip)
-        if options is None:
-            pictures: Mapping[int, str] = {}
-            if clip and self.data:
-                pictures = self.data.picture_paths(given.split, given.images)
-            options = results.Options(self.labels, pictures, clip)
+            pictures = self.data.picture_paths(given.split, given.images) if self.data else {}
+            options = results.Options(self.labels, pictures, KerasHubClip(given.clip))
         with CocoScorer(given.metrics, options=options) as scorer:
             return self._score(scorer)
 
@@ -356,20 +338,11 @@ class _Evaluation:
         if given.perplexity:
             stored = stored_captions(data, given.split)
             stored = {image: stored[image][: len(own)] for image, own in self.references.items()}
-            self.perplexities = perplexities_of_split(
-                run, data, given.split, limit=given.limit, references=stored
-            )
-        self.captions = decode_split(
-            run.model,
-            run.vocab,
-            search,
-            data,
-            given.split,
-            given.batch_size,
-            run.max_regions,
-            given.limit,
-            given.seed,
-        )
+            options = {"limit": given.limit, "references": stored}
+            self.perplexities = perplexities_of_split(run, data, given.split, **options)
+        model, regions = (run.model, run.vocab, search), run.max_regions
+        sizes = given.batch_size, regions, given.limit
+        self.captions = decode_split(*model, data, given.split, *sizes, given.seed)
         if reranker:
             self._rerank(reranker)
         self._write()
@@ -406,7 +379,6 @@ class _Evaluation:
         return rerank.load(self.run, self.data, self.given.rerank, **options)
 
     def _rerank(self, reranker: Any) -> None:
-        """Reranks the captions."""
         from tfcap.scoring.rerank import rerank_split
 
         given, captions = self.given, self.captions.captions
@@ -417,7 +389,6 @@ class _Evaluation:
         )
 
     def _write(self) -> None:
-        """Writes the files of captions."""
         given, best = self.given, self.captions.best()
         if given.output:
             names = self.data.file_names(given.split) if self.data else None
@@ -441,12 +412,9 @@ class _Evaluation:
         from tfcap.captioning import captioner_of_run
         from tfcap.scoring.decode import load_others
 
+        paths, data = _others_of(given.beside, self.name), self.data if self.run else None
         self.others = load_others(
-            _others_of(given.beside, self.name),
-            self.references,
-            self.data if self.run else None,
-            given.split,
-            ids,
+            *(paths, self.references, data, given.split, ids),
             captioner_of=lambda run: captioner_of_run(run, given.decoding, given.beam),
             checkpoint=given.checkpoint,
             dtype=given.dtype,
@@ -456,7 +424,6 @@ class _Evaluation:
         )
 
     def _captions_of_others(self) -> dict[str, dict[int, str]]:
-        """Returns the captions of the other runs for the same images."""
         return {
             name: {image: other.captions[image] for image in self.references}
             for name, other in self.others.items()
@@ -479,14 +446,9 @@ class _Evaluation:
             if name in self.others and self.others[name].seen:
                 self.attention[name] = self.others[name].seen
             elif run is not None and data is not None:
+                sizes = given.batch_size, run.max_regions
                 self.attention[name] = visualize.attended_split(
-                    run.model,
-                    run.vocab,
-                    data,
-                    given.split,
-                    captions,
-                    given.batch_size,
-                    run.max_regions,
+                    run.model, run.vocab, data, given.split, captions, *sizes
                 )
                 if not self.attention[name]:
                     given.say(
@@ -497,7 +459,6 @@ class _Evaluation:
             given.say(f"{given.attention}: {count} figures")
 
     def _report(self, compared: bootstrap.Compared, signature: str) -> None:
-        """Writes the HTML page of --report."""
         given, name, run, data = self.given, self.name, self.run, self.data
         captions = self.captions.best()
         notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
@@ -512,34 +473,29 @@ class _Evaluation:
             notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
         pictures = visualize.shown_paths(data, given.split, given.images, captions) if data else {}
         every = {name: captions, **self._captions_of_others()}
-        count = report.write(
-            given.report,
-            report.compared_runs(every, compared, self.attention),
-            self.references,
-            pictures,
-            title=f"{name}, {given.split}" if run else name,
-            notes=notes,
-        )
+        title = f"{name}, {given.split}" if run else name
+        shown = every, compared, self.references, pictures, self.attention
+        count = report.write(given.report, *shown, title=title, notes=notes)
         given.say(f"{given.report}: {len(captions)} images, {count} of them with a picture")
 
 
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
     """Returns the captions that a model was trained on; none if their data is not there.
 
-    Args:
-      run: the model; None for given captions. For these, and for a converted run, the training
-        captions are those of `data`.
-      data: the evaluated data; None if there is none.
+    For given captions and a converted run, these are the training captions of the evaluated data.
     """
     from tfcap.data.prepared import PreparedData, stored_captions
 
-    wanted = _train(run.fingerprint) if run else None  # a converted run has none
-    if run and data and wanted and wanted != _train(data.fingerprint):
+    def digest(fingerprint):
+        return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
+
+    wanted = digest(run.fingerprint) if run else None  # a converted run has none
+    if run and data and wanted and wanted != digest(data.fingerprint):
         try:
             data = PreparedData.load(run.data_dir)
         except ValueError:
             data = None
-        if data is None or _train(data.fingerprint) != wanted:
+        if data is None or digest(data.fingerprint) != wanted:
             print(
                 "note: no share of novel captions, because the data that the model was trained "
                 f"on is not in {run.data_dir}"
@@ -548,11 +504,6 @@ def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> li
     if data is None or "train" not in data.fingerprint["splits"]:
         return []
     return [caption for own in stored_captions(data, "train").values() for caption in own]
-
-
-def _train(fingerprint: Mapping[str, Any]) -> Any:
-    """Returns what identifies the training captions of prepared data; None if it has none."""
-    return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
 
 
 def _others_of(items: Sequence[str], name: str) -> dict[str, str]:
@@ -581,7 +532,6 @@ def _references(given: Any) -> dict[int, list[str]]:
 
 
 def _texts(captions: Any, image: int) -> list[str]:
-    """Returns captions of an image as text."""
     if isinstance(captions, str | Mapping) or not isinstance(captions, Iterable):
         raise ValueError(f"The references of image {image} must be a list of captions.")
     texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]

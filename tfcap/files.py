@@ -304,11 +304,6 @@ def load_npy(path: Path, remedy: str) -> np.ndarray:
     return _read_array(lambda: np.load(_opened(path), allow_pickle=False), path, remedy)
 
 
-def map_npy(path: Path, remedy: str) -> np.ndarray:
-    """Memory-maps an npy file on a local disk for reading; its errors are those of `load_npz`."""
-    return _read_array(lambda: np.load(path, mmap_mode="r", allow_pickle=False), path, remedy)
-
-
 def _opened(path: Path) -> Any:
     return io.BytesIO(read_bytes(path)) if is_remote(path) else path
 

@@ -41,7 +41,7 @@ def test_a_search_scores_all_images_or_only_the_candidates(captioner, collection
 
 
 def test_words_that_the_model_does_not_know_are_told(collection):
-    with pytest.warns(UserWarning, match="the model does not know zebra"):
+    with pytest.warns(UserWarning, match="outside the vocabulary: zebra"):
         collection.search("a red zebra", top=1)
 
 

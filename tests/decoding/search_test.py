@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import worlds
-from helpers.sampling_counts import distance
 from helpers.searches import options
 
 from tfcap import decoding
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.decoding import Options, Search
+from tfcap.objectives import ngrams
 
 LENGTH = 5
 
@@ -26,22 +27,6 @@ def test_samples_of_an_image_follow_its_seed():
     again = search(model, part, seeds[1:][::-1])
     np.testing.assert_array_equal(again[0], tokens[1:][::-1])
     assert (search(model, context, seeds + 1)[0] != tokens).numpy().any()
-    with pytest.raises(ValueError, match="search must be one of beam, sample"):
-        Search(options(search="greedy"), 6)
-
-
-def test_samples_have_the_probabilities_of_the_model():
-    """A seed gives independent draws: 4,000 images of one world with 5 samples each."""
-    model, _, tables = worlds.random_world(3, images=1, vocab=6, length=3, scale=1.0)
-    context = model.encode({"features": np.repeat(tables, 4000, 0)})
-    search = Search(options(search="sample", samples=5), 3)
-    tokens, _ = tf.function(lambda seeds: search(model, context, seeds), autograph=False)(
-        tf.range(4000)
-    )
-    logps = worlds.word_logps(tables[0], model.factor)
-    every = worlds.sentences([3, 4, 5], 3)
-    expected = {s: np.exp(worlds.logp_of(logps, s)) for s in every}
-    assert abs(distance(tokens.numpy().reshape(-1, 3), expected)) < 4
 
 
 def test_groups_rules_temperature_and_penalty_work_together():
@@ -59,3 +44,53 @@ def test_groups_rules_temperature_and_penalty_work_together():
         words = [word for word in row if word > 2]
         assert words[0] == 4 and 3 not in words and words[-1] != 5
         assert len(words) >= 2 and len(set(words)) == len(words)
+
+
+@pytest.fixture(scope="module")
+def cider():
+    """CIDEr-D over the words 3 to 8, with document frequencies of some captions."""
+    rng = np.random.default_rng(0)
+    images = [[list(rng.integers(3, 9, rng.integers(2, 6)))] for _ in range(50)]
+    return ngrams.CiderD(document_frequencies(images), 9)
+
+
+def test_consensus_is_the_mean_similarity_to_the_others(cider):
+    """Against CIDEr-D of every pair alone."""
+    tokens = np.array([[[3, 4, 2, 0], [3, 4, 5, 2], [6, 7, 2, 0], [3, 4, 2, 0]]], np.int32)
+    found = decoding.Consensus(cider)(tf.constant(tokens)).numpy()[0]
+
+    def pair(one, other):
+        references = cider.references(tf.constant(tokens[:, other : other + 1]))
+        return float(cider(tf.constant(tokens[:, one : one + 1]), references)[0, 0])
+
+    for one in range(4):
+        expected = np.mean([pair(one, other) for other in range(4) if other != one])
+        assert abs(found[one] - expected) < 1e-5
+    assert found.argmax() in (0, 3) and found[2] == found.min()
+
+
+def test_consensus_chooses_the_sample_of_highest_expected_cider(cider):
+    """Of many samples the one is chosen that has the highest expected CIDEr-D of a listed world.
+
+    The truth is drawn from the model: sum over all sentences of P(truth) CIDEr-D(choice, truth).
+    """
+    model, _, tables = worlds.random_world(5, images=4, vocab=6, length=3, scale=1.0)
+    context = model.encode({"features": tables})
+    every = [worlds.padded(s, 3) for s in worlds.sentences([3, 4, 5], 3)]
+    listed = tf.constant([every])
+    gains = cider.similarities(listed, cider.references(listed)).numpy()[0]  # [choice, truth]
+    chosen = options(search="sample", samples=400, order="consensus")
+    search = Search(chosen, 3, decoding.Consensus(cider))
+    tokens, scores = search(model, context, tf.range(4, dtype=tf.int64))
+    assert (np.diff(scores) <= 0).all()
+    other = 0
+    for image, table in enumerate(tables):
+        logps = worlds.word_logps(table, model.factor)
+        probabilities = np.exp([worlds.logp_of(logps, [w for w in s if w]) for s in every])
+        expected = gains @ probabilities
+        drawn = [every.index(sentence) for sentence in tokens[image].numpy().tolist()]
+        chosen = drawn[0]
+        assert expected[chosen] > 0.9 * expected[drawn].max() > 1.1 * np.median(expected)
+        assert abs(float(scores[image, 0]) - expected[chosen]) < 0.1 * expected.max()
+        other += chosen != probabilities.argmax()
+    assert other  # the most probable sentence is another one somewhere

@@ -81,20 +81,11 @@ def write(folder):
             {"first": first, "second & <b>": second}, references, scorer, samples=100
         )
     seen = {image: attended(text) for image, text in first.items() if image != 2}
-    runs = [
-        report.Run(
-            name,
-            said,
-            found.scores[name],
-            found.intervals[name],
-            found.differences.get(name),
-            seen if name == "first" else None,
-        )
-        for name, said in {"first": first, "second & <b>": second}.items()
-    ]
+    runs = {"first": first, "second & <b>": second}
     path = folder / "report.html"
     files = {image: draw(folder, image) for image in first}
-    shown = report.write(path, runs, references, files, title="Tests <i>&", notes=["one note"])
+    content = runs, found, references, files, {"first": seen}
+    shown = report.write(path, *content, title="Tests <i>&", notes=["one note"])
     return path, found, (references, first, second), shown
 
 

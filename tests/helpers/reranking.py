@@ -6,20 +6,6 @@ import math
 import numpy as np
 
 
-def _captions(seed, images):
-    """Sentences of few words, so that they share many n-grams; 1 to 5 of each image."""
-    rng = np.random.default_rng(seed)
-    words = "a the two dog dogs cat runs play in on snow grass red big man's".split()
-    return [
-        [" ".join(rng.choice(words, rng.integers(1, 12))) for _ in range(rng.integers(1, 6))]
-        for _ in range(images)
-    ]
-
-
-CAPTIONS = _captions(0, 40)
-OTHERS = _captions(1, 10)
-
-
 def split(text):
     """The words of the sentences above; their only mark is an apostrophe."""
     return text.replace("'", " ").split()

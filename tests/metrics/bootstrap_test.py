@@ -26,13 +26,6 @@ def scores(scorer, references, predictions):
     return scorer.score(references, predictions)
 
 
-@pytest.fixture(scope="module")
-def worse(scorer, scores, references, predictions):
-    """Scores of the shared captions without their last two words."""
-    shorter = {image: " ".join(text.split()[:-2]) for image, text in predictions.items()}
-    return scorer.score(references, shorter)
-
-
 def test_draws_equal_those_of_a_plain_loop():
     generator = np.random.default_rng(4)
     literal = []
@@ -42,15 +35,6 @@ def test_draws_equal_those_of_a_plain_loop():
             counts[generator.integers(7)] += 1
         literal.append(counts)
     np.testing.assert_array_equal(np.concatenate(list(bootstrap.draws(7, 50, 4))), literal)
-
-
-def test_draws_do_not_depend_on_the_block_size(monkeypatch):
-    whole = np.concatenate(list(bootstrap.draws(9, 40, 1)))
-    monkeypatch.setattr(bootstrap, "_BLOCK", 9 * 7)
-    blocks = list(bootstrap.draws(9, 40, 1))
-    assert [len(block) for block in blocks] == [7] * 5 + [5]
-    np.testing.assert_array_equal(np.concatenate(blocks), whole)
-    assert (whole.sum(1) == 9).all()
 
 
 def test_intervals_and_differences_equal_a_literal_loop():
@@ -80,34 +64,7 @@ def test_intervals_and_differences_equal_a_literal_loop():
         [second.mean() - first.mean(), *np.percentile(changes, [5, 95])],
     )
     assert change.wins == np.mean(np.array(changes) > 0)
-
-
-def test_intervals_and_differences_of_means_equal_a_literal_loop():
-    rng = np.random.default_rng(0)
-    first, second = rng.normal(50, 20, 30), rng.normal(55, 20, 30)
-    counts = np.concatenate(list(bootstrap.draws(30, 200, 3)))
-    means, changes = [], []
-    for row in counts:
-        drawn = [image for image, times in enumerate(row) for _ in range(int(times))]
-        means.append(np.mean([first[image] for image in drawn]))
-        changes.append(np.mean([second[image] - first[image] for image in drawn]))
-    one, two = mean_scores(first), mean_scores(second)
-    found = bootstrap.intervals(one, samples=200, level=90, seed=3)["CIDEr"]
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [5, 95])))
-    assert found.value == pytest.approx(first.mean())
-    change = bootstrap.differences(one, two, samples=200, level=90, seed=3)["CIDEr"]
-    assert (change.low, change.high) == pytest.approx(tuple(np.percentile(changes, [5, 95])))
-    assert change.value == pytest.approx((second - first).mean())
-    assert change.wins == pytest.approx(np.mean(np.array(changes) > 0))
     assert change.p == pytest.approx(min(1, 2 * (1 + np.sum(np.array(changes) <= 0)) / 201))
-
-
-def test_a_set_compared_with_itself_has_difference_zero(scores):
-    found = bootstrap.differences(scores, scores, samples=50)
-    assert found.keys() == scores.corpus.keys()
-    for change in found.values():
-        assert (change.value, change.low, change.high) == (0.0, 0.0, 0.0)
-        assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not significant")
 
 
 def test_rounding_is_neither_a_win_nor_a_loss():
@@ -126,15 +83,6 @@ def test_rounding_is_neither_a_win_nor_a_loss():
         assert change.wins == pytest.approx(0.5 + sign * drawn / 2)
         assert change.p > 0.5 and change.verdict == "not significant"
         assert 0.0 in (change.low, change.high)
-
-
-def test_the_ends_of_an_interval_have_no_noise():
-    scores = mean_scores([0.0] * 11 + [100.0])
-    scores.corpus["CIDEr"] -= 7e-15
-    assert bootstrap.intervals(scores, samples=200)["CIDEr"].low == 0.0
-    other = mean_scores([0.0] * 11 + [100.0])
-    found = bootstrap.differences(scores, other, samples=200)
-    assert found["CIDEr"].value == 0.0
 
 
 def test_bleu_of_a_resample_equals_bleu_of_the_repeated_captions(
@@ -158,16 +106,6 @@ def test_bleu_of_short_and_empty_captions():
     found = bootstrap.bleu(counts)
     assert found[0, 0] == pytest.approx(100 * 2 / 3 * np.exp(1 - 2), rel=1e-6)
     np.testing.assert_array_equal(found[1], 0.0)
-
-
-def test_shortened_captions_get_the_verdict_lower(scores, worse):
-    found = bootstrap.differences(scores, worse, samples=300, level=90)
-    for key in ("BLEU-1", "CIDEr", "ROUGE-L"):
-        assert found[key].low < found[key].value < found[key].high < 0, key
-        assert found[key].verdict == "lower" and found[key].wins < 0.05
-    turned = bootstrap.differences(worse, scores, samples=300, level=90)
-    assert turned["CIDEr"].verdict == "higher"
-    assert turned["CIDEr"].p == found["CIDEr"].p
 
 
 def test_meteor_is_computed_from_sums_or_from_its_mean_over_images():

@@ -1,7 +1,6 @@
 """Scores equal pycocoevalcap; if Java fails, the scores that need no Java are computed."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -12,8 +11,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from tfcap.metrics import bootstrap, coco, format_table, leave_one_out_cider, results
-from tfcap.metrics import java as java_lib
+from tfcap.metrics import bootstrap, coco, results
 
 WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
 FAST = ("BLEU", "ROUGE-L", "CIDEr")
@@ -44,7 +42,7 @@ def official(official_tokenize, references, predictions):
 
 
 def test_every_score_equals_pycocoevalcap(scores, official, references):
-    """Also those of a METEOR that was restarted under a German locale, as the `scorer` was."""
+    """Also those of a METEOR that was started under a German locale, as the `scorer` was."""
     assert scores.corpus.keys() == official.keys()
     assert scores.unavailable == {} and scores.notes == []
     for key, (corpus, each) in official.items():
@@ -57,26 +55,6 @@ def test_every_score_equals_pycocoevalcap(scores, official, references):
 def meteor_scores(scorer, references, captions):
     """The corpus score and the scores of the images, from captions with one counting."""
     return scorer._meteor.evaluate(scorer._meteor.statistics(references, captions))
-
-
-def test_meteor_of_a_resample_equals_meteor_of_the_repeated_captions(
-    scorer, scores, references, predictions
-):
-    table = scores.statistics["METEOR"]
-    assert len(table) == len(predictions)
-    gold = scorer.tokenize_references(references)
-    cut = dict(zip(gold, scorer.tokenize([predictions[i] for i in gold]), strict=True))
-    counts = next(bootstrap.draws(len(gold), 3, 2))
-    found = scorer.meteor_of(counts @ table)
-    for row, value in zip(counts, found, strict=True):
-        drawn = [i for i, times in zip(gold, row, strict=True) for _ in range(int(times))]
-        expected, _ = meteor_scores(scorer, [gold[i] for i in drawn], [cut[i] for i in drawn])
-        assert value == pytest.approx(100 * expected, rel=1e-12)
-    assert scorer.meteor_of(table.sum(0)[None])[0] == pytest.approx(scores.corpus["METEOR"])
-    found = bootstrap.intervals(scores, samples=50, meteor_of=scorer.meteor_of)["METEOR"]
-    assert found.low < found.value == scores.corpus["METEOR"] < found.high
-    with coco.CocoScorer(("CIDEr",), java=None) as none, pytest.raises(java_lib.JavaError):
-        none.meteor_of(table)
 
 
 def test_meteor_of_a_resample_with_perfect_captions(scorer):
@@ -150,7 +128,6 @@ def test_without_java_the_other_scores_are_computed(
         assert "not comparable" in found.notes[0] and len(found.notes) == 1
         # The plain tokenizer is similar, so the score is similar.
         assert found.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
-        assert "is not computed: " in format_table(found)
 
 
 def test_a_failing_tokenizer_is_replaced_for_captions_and_references(
@@ -169,8 +146,8 @@ def test_meteor_starts_only_when_needed_and_ends_with_the_interpreter(java):
     script = (
         "from tfcap.metrics import coco\n"
         "s = coco.CocoScorer(('CIDEr',)); s.score({1: ['a dog'], 2: ['a cat']}, {1: 'a', 2: 'b'})\n"
-        "assert s._meteor.pid is None\n"
-        "s._meteor.start(); print(s._meteor.pid)\n"
+        "assert s._meteor._process is None\n"
+        "s._meteor.start(); print(s._meteor._process.pid)\n"
         "import sys; assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
     )
     done = subprocess.run(
@@ -195,7 +172,9 @@ def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):
         res = {i: [references[i][k]] for i, k in candidate.items()}
         rounds.append(100 * Cider().compute_score(gts, res)[0])
     with coco.CocoScorer(("CIDEr",), java=java.path) as one:
-        assert leave_one_out_cider(references, one) == pytest.approx(np.mean(rounds), rel=1e-12)
+        assert coco.leave_one_out_cider(references, one) == pytest.approx(
+            np.mean(rounds), rel=1e-12
+        )
 
 
 def test_captions_without_a_word_of_the_references_are_told():
@@ -203,7 +182,6 @@ def test_captions_without_a_word_of_the_references_are_told():
     scorer = coco.CocoScorer(("BLEU",), java=None)
     notes = scorer.score(references, {1: "一只 狗 在 草地 上", 2: "一只 猫"}).notes
     assert notes[-1].startswith("only 0 of the 7 words of the captions occur in the references")
-    assert len(scorer.score(references, {1: references[1][0], 2: "一只猫坐着"}).notes) == 1
 
 
 @pytest.mark.parametrize(
@@ -222,7 +200,7 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
             found = broken.score(references, predictions)
             assert found.corpus == {"CIDEr": scores.corpus["CIDEr"]} and found.notes == []
             assert reason in found.unavailable["METEOR"]
-        assert broken._meteor.pid is None
+        assert broken._meteor._process is None
 
 
 @pytest.mark.parametrize(
@@ -267,6 +245,3 @@ def test_a_registered_metric_is_computed_shown_and_written(tmp_path, monkeypatch
     assert json.loads((tmp_path / "scores.json").read_text())["Brevity"] == 50
     with pytest.raises(ValueError, match="a metric CIDEr already"):
         results.register("CIDEr")(brevity)
-    results.register("Brevity")(lambda *captions: [math.nan, 1.0])
-    with pytest.raises(ValueError, match="Brevity must return a finite number for each of the 2"):
-        coco.CocoScorer(["Brevity"], java=None).score(texts, {1: "a", 2: "b"})

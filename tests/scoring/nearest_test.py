@@ -182,24 +182,6 @@ def test_refined_vectors_follow_the_paper(data, tiny):
         nearest.Space(tiny)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant, width", [("multimodal", 9), ("init", 8), ("child", 9)])
-def test_refined_vectors_of_mrnn_shared(data, variant, width):
-    sizes = {"embed_width": 6, "width": 8, "multimodal_width": 9, "variant": variant}
-    model = models.build("mrnn_shared", len(data.vocab), 12, data.feature_dim, **sizes)
-    batch = data.read("train", data.index("train").id[:4])
-    found = nearest.Space(model).vectors(batch["features"], batch["mask"])
-    weights = model.checkpoint_items["weights"]
-    mean = np.asarray(batch["features"]).mean(1)
-    if variant == "child":
-        wanted = 1.7159 * np.tanh(2 / 3 * mean @ weights["multimodal/image/kernel"].numpy())
-    else:
-        wanted = mean @ weights["image/kernel"].numpy() + weights["image/bias"].numpy()
-        wanted = np.maximum(wanted, 0)
-    assert found.shape == (4, width) and found.std() > 0
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
-
-
 def test_candidates_are_the_nearest_by_centred_cosine(data):
     candidates = nearest.Candidates(data, "val", None)
     texts = ["a big red circle", "two small blue squares", "a green triangle"]

@@ -89,12 +89,6 @@ def test_attention_is_a_distribution_over_an_images_own_regions(name, found, box
     assert np.ptp(found[0].weights) > 1e-3
 
 
-def test_weights_of_an_image_do_not_depend_on_its_batch(model, inputs, boxes, found):
-    last = {key: value[2:] for key, value in inputs.items()}
-    (alone,) = visualize.attended(model, VOCAB, last, boxes[2:], CAPTIONS[2:])
-    np.testing.assert_allclose(alone.weights, found[2].weights, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     """Finite differences along each region's features give x_r . d log p / d x_r."""
@@ -161,18 +155,6 @@ def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
         assert recorded == XLINEAR + [("attention", "regions")]
         assert one.encoder
         assert all(layer.path.startswith("members/0/encoder") for layer in one.encoder)
-
-
-@pytest.mark.slow
-def test_a_dynamic_encoder_loses_only_the_padding(inputs, boxes):
-    """The numbers of vectors and regions differ; the remaining weights still sum to 1."""
-    model = make("expansionnet", 1, encoder_block="dynamic", encoder_vectors=4)
-    detail = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)[1]
-    for layer in detail.encoder:
-        forward = layer.kind.startswith("forward")
-        assert layer.weights.shape == ((3, 4, 3) if forward else (3, 3, 4))
-        total = layer.weights.sum(-1 if forward else (1, 2))
-        assert (np.isclose(total, 1, atol=1e-5) | (total == 0)).all()
 
 
 def test_attention_sums_to_1_in_mixed_precision(inputs, boxes):

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tfcap import cli, visualize
-from tfcap.metrics.retrieval import Summary
 from tfcap.visualize import figures
 from tfcap.visualize.attention import Attended, Details, Layer
 
@@ -58,15 +57,6 @@ def test_the_brightness_of_a_region_follows_its_weight():
     np.testing.assert_allclose(first, 255 - 135 * (0.25 + 0.75 * 0.6), atol=1)
     np.testing.assert_allclose(second, 255 - 135 * (0.25 + 0.75 * 0.3), atol=1)
     assert 120 < first < second < third < nowhere == 221
-
-
-def test_in_overlapping_regions_the_strongest_counts():
-    """A weak region of the whole picture changes nothing inside a strong one, in any order."""
-    boxes = np.array([[0, 0, 0.4, 0.5], [0, 0, 1, 1], [0.5, 0.5, 1, 1]], np.float32)
-    for order in ([0, 1, 2], [2, 1, 0]):
-        weights = np.array([0.9, 0.1, 0])[order]
-        pixels = visualize.panel(GREY, weights, boxes[order], SIZE, full=0.9)
-        assert (pixels[4:26, 4:32] == 120).all() and 190 < pixels[50, 70, 0] < 221
 
 
 @pytest.mark.parametrize("cell", range(6))
@@ -118,40 +108,6 @@ def test_zero_and_nan_weights_give_a_pale_picture(boxes):
         assert (pixels == pixels[0, 0]).all() and image(png).any()
 
 
-def panels(pixels):
-    """Counts the panels of each row: grey areas in a white figure."""
-    below = pixels[30:]  # without the title
-    rows = np.flatnonzero(np.diff((below[:, 12:14] < 250).all((1, 2)).astype(int)) == 1)
-    lines = [(below[row + 3] < 250).all(-1).astype(int) for row in rows]
-    return [int((np.diff(line) == 1).sum()) for line in lines]
-
-
-@pytest.mark.parametrize("count, expected", [(1, [2]), (4, [4, 1]), (7, [4, 4])])
-def test_a_panel_for_each_word_after_the_picture(count, expected):
-    seen = attended("word " * count)
-    png = visualize.figure(GREY, seen, size=SIZE, columns=4)
-    assert panels(image(png)) == expected
-    first = image(png)[36 : 36 + 60, 12 : 12 + 90]
-    assert (first == 120).all()  # the unchanged picture
-
-
-def test_a_figure_shows_kind_and_words_without_math_markup(monkeypatch):
-    found = []
-    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
-    visualize.figure(GREY, attended("a $5$ note", kind="contribution"))
-    texts = [text for _, _, text, *_ in found]
-    assert texts[0] == "contribution of the regions (gradient x input): a $5$ note"
-    assert {"a", "$5$", "note", "uniform 0.33"} < set(texts)
-    monkeypatch.undo()
-    assert visualize.figure(GREY, attended("a $5$ $x^ note")).startswith(b"\x89PNG")
-
-
-def test_missing_glyphs_give_no_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        visualize.figure(GREY, attended("कुत्ता 狗"))
-
-
 def expansion(path, *shapes):
     rng = np.random.default_rng(0)
     kinds = ("forward_a", "forward_b", "backward_a", "backward_b")
@@ -201,39 +157,6 @@ def test_channels_and_expansions_are_drawn_in_the_right_places(whole, monkeypatc
         assert drawn[2][word * 4 + vector, gathers] == value
 
 
-def test_figures_of_several_pictures_have_different_names():
-    assert visualize.picture_path("a/out.png", "photos/dog.jpg", False) == "a/out.png"
-    assert visualize.picture_path("a/out.png", "photos/my.dog.jpg", True) == "a/out-my.dog.png"
-
-
-def test_tall_and_tiny_pictures_are_drawn():
-    for shape in ((400, 3, 3), (1, 1, 3), (2, 700, 3)):
-        pixels = visualize.panel(np.zeros(shape, np.uint8), np.array([1, 0, 0.0]), BOXES, 50)
-        assert max(pixels.shape) == 50 and min(pixels.shape[:2]) >= 1
-
-
-@pytest.mark.slow
-def test_details_are_one_page_with_layers_heads_channels_and_expansions(
-    tmp_path, whole, monkeypatch
-):
-    found = []
-    real = figures._labelled
-    monkeypatch.setattr(
-        figures, "_labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
-    )
-    figures.write_picture(tmp_path / "out.PNG", GREY, whole)
-    names = ["decoder/0", "decoder/1", "head 1", "head 2"]
-    assert [text for _, _, text, *_ in found if text in names] == names
-    pixels = image((tmp_path / "out.PNG").read_bytes())
-    first = image(figures.figure(GREY, whole.attended))
-    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
-    channels = image(figures.channel_figure(whole.attended.words, whole.last("channel")))
-    rows = {row.tobytes() for row in pixels[:, : channels.shape[1]]}
-    assert {row.tobytes() for row in channels} <= rows
-    with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
-        figures.write_picture(tmp_path / "out.jpg", GREY, whole)
-
-
 def looking_at(words, boxes, strongest):
     weights = np.full((len(words.split()), len(boxes)), 0.1, np.float32)
     weights[:, strongest] = 0.7
@@ -259,14 +182,6 @@ def test_each_model_has_a_row_with_its_strongest_region_outlined(monkeypatch):
             expected = seen.boxes[seen.weights[0].argmax()] * [90, 60, 90, 60]
             panel = page[head : head + 60, left : left + 90]
             np.testing.assert_allclose(outlined(panel), expected, atol=1)
-
-
-def test_a_long_caption_goes_on_in_the_next_row():
-    empty = Attended([], np.zeros((0, 3), np.float32), BOXES, "attention")
-    models = [("one", looking_at("word " * 9, BOXES, 0)), ("two", empty)]
-    page = image(figures.compared(GREY, models, 90))
-    tops = [12 + 30, 12 + 30 + 100, 12 + 30 + 200 + 30]
-    assert [int((page[top + 30, 12::100] < 250).all(-1).sum()) for top in tops] == [8, 2, 1]
 
 
 def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overwritten(tmp_path):
@@ -301,14 +216,13 @@ def test_a_contact_sheet_shows_pictures_of_all_kinds_upright(tmp_path):
     assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]
 
 
-def test_a_better_recall_curve_is_drawn_above_a_worse_one(tmp_path):
-    summaries = {
-        name: Summary({1: 0.0, 5: 0.0, 10: 0.0}, 1.0, np.full(101, height), 3)
-        for name, height in (("image to text", 80.0), ("text to image", 30.0))
-    }
-    figures.recall_curves(str(tmp_path / "curves.png"), summaries)
-    pixels = image((tmp_path / "curves.png").read_bytes()).astype(int)
-    column = pixels[: pixels.shape[0] * 3 // 4, 200]  # left of the legend, above the axis
-    blue = np.flatnonzero((column[:, 2] > 150) & (column[:, 0] < 80))
-    orange = np.flatnonzero((column[:, 0] > 200) & (column[:, 2] < 80))
-    assert len(blue) and len(orange) and blue.max() < orange.min()
+def test_details_are_one_page_with_layers_heads_channels_and_expansions(tmp_path, whole):
+    figures.write_picture(tmp_path / "out.PNG", GREY, whole)
+    pixels = image((tmp_path / "out.PNG").read_bytes())
+    first = image(figures.figure(GREY, whole.attended))
+    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
+    channels = image(figures.channel_figure(whole.attended.words, whole.last("channel")))
+    rows = {row.tobytes() for row in pixels[:, : channels.shape[1]]}
+    assert {row.tobytes() for row in channels} <= rows
+    with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
+        figures.write_picture(tmp_path / "out.jpg", GREY, whole)

@@ -7,9 +7,6 @@ import pytest
 from helpers import report_world
 from helpers.browser import all_of, brightness, colours, one, requested, resize, start
 
-from tfcap.metrics import bootstrap, results
-from tfcap.visualize import report
-
 pytestmark = pytest.mark.slow
 
 
@@ -151,21 +148,6 @@ def test_tiles_of_best_and_worst_images_open_the_image(page, world):
     assert dialog.is_displayed() and one(page, "dialog .caption .text").text == text
     one(page, "dialog .close").click()
     assert not dialog.is_displayed()
-
-
-def test_a_page_without_scores_shows_the_images(browser, tmp_path):
-    """As with --scores=SPICE where its jars are absent."""
-    captions = {"run": {1: "a dog", 2: "a cat"}}
-    references = {1: ["the dog"], 2: ["the cat"]}
-    none = results.Scores({}, {1: {}, 2: {}}, unavailable={"SPICE": "no jars"})
-    compared = bootstrap.Compared({"run": none}, {"run": {}}, {}, [])
-    report.write(tmp_path / "report.html", report.compared_runs(captions, compared), references)
-    browser.get((tmp_path / "report.html").as_uri())
-    assert browser.get_log("browser") == []
-    assert (
-        listed(browser) == [1, 2] and "SPICE not computed: no jars" in one(browser, "#notes").text
-    )
-    assert not one(browser, "#ends").is_displayed()
 
 
 @pytest.mark.parametrize("size", [(1280, 900), (400, 800)])

@@ -1,7 +1,6 @@
 """The page of a report holds all data, is safe against foreign text and is never incomplete."""
 
 import base64
-import dataclasses
 import io
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from helpers import report_world
 from PIL import Image
 
+from tfcap.metrics.bootstrap import Compared
 from tfcap.metrics.results import Scores
 from tfcap.visualize import report
 from tfcap.visualize.figures import full_strength
@@ -17,11 +17,6 @@ from tfcap.visualize.figures import full_strength
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     return report_world.write(tmp_path_factory.mktemp("report"))
-
-
-def small_run(name="a", image=1, **changes):
-    run = report.Run(name, {image: "a dog"}, Scores({"CIDEr": 1.0}, {image: {"CIDEr": 1.0}}))
-    return dataclasses.replace(run, **changes)
 
 
 def test_the_page_holds_scores_captions_references_and_pictures(written):
@@ -76,13 +71,6 @@ def test_foreign_text_cannot_end_its_element(written):
     assert "<title>Tests &lt;i&gt;&amp;</title>" in text
 
 
-def test_a_title_that_looks_like_a_placeholder_stays_a_title(tmp_path):
-    path = tmp_path / "r.html"
-    report.write(path, [small_run()], {1: ["a dog"]}, title="{{data}} {{script}} {{pictures}}")
-    assert report_world.element(path, "data")["title"] == "{{data}} {{script}} {{pictures}}"
-    assert report_world.element(path, "pictures") == [None]
-
-
 def test_pictures_are_upright_on_white_and_bad_files_are_left_out(tmp_path):
     paths = {image: tmp_path / f"{image}.png" for image in (1, 2, 3)}
     turned = Image.new("RGB", (900, 600), "red")
@@ -99,16 +87,11 @@ def test_pictures_are_upright_on_white_and_bad_files_are_left_out(tmp_path):
     assert third is none is None
 
 
-def test_zero_and_nan_weights_are_encoded():
-    packed = report.packed_weights(np.array([[0.0, 0.0], [np.nan, 2.0]]))
-    assert base64.b64decode(packed["weights"]) == bytes([0, 0, 0, 255])
-    assert packed["peaks"] == [0.0, 2.0]
-
-
 def test_nan_scores_are_written_as_null(tmp_path):
     path = tmp_path / "r.html"
     scores = Scores({"SPICE": float("nan")}, {1: {"SPICE": float("nan")}}, {"METEOR": "no Java"})
-    report.write(path, [small_run(scores=scores)], {1: ["a dog"]})
+    compared = Compared({"a": scores}, {"a": {}}, {}, [])
+    report.write(path, {"a": {1: "a dog"}}, compared, {1: ["a dog"]})
     data = report_world.element(path, "data")
     assert data["images"][0]["runs"][0]["scores"] == [None]
     assert data["notes"] == ["METEOR not computed: no Java"]

@@ -3,7 +3,7 @@
 Letters: B images, K beams, G groups of beams, N = B K rows, T `max_length`, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -47,8 +47,7 @@ def beam_search(
       context: what `model.encode` returned for B images.
       max_length: T.
       options: with word ids instead of text; options of sampling have no effect.
-      prefixes: int32 [B, P], words that the captions of each image begin with, see
-        `constraints.apply_constraints`; None for none.
+      prefixes: int32 [B, P], see `constraints.apply_constraints`.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
@@ -57,9 +56,18 @@ def beam_search(
     """
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups
-    state = _begin(model, context, beam, size, max_length)
+    cache = repeat(model.init_cache(context, max_length), beam)
+    sets = tf.shape(tf.nest.flatten(cache)[0])[0] // size  # B G
+    state = _Beams(  # empty hypotheses, of which the first of each group is alive
+        scores=tf.tile(tf.constant([[0.0] + [NEVER] * (size - 1)]), [sets, 1]),
+        penalties=tf.zeros([sets, size]),
+        words=tf.fill([sets * size], BOS),
+        ended=tf.fill([sets, size], False),
+        tokens=tf.zeros([sets, size, max_length], tf.int32),
+        cache=cache,
+    )
     # `retire` collects finished hypotheses here. `hold` passes an unused scalar, to share the loop.
-    pool = 0
+    pool: Any = 0
     if retire:
         pool = state._replace(scores=tf.fill(tf.shape(state.scores), 2 * NEVER))
 
@@ -98,20 +106,6 @@ def beam_search(
     return tf.gather(tokens, order, batch_dims=1), scores, take(best.cache, rows)
 
 
-def _begin(model, context, beam, size, max_length):
-    """Makes the empty hypotheses of all groups of `size`; the first of each group is alive."""
-    cache = repeat(model.init_cache(context, max_length), beam)
-    sets = tf.shape(tf.nest.flatten(cache)[0])[0] // size  # B G
-    return _Beams(
-        scores=tf.tile(tf.constant([[0.0] + [NEVER] * (size - 1)]), [sets, 1]),
-        penalties=tf.zeros([sets, size]),
-        words=tf.fill([sets * size], BOS),
-        ended=tf.fill([sets, size], False),
-        tokens=tf.zeros([sets, size, max_length], tf.int32),
-        cache=cache,
-    )
-
-
 def _advance(state, logp, index, options):
     """Extends every hypothesis by one word and keeps the best of each group of each image."""
     beam, size = state.scores.shape[-1], logp.shape[-1]
@@ -131,11 +125,7 @@ def _advance(state, logp, index, options):
 
 
 def _extend(scores, logp):
-    """Extends hypotheses of `scores` [B, K] by words of `logp` [B, K, V], and keeps the best K.
-
-    Returns:
-      The scores, the words and the indices of the extended hypotheses, each [B, K].
-    """
+    """Keeps the best K of `scores` [B, K] plus `logp` [B, K, V]: scores, words, indices [B, K]."""
     beam, size = scores.shape[-1], logp.shape[-1]
     # The best K extensions hold at most K of one hypothesis: take K of each, then K of all.
     each = min(beam, size)

@@ -1,9 +1,7 @@
 """The options of decoding, from the keys `task.decoding` of a configuration to the searches.
 
-Each option is one field of `Options`, with its default and its meaning. The configuration group
-`configs.Decoding` is derived from these fields, and the searches take `Options` as it is. An option
-that the chosen search does not read is not used. A new option is a new field, and the line that
-uses it. This module imports no TensorFlow.
+The configuration group `configs.Decoding` is derived from the fields of `Options`. An option that
+the chosen search does not read is not used. This module imports no TensorFlow.
 """
 
 import dataclasses
@@ -93,12 +91,7 @@ class Options:
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
-        """Returns a copy of the options with word ids instead of text.
-
-        Args:
-          ids_of: returns the ids for the name and the text of an option. It is called only for
-            options that hold text.
-        """
+        """Returns a copy whose text is ids: `ids_of` has the name and the text of an option."""
         texts = {name: getattr(self, name) for name in ("suppress", "bad_endings", "prefix")}
         changes: dict[str, Any] = {
             name: ids_of(name, text)
@@ -111,9 +104,7 @@ class Options:
 def check(options: Any, prefix: str = "") -> None:
     """Raises ValueError for an option that no search can work with.
 
-    Args:
-      options: `Options`, or the group of keys that is derived from it.
-      prefix: stands before the name of an option in the message, for example `task.decoding.`.
+    `prefix` stands before its name in the message, for example `task.decoding.`.
     """
     consensus = options.search == "sample" and options.order == "consensus"
     rules = [

@@ -42,9 +42,6 @@ def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) ->
       sums: float32 [B, K].
       tokens: int32 [B, K, T].
       options: their `length_penalty` and `length_power`.
-
-    Returns:
-      [B, K] float32.
     """
     if not options.length_power:
         return sums

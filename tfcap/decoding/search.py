@@ -14,6 +14,30 @@ from tfcap.decoding.sampling import sample
 from tfcap.decoding.scores import normalise_by_length
 from tfcap.layers.trees import Tree
 from tfcap.models.captioner import Captioner
+from tfcap.objectives.ngrams import CiderD
+
+
+class Consensus(tf.Module):
+    """Estimates the CIDEr-D that a sample would get from an unknown true caption.
+
+    Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
+    stand for the distribution of the true caption. So the sample with the highest mean similarity
+    to the others has the highest expected score. A caption that was drawn twice counts twice.
+
+    Args:
+      cider: the reward; its document frequencies are those of the training captions.
+    """
+
+    def __init__(self, cider: CiderD):
+        super().__init__(name="consensus")
+        self.cider = cider
+        self.table = cider.idf  # an attribute of the module, so that a SavedModel keeps it
+
+    def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Computes the means [B, S] float32, 0 to 10, of samples int32 [B, S, T], S at least 2."""
+        similar = self.cider.similarities(tokens, self.cider.references(tokens))  # [B, S, S]
+        others = tf.reduce_sum(similar, -1) - tf.linalg.diag_part(similar)
+        return others / tf.cast(tf.shape(tokens)[1] - 1, tf.float32)
 
 
 class Search(tf.Module):
@@ -54,8 +78,7 @@ class Search(tf.Module):
           model: the captioner.
           context: what `model.encode` returned for B images.
           seeds: int64 [B], for sampling: an image with a seed has the same captions in any batch.
-          prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them;
-            None for none.
+          prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them.
 
         Returns:
           Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, by which they
@@ -63,14 +86,6 @@ class Search(tf.Module):
         """
         if not self.samples:
             return beam_search(model, context, self.max_length, self.options, prefixes)[:2]
-        tokens, scores = self._sample(model, context, seeds, prefixes)
-        if self.consensus is not None:
-            scores = self.consensus(tokens)
-        scores, order = tf.math.top_k(scores, scores.shape[-1])
-        return tf.gather(tokens, order, batch_dims=1), scores
-
-    def _sample(self, model, context, seeds, prefixes):
-        """Draws captions: tokens [B, S, T] and their scores by probability [B, S], unordered."""
         shape = (self.options.samples, self.max_length)
         draws = tf.map_fn(
             lambda seed: tf.random.stateless_uniform(shape, tf.stack([seed, 0])),
@@ -82,5 +97,10 @@ class Search(tf.Module):
             model, context, self.max_length, draws, self.options, prefixes=prefixes
         )
         tokens = tf.reshape(tokens, [-1, *shape])
-        sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
-        return tokens, normalise_by_length(sums, tokens, self.options)
+        if self.consensus is not None:
+            scores = self.consensus(tokens)
+        else:
+            sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
+            scores = normalise_by_length(sums, tokens, self.options)
+        scores, order = tf.math.top_k(scores, self.options.samples)
+        return tf.gather(tokens, order, batch_dims=1), scores

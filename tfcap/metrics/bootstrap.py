@@ -46,13 +46,7 @@ MeteorOf = Callable[[np.ndarray], list[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A score and its percentile interval over the resamples.
-
-    Attributes:
-      value: The score of all images.
-      low: Lower end: the percentile (100 - level) / 2 of the resamples.
-      high: Upper end.
-    """
+    """The score of all images, and its percentile interval over the resamples."""
 
     value: float
     low: float
@@ -126,13 +120,10 @@ def intervals(
       level: share of the resamples inside the interval, in percent.
       seed: random seed of the draws; the same seed and number of images draw the same images.
       meteor_of: computes METEOR from sums of its counts. Without it, or if it fails, the interval
-      of METEOR is the interval of its mean over images, shifted to the corpus score.
+        of METEOR is the interval of its mean over images, shifted to the corpus score.
 
     Returns:
       Key -> interval, for the keys that all runs have.
-
-    Raises:
-      ValueError: there are fewer than two images, or the images of the runs differ.
     """
     runs = _listed(runs)
     (means,) = _resample([runs], samples, seed, meteor_of)
@@ -156,7 +147,7 @@ def differences(
       samples, level, seed, meteor_of: as for `intervals`.
 
     Returns:
-      Key -> (mean of) B minus (mean of) A, for the keys that all runs have.
+      Key -> (mean of) B minus (mean of) A.
     """
     first, other = _listed(first), _listed(other)
     drawn, resampled = _resample([first, other], samples, seed, meteor_of)
@@ -169,14 +160,9 @@ def differences(
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The result of `compare`.
+    """The result of `compare`: by name of the set, and then by key; remarks, one line each.
 
-    Attributes:
-      scores: name -> scores of this set of captions.
-      intervals: name -> key -> interval.
-      differences: name of every set except the first -> key -> this set minus the first.
-      notes: remarks on the resampling, one line each. With one image there are no intervals and no
-      differences, and a note says so.
+    `differences` has every set except the first, minus the first.
     """
 
     scores: dict[str, Scores]
@@ -202,32 +188,19 @@ def compare(
       scorer: computes the metrics to compare.
       samples, level, seed: as for `intervals`.
     """
-    notes: list[str] = []
-
-    def meteor_of(sums):
-        try:
-            return scorer.meteor_of(sums)
-        except JavaError as error:
-            notes.append(f"intervals of METEOR are those of its mean over images: {error}")
-            raise
-
     before = scorer.notes
     scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
     if scorer.notes != before:  # the tokenizer failed in between, and all need the same tokens
         scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
     first, *others = scores
     if len(references) == 1:
-        notes.append("there are no intervals, because they need several images")
+        notes = ["there are no intervals, because they need several images"]
         return Compared(scores, {name: {} for name in scores}, {name: {} for name in others}, notes)
-    options: dict[str, Any] = {
-        "samples": samples,
-        "level": level,
-        "seed": seed,
-        "meteor_of": meteor_of,
-    }
+    options: dict[str, Any] = {"samples": samples, "level": level, "seed": seed}
+    options["meteor_of"] = scorer.meteor_of
     changes = {name: differences(scores[first], scores[name], **options) for name in others}
     ends = {name: intervals(run, **options) for name, run in scores.items()}
-    return Compared(scores, ends, changes, list(dict.fromkeys(notes)))
+    return Compared(scores, ends, changes, [])
 
 
 def most_different(first: Scores, other: Scores, count: int) -> tuple[list[int], list[int]]:
@@ -251,10 +224,7 @@ def _mean(runs: list[Scores], key: str) -> float:
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields blocks of counts, float64 [S', N]: how often a resample draws each image.
-
-    All blocks together have S rows.
-    """
+    """Yields blocks of counts, float64 [S', N]: how often a resample draws each image."""
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)
     for start in range(0, samples, block):
@@ -268,7 +238,7 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 def _resample(
     systems: list[list[Scores]], samples: int, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """Resamples images and runs S times; returns key -> mean scores [S] for each system."""
+    """Resamples images and runs; returns key -> mean scores [S] for each system."""
     runs = [run for system in systems for run in system]
     images = list(runs[0].per_image)
     for run in runs:
@@ -327,7 +297,6 @@ def _scores(
 
 
 def _difference(value: float, change: np.ndarray, level: float) -> Difference:
-    """Makes a `Difference` with `value`, and with the statistics of its resamples `change` [S]."""
     change = _without_noise(change)
     not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
     return Difference(

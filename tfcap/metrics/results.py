@@ -32,7 +32,6 @@ FURTHER: dict[str, Metric] = {}  # those of `register`
 REFERENCE_SETS = ("all", "c5", "c40")
 SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
 _REMEDY = "Give a whole file of captions in a COCO format."
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same captions give the same bytes
 
 
 class Unavailable(RuntimeError):
@@ -40,17 +39,10 @@ class Unavailable(RuntimeError):
 
 
 class Encoder(Protocol):
-    """Two networks that map pictures and texts into one space, such as those of CLIP."""
+    """Two networks that map pictures and texts into one space: vectors float32 [B, D]."""
 
-    def pictures(self, paths: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each picture file, float32 [B, D].
-
-        Raises:
-          ValueError: a file is no picture that can be read.
-        """
-
-    def texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each text, float32 [B, D]."""
+    def pictures(self, paths: Sequence[str]) -> np.ndarray: ...
+    def texts(self, texts: Sequence[str]) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +73,11 @@ def register(name: str) -> Callable[[Metric], Metric]:
 
     Args:
       name: the name in tables, files and flags.
-
-    Raises:
-      ValueError: a metric of tfcap has the name.
     """
 
     def decorate(metric: Metric) -> Metric:
         if name not in FURTHER:  # a notebook registers its metric again
-            if name in METRICS or name in KEYS:
+            if name in KEYS:
                 raise ValueError(f"There is a metric {name} already; give yours another name.")
             METRICS.append(name)
             KEYS.append(name)
@@ -139,12 +128,7 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """One or more captions for each image.
-
-    Attributes:
-      captions: image id -> captions, in the order of the file.
-      scores: image id -> a score for each caption, such as its log-probability; None without.
-    """
+    """One or more captions of each image by its id, and a score of each, such as log P; or None."""
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
@@ -154,18 +138,13 @@ class Hypotheses:
         return {image: captions[0] for image, captions in self.captions.items()}
 
     def of_images(self, images: Iterable[int]) -> "Hypotheses":
-        """Returns the captions and scores of `images`, in this order."""
         images = list(images)
         scores = self.scores and {image: self.scores[image] for image in images}
         return Hypotheses({image: self.captions[image] for image in images}, scores)
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads captions: a COCO result file, or a file of `write_hypotheses`.
-
-    Raises:
-      ValueError: the file cannot be read or has another layout, or an image has two entries.
-    """
+    """Reads captions: a COCO result file, or a file of `write_hypotheses`."""
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
     for entry in _entries(read_json(path, _REMEDY)):
@@ -190,11 +169,7 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
 
 
 def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[str, dict[int, str]]:
-    """Reads name -> image id -> caption, of the images of `references` in their order.
-
-    Raises:
-      ValueError: a file cannot be read, or an image has no caption in it.
-    """
+    """Reads name -> image id -> caption, of the images of `references` in their order."""
     runs = {}
     for name, path in paths.items():
         captions = load_results(path)
@@ -212,25 +187,20 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
 
     Returns:
       Image id -> captions of the image, in the order of "images" and "annotations" in the file.
-
-    Raises:
-      ValueError: the file cannot be read or has another layout, or an image has no captions.
     """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
-    references: dict[int, list[str]] = {}
-    for entry in _entries(content.get("images", [])):
-        if _is_id(entry.get("id")):
-            references[entry["id"]] = []
+    images = _entries(content.get("images", []))
+    references: dict[int, list[str]] = {entry["id"]: [] for entry in images if "id" in entry}
     for entry in _entries(content.get("annotations", [])) if references else ():
         image, caption = entry.get("image_id"), entry.get("caption")
         if image not in references or not isinstance(caption, str):
             raise ValueError(
-                f'{path} has the annotation {entry!r:.100}: its "image_id" must be the whole '
-                'number "id" of one of "images", and its "caption" text.'
+                f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
+                'of "images", and its "caption" text.'
             )
         references[image].append(caption)
-    if not references:
+    if not references or not all(map(_is_id, references)):
         raise ValueError(
             f'{path} has no "images" with whole numbers "id", and "annotations" with "image_id" '
             f'and "caption", COCO\'s annotation format. {_REMEDY}'
@@ -262,9 +232,6 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
     Args:
       references: image id -> reference captions.
       name: one of `REFERENCE_SETS`.
-
-    Raises:
-      ValueError: an image has too few captions.
     """
     if name == "all":
         return {image: list(captions) for image, captions in references.items()}
@@ -278,11 +245,7 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
 
 
 def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:
-    """Returns the images of `references` that have captions in all runs, for `--partial`.
-
-    Raises:
-      ValueError: there is none.
-    """
+    """Returns the images of `references` that have captions in all runs, for `--partial`."""
     runs = list(runs)
     images = [image for image in references if all(image in captions for captions in runs)]
     if not images:
@@ -291,11 +254,7 @@ def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> 
 
 
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
-    """Checks that predictions and references have the same image ids.
-
-    Raises:
-      ValueError: the ids differ, or there are no images.
-    """
+    """Checks that predictions and references have the same image ids."""
     remedy = (
         "Give files of the same split, such as references_val.json of the prepared data, or score "
         "only the images that both have: --partial (in Python partial=True)."
@@ -317,13 +276,7 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
 def write_results(
     path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
 ) -> None:
-    """Writes captions in the COCO result format.
-
-    Args:
-      path: the file; its directory must exist.
-      predictions: image id -> caption.
-      names: image id -> name of the picture, written as "file_name"; None writes no names.
-    """
+    """Writes captions in the COCO result format, with the names of the pictures if given."""
     entries: list[dict[str, Any]] = []
     for image, caption in predictions.items():
         name = {"file_name": names[image]} if names else {}
@@ -335,23 +288,13 @@ def write_hypotheses(
     path: str | os.PathLike,
     captions: Mapping[int, Sequence[str]],
     scores: Mapping[int, Sequence[float]] | None = None,
-    ranks_before: Mapping[int, Sequence[int]] | None = None,
 ) -> None:
-    """Writes several captions per image, `[{"image_id": 1, "captions": ["a dog", …]}, …]`.
-
-    Args:
-      path: the file; its directory must exist.
-      captions: image id -> captions, the best first.
-      scores: image id -> a finite score for each caption.
-      ranks_before: image id -> the rank of each caption before it was reranked.
-    """
+    """Writes several captions per image, `[{"image_id": 1, "captions": ["a dog", …]}, …]`."""
     entries = []
     for image, texts in captions.items():
         entries.append({"image_id": int(image), "captions": list(texts)})
         if scores is not None:
             entries[-1]["scores"] = [float(score) for score in scores[image]]
-        if ranks_before is not None:
-            entries[-1]["ranks_before"] = list(ranks_before[image])
     write_json(path, entries, indent=None)
 
 
@@ -359,11 +302,7 @@ def write_hypotheses(
 
 
 def check_submission(split: str, images: int) -> str:
-    """Returns COCO's name of a split, `val2014` or `test2014`, if all of its images are there.
-
-    Raises:
-      UsageError: it is another split, or images are missing.
-    """
+    """Returns COCO's name of a split, `val2014` or `test2014`, if all of its images are there."""
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
         raise cli.UsageError(f"--submission is for the splits val2014 and test2014, not {split}.")
@@ -376,12 +315,7 @@ def check_submission(split: str, images: int) -> str:
 
 
 def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
-    """Adds the captions of a split to an archive, or replaces them; makes the archive if needed.
-
-    Args:
-      path: the archive, NAME.zip or captions_NAME_results.zip.
-      split: as for `check_submission`.
-      captions: image id -> caption.
+    """Adds the captions of a split to an archive, NAME.zip or captions_NAME_results.zip.
 
     Returns:
       A line that says what the archive holds and what it lacks.
@@ -397,9 +331,7 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
     members[f"captions_{split}_{name}_results.json"] = json.dumps(entries).encode()
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for member in sorted(members):
-            about = zipfile.ZipInfo(member, _DATE)
-            about.compress_type, about.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            archive.writestr(about, members[member])
+            archive.writestr(member, members[member], zipfile.ZIP_DEFLATED)
     lacking = [o for o in SUBMISSION_IMAGES if not any(o in member for member in members)]
     rest = f"; give the same --submission with the split {lacking[0]}" if lacking else ""
     return f"{path}: captions of all images of {split}{rest}"
@@ -414,16 +346,10 @@ def write_metrics(
     signature: str = "",
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the corpus scores as a JSON object.
+    """Writes the corpus scores as a JSON object, with `others` and how the model was trained.
 
     "unavailable" and "notes" are written if they are not empty, so that a reader of the numbers
     also sees their limits.
-
-    Args:
-      path: the file; its directory must exist.
-      scores: the scores to write.
-      signature: how the model was trained, written as "signature".
-      others: further keys and their values.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
     further = {"signature": signature, "unavailable": scores.unavailable, "notes": scores.notes}
@@ -446,9 +372,7 @@ def write_per_image(
 def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
     """Returns the corpus scores as text: one line per metric, then reasons and notes.
 
-    Args:
-      scores: the scores.
-      intervals: key -> the interval as `bootstrap.shown` writes it; None shows none.
+    `intervals` are by key, as `bootstrap.shown` writes them.
     """
     intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]

@@ -14,7 +14,6 @@ import numpy as np
 
 LEVELS = (1, 5, 10)  # K of R@K
 PERCENT = np.arange(101)
-NORMALISATIONS = ("images", "mean_image")  # where captions are ranked
 COLUMNS = 256  # number of captions whose scores are transposed together
 
 
@@ -63,15 +62,7 @@ def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
     Args:
       scores: [P], finite; higher is better.
       right: bool [P], True for a correct item.
-
-    Raises:
-      ValueError: no item is correct, or a score is NaN, which cannot be ranked.
     """
-    if not right.any() or np.isnan(scores).any():
-        raise ValueError(
-            "A query needs a correct item, and scores that are not NaN: if they are, the training "
-            "has diverged; choose another checkpoint."
-        )
     wanted = np.sort(scores[right])[::-1]
     others = np.sort(scores[~right])
     before = len(others) - np.searchsorted(others, wanted, side="left")
@@ -82,7 +73,6 @@ def image_to_text(
     scores: np.ndarray,
     owners: np.ndarray,
     marginal: np.ndarray | None = None,
-    shortlists: np.ndarray | None = None,
 ) -> Iterator[Query]:
     """Ranks the captions for every image that has its own captions.
 
@@ -92,17 +82,10 @@ def image_to_text(
       marginal: [N], log of the mean of P(caption | I') over other images, or of their sum, which
         ranks alike; subtracted from every row: equation 7 of Mao et al. (ICLR 2015). None ranks by
         the scores alone.
-      shortlists: int [I, K]; only captions of these images are ranked.
-
-    Yields:
-      The ranks of the image's own captions, for one image after the other.
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal
         right = owners == image
-        if shortlists is not None:
-            kept = np.isin(owners, shortlists[image])
-            row, right = row[kept], right[kept]
         if right.any():
             yield Query(ranks(row, right), len(row))
 

@@ -23,10 +23,7 @@ class KerasHubClip:
     Vectors are kept, because several sets of captions are often scored on the same pictures.
 
     Args:
-        preset: A directory with a CLIP preset of keras-hub, or a handle that keras-hub downloads.
-
-    Raises:
-        ValueError: The extra `hub` is not installed, or the preset is not one of CLIP.
+      preset: a directory with a CLIP preset of keras-hub, or a handle that keras-hub downloads.
     """
 
     def __init__(self, preset: str):
@@ -48,11 +45,7 @@ class KerasHubClip:
         self._known: dict[str, np.ndarray] = {}
 
     def pictures(self, paths: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each picture file, float32 [n, D].
-
-        Raises:
-            ValueError: A file is no picture that can be read.
-        """
+        """Returns a vector of each picture file, float32 [n, D]."""
         return self._vectors("pictures of CLIP", paths, self._of_pictures)
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
@@ -62,7 +55,6 @@ class KerasHubClip:
     def _vectors(
         self, label: str, given: Sequence[str], encode: Callable[[list[str]], Any]
     ) -> np.ndarray:
-        """Encodes what is new in batches, and returns the vectors of all."""
         keys = {item: f"{label}: {item}" for item in given}
         new = [item for item, key in keys.items() if key not in self._known]
         starts = range(0, len(new), _BATCH)

@@ -36,18 +36,12 @@ def decode_split(
     """Decodes the captions of every image of a split, best first.
 
     Args:
-      model: the captioner.
-      vocab: its vocabulary.
-      search: the configured beam search or sampling.
-      data: the prepared data.
-      split: name of the split.
+      model, vocab, search: the captioner, its words, the configured beam search or sampling.
+      data, split: the prepared data, and the split.
       batch_size: images decoded together; the captions do not depend on it.
       max_regions: regions of an image beyond this number are cut off; None keeps all.
       limit: number of images from the start of the split; 0 takes all.
       seed: random seed for sampling; each image derives its own seed from it and its id.
-
-    Raises:
-      ValueError: a record is damaged.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -133,10 +127,6 @@ def load_others(
       dtype: the precision of the models.
       changes, beam: changes to the decoding that each run is configured with.
       folder: a further directory with the picture files.
-
-    Raises:
-      UsageError: a run directory without an evaluated run.
-      ValueError: a file or a run cannot be read, or an image is missing in it.
     """
     paths = {name: pretrained.place(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
@@ -168,11 +158,10 @@ def decode_others(
     seed: int,
     attention: str | None = "attention",
 ) -> None:
-    """Decodes the captions of all models, in place.
+    """Decodes the captions of `load_others`, in place.
 
     Args:
-      others: the result of `load_others`.
-      split: the split.
+      others, split: the models, and the split.
       images: the images to caption, the first ones of the split of the evaluated run.
       batch_size, seed: as for `decode_split`.
       attention: what models that caption picture files also compute, as a captioner does.
@@ -184,26 +173,15 @@ def decode_others(
             run, data = other.run, other.data
             print(f"{name}: {run.described} on {data.folder}", flush=True)
             last = 1 + np.flatnonzero(np.isin(data.index(split).id, images))[-1]
-            best = decode_split(
-                run.model,
-                run.vocab,
-                other.search,
-                data,
-                split,
-                batch_size,
-                run.max_regions,
-                int(last),
-                seed,
-            ).best()
+            model = run.model, run.vocab, other.search
+            regions, limit = run.max_regions, int(last)
+            found = decode_split(*model, data, split, batch_size, regions, limit, seed)
+            best = found.best()
             other.captions = {image: best[image] for image in images}
 
 
 def data_of_first(folders: Sequence[str]) -> PreparedData:
-    """Returns the data of the first run whose data is there and can be read.
-
-    Raises:
-      ValueError: there is none; the reason of the first run.
-    """
+    """Returns the data of the first run whose data is there and can be read."""
     reasons = []
     for folder in folders:
         run = runs.load(folder, "best")
@@ -223,7 +201,6 @@ def same_weights(run: runs.Run, other: runs.Run) -> bool:
 
 
 def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str | None) -> None:
-    """Captions the pictures of a model, in place. Raises ValueError for one that is not read."""
     print(f"{name}: {other.captioner.engine}, {len(other.pictures)} pictures", flush=True)
     images = list(other.pictures)
     starts = range(0, len(images), batch_size)
@@ -238,7 +215,6 @@ def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str
 def _pictures_of(
     name: str, data: PreparedData, split: str, images: Iterable[int], folder: str | None
 ) -> dict[int, str]:
-    """Returns the path of each picture. Raises ValueError if one is missing."""
     paths, names = data.picture_paths(split, folder), data.file_names(split)
     for image in images:
         if image not in paths:
@@ -254,13 +230,10 @@ def _pictures_of(
 def _data_of(
     run: runs.Run, data: PreparedData, split: str, images: Sequence[int]
 ) -> PreparedData | None:
-    """Returns `data` if the run can read it, else the data that it was trained on.
+    """Returns `data` if the run can read it, else the data that it was trained on, or None.
 
     `data` may have the features of the backbone that the evaluated run trained. The other run reads
     those of its own backbone, or the stored ones.
-
-    Returns:
-      Prepared data with the images, or None: other words or features, or other pictures.
     """
     names = data.file_names(split)
     for folder in (data.folder, run.data_dir):
@@ -277,7 +250,7 @@ def _data_of(
 
 
 def _seen_by(run: runs.Run, folder: str) -> PreparedData:
-    """Returns a prepared directory as the run reads it. Raises ValueError if it cannot."""
+    """Returns a prepared directory as the run reads it."""
     own = PreparedData.load(folder)
     runs.check_vocabulary(run, own)
     return run.view(own)

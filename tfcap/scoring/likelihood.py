@@ -66,9 +66,6 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
       vocab: the vocabulary.
       captions: N raw captions.
       max_length: T.
-
-    Raises:
-      ValueError: a caption has no words.
     """
     parts = [
         vocab.encode(tf.constant(captions[start : start + CHUNK]), max_length).numpy()[:, 1:]
@@ -100,14 +97,10 @@ def images(
     the data has vectors of whole images.
 
     Args:
-      data: the prepared directory.
-      split: name of the split.
+      data, split: the prepared directory, and the split.
       positions: positions in the split's index, in any order.
       batch_size: B; the last block may be smaller.
       max_regions: regions of an image beyond this number are cut off; None keeps all.
-
-    Raises:
-      ValueError: a record is damaged.
     """
     most = data.most_regions(max_regions)
     rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
@@ -144,11 +137,7 @@ class Prefixes(NamedTuple):
 
 
 def prefix_tree(tokens: np.ndarray) -> Prefixes:
-    """Builds the prefixes of captions.
-
-    Args:
-      tokens: int32 [S, L], w1 ... EOS PAD ...
-    """
+    """Builds the prefixes of captions int32 [S, L]: w1 ... EOS PAD ..."""
     captions, length = tokens.shape
     places = np.zeros((length, captions), np.int32)
     words, parents = [np.array([BOS])], [np.array([0])]
@@ -253,11 +242,10 @@ class PairScorer:
         self._score = tf.function(self._pairs, input_signature=[context, given], autograph=False)
 
     def use(self, captions: EncodedCaptions) -> None:
-        """Scores other captions from now on, with the same traces."""
         self.captions, self._blocks = captions, {}
 
     def _pairs(self, context: Tree, given: tf.Tensor | Prefixes) -> tf.Tensor:
-        """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""
+        """Scores captions of one length, tokens [S, L], or prefixes: [B, S]."""
         if isinstance(given, Prefixes):
             return score_prefixes(self.model, context, given)
         size = tf.shape(tf.nest.flatten(context)[0])[0]
@@ -268,9 +256,6 @@ class PairScorer:
         """Lists the captions scored together for B images: (places [S], tokens [S, L] or prefixes).
 
         The blocks have about the same size.
-
-        Args:
-          size: B.
         """
         if size not in self._blocks:
             self._blocks[size] = list(
@@ -302,9 +287,6 @@ class PairScorer:
           features: float32 [B, R, F].
           mask: bool [B, R], False for padding.
           image: float32 [B, F2], the vectors of the whole images, or None.
-
-        Raises:
-          ValueError: a probability is NaN or 0.
         """
         inputs = {"features": features, "mask": mask}
         if image is not None:
@@ -326,14 +308,12 @@ class Perplexities(NamedTuple):
 
     Attributes:
       image: int64 [N], image ids.
-      caption: int32 [N], the position of a caption among the captions of its image.
       log2: float64 [N], log2 P(caption | image), the end mark included.
       words: int32 [N], L.
       note: the note of `EncodedCaptions.note`.
     """
 
     image: np.ndarray
-    caption: np.ndarray
     log2: np.ndarray
     words: np.ndarray
     note: str
@@ -354,7 +334,6 @@ class Perplexities(NamedTuple):
         return float(np.exp2(-self.log2.sum() / self.words.sum()))
 
     def by_image(self) -> dict[int, list[float]]:
-        """Perplexities of the captions of each image, by image id."""
         result: dict[int, list[float]] = {}
         for image, value in zip(self.image.tolist(), self.each.tolist(), strict=True):
             result.setdefault(image, []).append(value)
@@ -384,15 +363,11 @@ def perplexities_of_split(
 
     Args:
       run: the captioner, or an ensemble.
-      data: the prepared directory.
-      split: name of the split.
+      data, split: the prepared directory, and the split.
       batch_size: B.
       limit: number of images from the start of the split; 0 takes all.
       references: the captions by image id, as `stored_captions` returns them; None takes all that
         the split has.
-
-    Raises:
-      ValueError: no image of the split has a caption.
     """
     ids = data.index(split).id[: limit or None]
     known = stored_captions(data, split) if references is None else references
@@ -411,11 +386,9 @@ def perplexities_of_split(
 
     @tf.function(input_signature=specs, autograph=False)
     def score(inputs, tokens):
-        context = run.model.encode(inputs)
-        return decoding.score(run.model, context, tokens)
+        return decoding.score(run.model, run.model.encode(inputs), tokens)
 
-    regions = run.max_regions
-    blocks = images(data, split, places, batch_size, regions)
+    blocks = images(data, split, places, batch_size, run.max_regions)
     log2, start = [], 0
     for inputs in cli.progress(blocks, -(-len(ids) // batch_size), "perplexity, batches"):
         part = slice(start, start + len(inputs["mask"]))
@@ -426,7 +399,6 @@ def perplexities_of_split(
         start += len(inputs["mask"])
     return Perplexities(
         image=np.repeat(ids, counts),
-        caption=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),
         log2=np.concatenate(log2) / np.log(2),
         words=captions.words,
         note=captions.note(),

@@ -45,9 +45,6 @@ class Space:
       refine: the m-RNN; None takes the features as they are.
       mean: [D], subtracted from each vector, which is then scaled to length 1, so that the distance
         of two vectors grows as their cosine falls; None leaves the vectors as they are.
-
-    Raises:
-      ValueError: the model has no refined features.
     """
 
     def __init__(self, refine: Any = None, mean: np.ndarray | None = None):
@@ -185,9 +182,6 @@ def load(
       max_regions: regions of an image beyond this number are ignored, as the model ignores them.
       splits: the splits whose images are indexed, in this order.
       approximate: whether searches use a graph, which is built the first time.
-
-    Raises:
-      ValueError: `approximate` is set and faiss is not installed.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
@@ -208,7 +202,10 @@ def load(
         with files.replacing(f"{path}.npy") as temporary:
             compute(lambda shape: files.new_matrix(temporary, np.float32, shape)).flush()
     vectors = np.load(f"{path}.npy", mmap_mode="r", allow_pickle=False)
-    return Index(vectors, ids, _open_graph(vectors, f"{path}.faiss") if approximate else None)
+    if approximate and not os.path.exists(f"{path}.faiss"):
+        with files.replacing(f"{path}.faiss") as temporary:
+            _faiss().write_index(_build_graph(vectors), temporary)
+    return Index(vectors, ids, _faiss().read_index(f"{path}.faiss") if approximate else None)
 
 
 def _name(data, space, max_regions, splits) -> str:
@@ -235,7 +232,6 @@ def _compute(data, space, max_regions, splits, images: int, allocate: Callable) 
 
 
 def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
-    """Yields the vectors of a few images after the other."""
     # Nothing in it needs AutoGraph, which is slow.
     parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
     for split in splits:
@@ -248,18 +244,7 @@ def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
                 yield space.vectors(block["features"], block["mask"], block.get("image"))
 
 
-def _open_graph(vectors: np.ndarray, path: str) -> Any:
-    """Reads the graph of an index, or builds it and writes it beside the vectors."""
-    if os.path.exists(path):
-        return _faiss().read_index(path)
-    graph = _build_graph(vectors)
-    with files.replacing(path) as temporary:
-        _faiss().write_index(graph, temporary)
-    return graph
-
-
 def _faiss() -> Any:
-    """Imports faiss, which is an extra."""
     try:
         import faiss
     except ImportError:
@@ -313,7 +298,6 @@ class Candidates:
 
     @functools.cached_property
     def _captions(self) -> "SentenceVectors":
-        """The captions of the training images, from which sentences get their vectors."""
         captions, index = stored_captions(self._data, REFERENCES), self._references
         return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)
 
@@ -330,16 +314,7 @@ class Candidates:
         return self.nearest(self.sentences(texts), number)
 
     def among_sentences(self, vectors: np.ndarray, texts: Sequence[str], number: int) -> np.ndarray:
-        """Finds the sentences nearest to images.
-
-        Args:
-          vectors: float32 [Q, D], the images, from `space.vectors`.
-          texts: the sentences to choose from.
-          number: k.
-
-        Returns:
-          Positions in `texts`, int64 [Q, k], nearest first.
-        """
+        """Finds the `texts` nearest to images [Q, D]: positions int64 [Q, k], nearest first."""
         return Index(self.sentences(texts), np.arange(len(texts))).search(vectors, number)[0]
 
 
@@ -399,15 +374,9 @@ class SentenceVectors:
             if weights.max() > 0:
                 vectors[row] = weights @ self._vectors[self._image[captions]] / weights.sum()
             else:
-                vectors[row] = self._mean
+                vectors[row] = np.mean(self._vectors, 0)
         return vectors
-
-    @functools.cached_property
-    def _mean(self) -> np.ndarray:
-        """The mean vector [D] of all images; reads all of them."""
-        return np.mean(self._vectors, 0)
 
 
 def _terms(words: Sequence[str]) -> list[Any]:
-    """Returns the words, and the pairs of neighbouring words."""
     return [*words, *zip(words, words[1:], strict=False)]

@@ -29,12 +29,7 @@ _GROUP = 64  # references compared at a time; they are sorted by length, so ther
 
 
 class Ranked(NamedTuple):
-    """The hypotheses of an image in a new order.
-
-    Attributes:
-      captions: the S hypotheses, best first.
-      scores: float64 [S], their scores, descending.
-    """
+    """The S hypotheses of an image, best first, and their scores float64 [S], descending."""
 
     captions: list[str]
     scores: np.ndarray
@@ -45,12 +40,7 @@ def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked
 
     If there are fewer references than `best`, all of them count. The released code ranks by the
     sums, which gives the same order within an image. Equal hypotheses keep their order; in the
-    released code their order is undefined.
-
-    Args:
-      captions: the S hypotheses.
-      similarities: [S, C].
-      best: m, at least 1.
+    released code their order is undefined. `similarities` are [S, C].
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -78,10 +68,6 @@ class Consensus:
         references influence the ranking a little.
       refine: an m-RNN whose refined features are the vectors; None takes the mean of the features.
       index, max_regions, approximate: as of `nearest.load`, its `folder` first.
-
-    Raises:
-      UsageError: the data lacks a split.
-      ValueError: as `nearest.load`.
     """
 
     def __init__(
@@ -133,8 +119,7 @@ class Consensus:
         Args:
           vectors: float32 [B, D], from `vectors`.
           hypotheses: for each image S captions, best first as the model ranks them; S may differ.
-          image_ids: int64 [B], ids in the prepared data. An image that is a reference image itself
-            is not its own neighbour. None: the images are not in the prepared data.
+          image_ids: int64 [B], ids in the prepared data, so that an image is not its own neighbour.
         """
         found = self.index.search(vectors, self.neighbours, image_ids)[0]
         others = [[text for i in row[row >= 0] for text in self._corpus[i]] for row in found]
@@ -155,7 +140,6 @@ class Consensus:
         ]
 
     def _similarities(self, own: list[np.ndarray], others: list[np.ndarray]) -> np.ndarray:
-        """Computes the similarities of hypotheses and references as numbers, float32 [S, C]."""
         result = np.zeros([len(own), len(others)], np.float32)
         if own:
             order = np.argsort([len(words) for words in others], kind="stable")
@@ -186,7 +170,6 @@ class Consensus:
         return encoded
 
     def _read(self, data: PreparedData, splits: Sequence[str], flag: str) -> list[list[np.ndarray]]:
-        """Encodes the captions of all images of some splits, in the order of the records."""
         if missing := [split for split in splits if split not in data.fingerprint["splits"]]:
             raise cli.UsageError(
                 f"--rerank_{flag}: {data.folder} has no split {missing[0]}, only "
@@ -231,14 +214,12 @@ def load(
     refined: str | None = None,
     **options,
 ) -> Consensus:
-    """Makes the reranker of the flags `--rerank` and `--rerank_...`.
+    """Makes the `Consensus` of the flags `--rerank` and `--rerank_...`.
 
     Args:
       run: the run whose captions are reranked; None for captions from a file.
-      data: the prepared data.
-      kind: as of `Consensus`.
+      data, kind, options: as of `Consensus`.
       refined: run directory of an m-RNN whose refined features decide which images are similar.
-      options: further arguments of `Consensus`.
     """
     refine = runs.load_refined(run, data, refined)[0] if refined else None
     regions = run.max_regions if run else None
@@ -254,17 +235,7 @@ def rerank_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Hypotheses:
-    """Reranks the captions of a split.
-
-    Args:
-      reranker: ranks them.
-      data: the prepared directory that holds the features of the images.
-      split: its split.
-      captions: the S captions of each image by image id.
-      references: the references of the images that have any, for the oracle.
-      batch_size: images read together.
-      max_regions: regions of an image beyond this number are ignored; None keeps all.
-    """
+    """Reranks the S captions of each image of a split; the oracle reads `references`."""
     if max(map(len, captions.values()), default=0) < 2:
         print("note: --rerank has no effect, because each image has one caption. Give --beam.")
     images, ranked = list(captions), list[Ranked]()

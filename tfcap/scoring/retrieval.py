@@ -12,9 +12,8 @@ import time
 import numpy as np
 
 from tfcap import cli, runs
-from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData, stored_captions
-from tfcap.ids import UNK
+from tfcap.ids import EOS, PAD, UNK
 from tfcap.metrics import retrieval
 from tfcap.scoring import likelihood, nearest
 
@@ -24,15 +23,7 @@ MARGINAL = "train"  # the split whose images give P(caption)
 class Pairs:
     """The images of a split, to be scored with captions by a run.
 
-    Args:
-      run: the trained captioner.
-      data: the prepared directory.
-      split: name of the split.
-      limit: number of images from the start of the split; 0 takes all.
-      block: images scored together.
-
-    Raises:
-      ValueError: the split has no images.
+    `limit` takes so many images from the start of the split, 0 all; `block` are scored together.
     """
 
     def __init__(self, run: runs.Run, data: PreparedData, split: str, limit: int, block: int):
@@ -55,7 +46,7 @@ class Pairs:
         return [caption for captions in each for caption in captions], owners
 
     def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
-        """Returns the scorer of the images, which is traced once, for these captions."""
+        """Returns the scorer of the images, which is traced once."""
         if self._scorer is None:
             self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
         self._scorer.use(captions)
@@ -75,10 +66,8 @@ class Pairs:
     ) -> np.ndarray | None:
         """Estimates log P(caption) of the captions of a scorer, float64 [N].
 
-        Args:
-          scorer: scores the N captions.
-          number: how many training images are drawn, without repeats. With 0 the result is None.
-          seed: random seed of the draw. A larger number extends the draw of a smaller one.
+        `number` training images are drawn without repeats; with 0 the result is None. A larger
+        number extends the draw of a smaller one.
         """
         if not number:
             return None
@@ -92,10 +81,6 @@ def score_split(
     pairs: Pairs, marginal_images: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, str]:
     """Scores all pairs of the images and the captions of a split.
-
-    Args:
-      pairs: the images and their captions.
-      marginal_images, seed: as of `Pairs.log_marginals`.
 
     Returns:
       log P(caption | image) float32 [I, N], the position of the image of each caption int64 [N],
@@ -114,11 +99,7 @@ def score_split(
 
 
 def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retrieval.Summary], str]:
-    """Ranks in both directions; arguments as of `score_split`.
-
-    Returns:
-      The summaries by direction, and a note on unknown words and cut captions.
-    """
+    """Ranks in both directions; returns the summaries, and the note of `score_split`."""
     scores, owners, marginals, note = score_split(pairs, marginal_images, seed)
     queries = {
         "image to text": retrieval.image_to_text(scores, owners, marginals),
@@ -142,19 +123,12 @@ def find(
     Returns:
       For each query `top` pairs (position of the image, log P(query | image)), best first; and a
       note on unknown words.
-
-    Raises:
-      UsageError: a query has no word that the model knows.
     """
     run = pairs.run
-    unknown: dict[str, None] = {}
-    for query, words in zip(queries, tokens.tokenize_all(queries), strict=True):
-        ids = run.vocab.ids(words)
-        outside = [word for word, number in zip(words, ids, strict=True) if number == UNK]
-        if len(outside) == len(words):
-            raise cli.UsageError(f"The model knows no word of the query {query!r}.")
-        unknown |= dict.fromkeys(outside)
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
+    for query, ids in zip(queries, encoded.tokens, strict=True):
+        if np.isin(ids, (PAD, EOS, UNK)).all():
+            raise cli.UsageError(f"The model knows no word of the query {query!r}.")
     positions = np.arange(len(pairs.ids)) if chosen is None else np.unique(chosen)
     scores = pairs.scores(pairs.scorer(encoded), pairs.split, positions)
     matches = []
@@ -163,10 +137,7 @@ def find(
         column = column[np.searchsorted(positions, own)]
         best = np.argsort(-column, kind="stable")[:top]
         matches.append([(int(own[place]), float(column[place])) for place in best])
-    notes = [f"the model does not know {', '.join(unknown)}"] if unknown else []
-    if encoded.cut:
-        notes.append(f"{encoded.cut} of the queries were cut to {encoded.tokens.shape[1]} words")
-    return matches, "; ".join(notes)
+    return matches, encoded.note()
 
 
 def find_sentences(

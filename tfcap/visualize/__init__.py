@@ -5,6 +5,7 @@ captions, and `demo` serves one. The names below are imported at their first use
 with them: flags need `KINDS` only.
 """
 
+# ruff: noqa: F401
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -31,31 +32,15 @@ if TYPE_CHECKING:
     )
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
-
-__all__ = [
-    "KINDS",
-    "Attended",
-    "Details",
-    "Layer",
-    "attended",
-    "attended_split",
-    "details",
-    "figure",
-    "figure_paths",
-    "grid",
-    "has_boxes",
-    "panel",
-    "picture_path",
-    "pictures_of",
+_MODULES = {
+    "attention": "Attended Details Layer attended attended_split details has_boxes pictures_of "
     "shown_paths",
-    "write_figures",
-    "write_picture",
-]
-_FIGURES = "figure figure_paths grid panel picture_path write_figures write_picture".split()
+    "figures": "figure figure_paths grid panel picture_path write_figures write_picture",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "figures" if name in _FIGURES else "attention"
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

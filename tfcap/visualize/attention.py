@@ -111,9 +111,6 @@ def attended(
       boxes: [B, R, 4], x1, y1, x2, y2 in 0..1.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
-
-    Raises:
-      ValueError: the features have no boxes, or a caption is longer than the model allows.
     """
     batch = _Batch(model, vocab, inputs, boxes, captions)
     return batch.attended(_cross_attention(batch.decoder()) if kind == "attention" else None)
@@ -157,19 +154,9 @@ def attended_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> dict[int, Attended]:
-    """Computes the attention of every word of one caption per image.
+    """Computes the attention of every word of the caption of each image, by image id.
 
-    Args:
-      model: the captioner, weights restored.
-      vocab: its words.
-      data: the prepared directory that holds the images.
-      split: its split.
-      captions: the caption of each image by image id.
-      batch_size: images computed together.
-      max_regions: regions of an image beyond this number are ignored; None keeps all.
-
-    Returns:
-      The attention by image id, in the order of `captions`, of the images whose regions have boxes.
+    Images whose regions have no boxes are left out.
     """
     images = list(captions)
     result: dict[int, Attended] = {}
@@ -196,14 +183,8 @@ def shown_paths(
 ) -> dict[int, str]:
     """Returns the paths of the pictures on which regions are shown, by image id.
 
-    For a clip, the picture is a sheet with its frames. The sheets are removed when the program
-    ends.
-
-    Args:
-      data: the prepared directory.
-      split: its split.
-      folder: the directory of the files; None takes that of the data.
-      ids: the images; None takes all of the split.
+    They are in `folder`, or where the data says. For a clip, the picture is a sheet with its
+    frames; the sheets are removed when the program ends.
     """
     paths = data.picture_paths(split, folder)
     if ids is not None:
@@ -228,17 +209,7 @@ def shown_paths(
 def pictures_of(
     data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
 ) -> dict[int, str]:
-    """Returns the paths of the pictures that figures of attention are drawn over, by image id.
-
-    Args:
-      data: the prepared directory.
-      split: its split.
-      ids: the images.
-      folder: the directory of the files; None takes that of the data.
-
-    Raises:
-      UsageError: none of the images has a picture, or the first one has no boxes.
-    """
+    """Returns the paths of the pictures that figures of attention are drawn over, by image id."""
     pictures = shown_paths(data, split, folder, ids)
     if not pictures:
         where = f" in {folder or data.images}" if folder or data.images else ""
@@ -288,7 +259,6 @@ class _Batch:
         self.tokens = np.pad(self.targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
 
     def decoder(self):
-        """Returns the weights of all layers that run for each word."""
         context = self.model.encode(self.inputs)
         with recording() as records:
             self.model.decode(context, tf.constant(self.tokens))

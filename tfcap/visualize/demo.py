@@ -70,7 +70,6 @@ class Model:
         self._decoded = functools.lru_cache(8)(captioner.with_decoding)
 
     def about(self) -> dict[str, Any]:
-        """Returns the description of the model that the page shows."""
         engine = self.captioner.engine
         return {
             "name": self.name,
@@ -85,16 +84,8 @@ class Model:
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Captions the pictures of a request; only one may run at a time.
 
-        Args:
-          request: see the top of this module.
-
-        Returns:
-          `predictions` and `notes`. A prediction has `captions`, best first, and `scores`, K each;
-          `words`, `log_probs` and, if they were asked for, `attention` have a list per caption.
-
-        Raises:
-          Refused: the request is bad (400), a picture is too large (413), or it is no picture that
-            can be read (422).
+        A prediction has `captions`, best first, and `scores`, K each; `words`, `log_probs` and, if
+        they were asked for, `attention` have a list per caption.
         """
         instances = request.get("instances")
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
@@ -124,7 +115,6 @@ class Model:
 
 
 def _picture(instance: Any) -> bytes:
-    """Returns the picture file of an instance."""
     try:
         content = base64.b64decode(instance["image_bytes"]["b64"], validate=True)
     except (TypeError, KeyError, binascii.Error, ValueError):
@@ -147,7 +137,6 @@ def _too_large() -> Refused:
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
-    """Returns the captions of a picture, with what is known of their words."""
     every = (caption, *caption.alternatives)
     found: dict[str, Any] = {
         "captions": [one.text for one in every],
@@ -279,7 +268,6 @@ def _check_sender(request: Request) -> None:
 
 
 def _content(request: Request) -> dict[str, Any]:
-    """Returns the JSON object of a request."""
     body = request.get_data()
     if len(body) >= _MOST_BODY:  # of a body of unknown length, no more than this is read
         raise _too_large()

@@ -1,4 +1,4 @@
-"""Draws attention over pictures, heat maps of layers, contact sheets and curves, as PNG files.
+"""Draws attention over pictures, heat maps of layers, and contact sheets, as PNG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
@@ -20,7 +20,6 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tfcap import cli, files
 from tfcap.files import replacing
 from tfcap.images import upright
-from tfcap.metrics.retrieval import PERCENT, Summary
 
 if TYPE_CHECKING:
     from tfcap.visualize.attention import Attended, Details, Layer
@@ -194,14 +193,8 @@ def compared(
 def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
     """Returns the path of the figure of each picture.
 
-    Args:
-      folder: the directory for the files.
-      pictures: path of the picture by image id. The figure gets the name of the picture, with the
-        ending .png. If pictures in different folders have the same name, the name of the figure
-        begins with the image id.
-
-    Raises:
-      UsageError: a figure would overwrite a picture.
+    A figure gets the name of its picture, with the ending .png. If pictures in different folders
+    have the same name, the names of the figures begin with the image id.
     """
     stems = {image: os.path.splitext(os.path.basename(path))[0] for image, path in pictures.items()}
     same = len(set(stems.values())) < len(stems)
@@ -226,8 +219,8 @@ def write_figures(
     """Writes `compared` for each image that has a picture and weights of the first model.
 
     Args:
-      folder: the directory for the files; it is made if it does not exist.
-      pictures: path of the picture by image id. `figure_paths` gives the names of the files.
+      folder: the directory for the files, see `figure_paths`.
+      pictures: path of the picture by image id.
       models: name of each model, and its weights by image id.
 
     Returns:
@@ -248,16 +241,7 @@ def write_figures(
 
 
 def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended | Details") -> None:
-    """Writes the figure of a caption, or the page of its details.
-
-    Args:
-      path: name of the file, with the ending `.png`.
-      picture: uint8 [H, W, 3].
-      seen: a result of `attended` or of `details`.
-
-    Raises:
-      ValueError: the ending is not `.png`.
-    """
+    """Writes the figure of a caption on `picture` uint8 [H, W, 3], or the page of its details."""
     path = os.path.expanduser(path)
     if not path.lower().endswith(".png"):
         raise ValueError(f"The figure is a PNG file, so the name {path} must end in .png.")
@@ -345,13 +329,9 @@ def channel_figure(words: Sequence[str], layer: "Layer") -> bytes:
 def expansion_figure(layers: Sequence["Layer"], words: Sequence[str] = ()) -> bytes:
     """Draws the forward and backward weights of one expansion as heat maps in a PNG.
 
-    Rows are expansion vectors; for a dynamic expansion they are grouped by word. Columns of forward
-    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
-
-    Args:
-      layers: layers of one block from `Details`: `forward_a`, `backward_a` and so on.
-      words: the words of the caption for a dynamic expansion; empty for a static one, whose inputs
-        are regions.
+    Rows are expansion vectors; for a dynamic expansion they are grouped by the words of the
+    caption. A static one has no words: its inputs are regions. Columns of forward weights are the
+    inputs of a vector; columns of backward weights are the outputs that read it.
     """
     drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
     for axis, layer in zip(axes, layers, strict=True):
@@ -394,32 +374,11 @@ def _heat_map(drawing, axis, values, title, high):
     drawing.colorbar(image, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)
 
 
-def recall_curves(path: str, summaries: Mapping[str, Summary]) -> None:
-    """Writes a PNG with a line for each direction: the share of the right items among the first.
-
-    Source: Mao et al., ICLR 2015, supplement 10.2.
-
-    Args:
-      path: the file.
-      summaries: the statistics by direction.
-    """
-    drawing, (axis,) = _axes(1, 6, 4.5)
-    for name, summary in summaries.items():
-        axis.plot(PERCENT, summary.curve, label=name, linewidth=1.6)
-    axis.plot(PERCENT, PERCENT, color="0.65", linewidth=1, linestyle=":", label="chance")
-    axis.set(xlim=(0, 100), ylim=(0, 100), xlabel="first items (%)", ylabel="recall (%)")
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", fontsize=9)
-    _write(path, _drawn(drawing))
-
-
 def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
     """Writes a PNG with rows of pictures, a title above each row and a text under each picture.
 
-    Args:
-      path: the file.
-      rows: (title, [(picture file, text), ...]). The place of a picture is grey for None, and for
-        a file that cannot be read.
+    `rows` are (title, [(picture file, text), ...]). The place of a picture is grey for None, and
+    for a file that cannot be read.
     """
     columns = max(len(tiles) for _, tiles in rows)
     size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
@@ -440,7 +399,6 @@ def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None
 
 
 def _shorten(text: str, font, width: int) -> str:
-    """Returns `text`, shortened with "..." if it is wider than `width` pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(f"{text} ...") > width:
@@ -544,7 +502,6 @@ def _labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
 
 
 def _drawn(drawing) -> bytes:
-    """Returns a matplotlib figure as the bytes of a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(drawing)

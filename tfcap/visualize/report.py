@@ -8,7 +8,6 @@ Letters: T' words of a caption, R regions.
 
 import base64
 import concurrent.futures
-import dataclasses
 import html
 import importlib.resources
 import io
@@ -26,65 +25,20 @@ from PIL import Image
 from tfcap import images as image_files
 from tfcap.files import replacing
 from tfcap.metrics import results
-from tfcap.metrics.bootstrap import Compared, Difference, Interval
+from tfcap.metrics.bootstrap import Compared
 from tfcap.visualize.figures import full_strength, grid
 
 _SIDE, _QUALITY = 320, 75  # longer side of the pictures in pixels, and their JPEG quality
 _AT_ONCE = 64  # pictures in memory
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A set of captions with its scores.
-
-    Attributes:
-      name: name shown on the page.
-      predictions: image id -> caption.
-      scores: scores of these captions.
-      intervals: key -> interval of the score.
-      differences: key -> this run minus the first run.
-      attention: image id -> `visualize.Attended` of the caption; images may be missing.
-    """
-
-    name: str
-    predictions: Mapping[int, str]
-    scores: results.Scores
-    intervals: Mapping[str, Interval] | None = None
-    differences: Mapping[str, Difference] | None = None
-    attention: Mapping[int, Any] | None = None
-
-
-def compared_runs(
-    captions: Mapping[str, Mapping[int, str]],
-    compared: Compared,
-    attention: Mapping[str, Mapping[int, Any]] | None = None,
-) -> list[Run]:
-    """Returns the runs of a page from their captions and the comparison of their scores.
-
-    Args:
-      captions: name of each run -> image id -> caption; the first is the evaluated run.
-      compared: scores, intervals and differences of the same runs.
-      attention: attention of the captions, by the name of the run and image id; runs may be
-        missing.
-    """
-    return [
-        Run(
-            name,
-            predictions,
-            compared.scores[name],
-            compared.intervals[name],
-            compared.differences.get(name),
-            (attention or {}).get(name),
-        )
-        for name, predictions in captions.items()
-    ]
-
-
 def write(
     path: str | os.PathLike,
-    runs: Sequence[Run],
+    captions: Mapping[str, Mapping[int, str]],
+    compared: Compared,
     references: Mapping[int, Sequence[str]],
     pictures: Mapping[int, str | os.PathLike] | None = None,
+    attention: Mapping[str, Mapping[int, Any]] | None = None,
     *,
     title: str = "Captions",
     notes: Sequence[str] = (),
@@ -93,20 +47,23 @@ def write(
 
     Args:
       path: the file, for example "report.html"; its directory must exist.
-      runs: one or more runs with captions of the same images; the page compares the others with
-        the first one.
+      captions: name of each run -> image id -> caption; the first is the evaluated run.
+      compared: scores, intervals and differences of the same runs.
       references: image id -> reference captions, for the images of the runs.
       pictures: image id -> path of the picture; a picture that cannot be read is left out.
+      attention: `visualize.Attended` of the captions, by the name of the run and image id; runs and
+        images may be missing.
       title: title of the page.
       notes: lines shown under the scores.
 
     Returns:
       The number of images with a picture.
     """
-    images, pictures = list(runs[0].predictions), pictures or {}
+    images, pictures = list(next(iter(captions.values()))), pictures or {}
+    content = _data(captions, compared, references, pictures, attention or {}, title, notes)
     before, between, after = page("report", title)
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(before + _json(_data(runs, references, images, pictures, title, notes)))
+        file.write(before + _json(content))
         file.write(between + "[")
         shown = 0
         for number, picture in enumerate(_thumbnails([pictures.get(i) for i in images])):
@@ -133,67 +90,68 @@ def page(name: str, title: str) -> list[str]:
     return [part.replace("{{title}}", html.escape(title)) for part in parts]
 
 
-def _data(runs, references, images, pictures, title, notes) -> dict[str, Any]:
+def _data(captions, compared, references, pictures, attention, title, notes) -> dict[str, Any]:
     """Builds the data for the script of the page; `report.js` describes its keys."""
-    keys = [key for key in results.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
+    names, scores = list(captions), compared.scores
+    images = list(captions[names[0]])
+    keys = [key for key in results.KEYS if key in scores[names[0]].per_image[images[0]]]
     boxes: dict[tuple[str, bool], int] = {}
+
+    def entry(name, image):
+        each = scores[name].per_image[image]
+        found = {
+            "text": captions[name][image],
+            "scores": [_number(each.get(key)) for key in keys],
+        }
+        seen = attention.get(name, {}).get(image)
+        if seen is not None:
+            # All images of a grid have the same boxes, so each set of boxes is written once.
+            packed = packed_boxes(seen.boxes), grid(seen.boxes) is not None
+            found["seen"] = {
+                **packed_weights(seen.weights),
+                "words": list(seen.words),
+                "boxes": boxes.setdefault(packed, len(boxes)),
+                "kind": seen.kind,
+            }
+        return found
+
     rows = [
         {
             "id": str(image),  # JavaScript rounds numbers above 2^53
             "name": os.path.basename(pictures[image]) if image in pictures else str(image),
             "refs": list(references[image]),
-            "runs": [_caption(run, image, keys, boxes) for run in runs],
+            "runs": [entry(name, image) for name in names],
         }
         for image in images
     ]
     notes = list(notes)
-    for run in runs:
-        notes += [f"{key} not computed: {why}" for key, why in run.scores.unavailable.items()]
-        notes += run.scores.notes
+    for one in scores.values():
+        notes += [f"{key} not computed: {why}" for key, why in one.unavailable.items()]
+        notes += one.notes
     return {
         "title": title,
         "keys": keys,
         "lower": [key for key in results.KEYS if key in results.LOWER],
-        "runs": [{"name": run.name, "scores": list(_corpus(run))} for run in runs],
+        "runs": [{"name": name, "scores": list(_corpus(compared, name))} for name in names],
         "notes": list(dict.fromkeys(notes)),
         "images": rows,
         "boxes": list(boxes),
     }
 
 
-def _corpus(run: Run) -> Iterator[dict[str, Any]]:
+def _corpus(compared: Compared, name: str) -> Iterator[dict[str, Any]]:
     """Yields the corpus scores with their intervals and differences."""
+    corpus = compared.scores[name].corpus
     for key in results.KEYS:
-        if key not in run.scores.corpus:
+        if key not in corpus:
             continue
-        row: dict[str, Any] = {"key": key, "value": _number(run.scores.corpus[key])}
-        if run.intervals and key in run.intervals:
-            interval = run.intervals[key]
+        row: dict[str, Any] = {"key": key, "value": _number(corpus[key])}
+        if interval := compared.intervals[name].get(key):
             row |= {"low": _number(interval.low), "high": _number(interval.high)}
-        if run.differences and key in run.differences:
-            change = run.differences[key]
+        if change := compared.differences.get(name, {}).get(key):
             ends = [_number(end) for end in (change.value, change.low, change.high)]
             row["change"] = [*ends, change.verdict]
         yield row
-
-
-def _caption(run: Run, image: int, keys: Sequence[str], boxes: dict) -> dict[str, Any]:
-    """Builds the entry of one caption; adds its boxes to `boxes` if they are new."""
-    entry: dict[str, Any] = {
-        "text": run.predictions[image],
-        "scores": [_number(run.scores.per_image[image].get(key)) for key in keys],
-    }
-    seen = (run.attention or {}).get(image)
-    if seen is not None:
-        # All images of a grid have the same boxes, so each set of boxes is written once.
-        packed = packed_boxes(seen.boxes), grid(seen.boxes) is not None
-        entry["seen"] = {
-            **packed_weights(seen.weights),
-            "words": list(seen.words),
-            "boxes": boxes.setdefault(packed, len(boxes)),
-            "kind": seen.kind,
-        }
-    return entry
 
 
 def _number(value: float | None) -> float | None:

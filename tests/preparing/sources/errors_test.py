@@ -154,7 +154,9 @@ def test_other_files_are_not_recognised(tmp_path, content, word):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=word):
         recognise([path])
-    with pytest.raises(ValueError, match="captions.json (has no layout that tfcap knows|is not valid JSON)"):
+    with pytest.raises(
+        ValueError, match="captions.json (has no layout|is not valid)"
+    ):
         recognise([path.rename(tmp_path / "captions.json")])
 
 
