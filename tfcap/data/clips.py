@@ -75,9 +75,6 @@ def read(content: bytes, frames: int) -> np.ndarray:
 
     Returns:
       uint8 [N, H, W, 3].
-
-    Raises:
-      ValueError: not a picture that can be decoded, or a clip that would fill the memory.
     """
     try:
         return decode(tf.constant(content), frames).numpy()
@@ -90,9 +87,6 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
 
     `frame2.jpg` comes before `frame10.jpg`. Hidden files, such as `._frame2.jpg` of macOS, are left
     out.
-
-    Raises:
-      ValueError: the folder has no pictures.
     """
 
     def key(name: str) -> list[tuple[int, int, str]]:
@@ -114,10 +108,6 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
     Returns:
       N pictures uint8 [H, W, 3], upright; those of a folder may have different sizes.
-
-    Raises:
-      ValueError: there is no clip, or it cannot be read.
-      OSError: the system cannot read a file.
     """
     if files.is_directory(path):
         return read_folder(path, frames)
@@ -135,9 +125,6 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
 
     Returns:
       N pictures uint8 [H, W, 3], upright; their sizes may differ.
-
-    Raises:
-      ValueError: there are no frames, or one cannot be read.
     """
     names = folder_frames(folder)
     wanted = [names[place] for place in places(len(names), frames).numpy()]

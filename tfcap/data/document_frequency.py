@@ -32,9 +32,6 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
     Args:
       images: per image, per caption the word ids (without BOS, EOS and PAD).
-
-    Raises:
-      ValueError: no image.
     """
     words: list[int] = []
     lengths: list[int] = []
@@ -69,9 +66,6 @@ def count_ngrams(
       end_mark: whether EOS is appended to each caption and counts as a word.
       least: smallest number of images; rarer n-grams are left out. CIDEr-D gives n-grams of one
         image and unknown n-grams the same idf, so 2 saves memory and changes no score.
-
-    Raises:
-      ValueError: no image.
     """
     images = len(first) - 1
     if not images:
@@ -166,9 +160,6 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
       words: V, the size of the vocabulary.
       name: the name of the table in the error.
       of: the name of the vocabulary in the error.
-
-    Raises:
-      ValueError: an id outside 0..V-1.
     """
     low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
     if low < 0 or high >= words:
@@ -186,9 +177,6 @@ def load_document_frequencies(
     Args:
       folder: where the file lies.
       name: its name.
-
-    Raises:
-      ValueError: the file is missing or damaged.
     """
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")

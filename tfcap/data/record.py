@@ -27,9 +27,6 @@ class Record:
       captions: raw captions; may be none, for images that are not trained on.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
       picture: bytes of the picture file, for training from pixels; None keeps no picture.
-
-    Raises:
-      ValueError: one of these conditions does not hold; the message names the image.
     """
 
     image_id: int

@@ -30,11 +30,7 @@ _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields settings with local caption files; copies of remote files exist until the block ends.
-
-    Raises:
-      OSError: a remote file cannot be read.
-    """
+    """Yields settings with local caption files; copies of remote files exist until the block ends."""
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths = [part for path in several for part in os.fspath(path).split(",") if part]
@@ -63,11 +59,7 @@ class Inputs(NamedTuple):
 
 
 def read(settings: Settings) -> Inputs:
-    """Finds the source, reads its images, and divides them into splits.
-
-    Raises:
-      ValueError: the captions cannot be read, too many rows are bad, or --vocab is no file.
-    """
+    """Finds the source, reads its images, and divides them into splits."""
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions, the caption file, is missing.")
@@ -128,13 +120,7 @@ def _with_frames(settings: Settings) -> Settings:
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Checks that the directory of `settings` exists and has picture files of `entries`.
-
-    Raises:
-      UsageError: neither pictures nor features are given.
-      ValueError: --images or --features is no directory, or none of the first `FIRST` files is in
-        --images.
-    """
+    """Checks that the directory of `settings` exists and has picture files of `entries`."""
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ReadyFeatures` looks for the first images under several names

@@ -54,9 +54,6 @@ def prepare(settings: Settings) -> pathlib.Path | str:
 
     Returns:
       `settings.out`; a remote path as text.
-
-    Raises:
-      ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
@@ -123,9 +120,6 @@ class _Preparation:
 
     Args:
       inputs: the captions and settings.
-
-    Raises:
-      ValueError: the directory was prepared with other settings.
     """
 
     def __init__(self, inputs: Inputs):
@@ -260,11 +254,7 @@ class _Preparation:
         bar: cli.Bar,
         run_on: Engine,
     ) -> None:
-        """Writes the shards that are left, on an engine.
-
-        Raises:
-          ValueError: more images are skipped than --max_skipped allows.
-        """
+        """Writes the shards that are left, on an engine."""
         reader, by_id = self.reader, {image.id: image for image in self.images}
         most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
         skipped = [item for known in finished.values() for item in known["skipped"]]

@@ -65,9 +65,6 @@ def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]
       given_tokens: whether the words are those of the caption file, `Entry.words`. Records
         then hold these words with spaces between them, because training splits the captions of
         records with the tokenizer. So the tokenizer also splits given words with punctuation.
-
-    Raises:
-      ValueError: given tokens are needed, and an image has none.
     """
     images = list(_tokenized(entries, given_tokens))
     if not given_tokens:
@@ -163,10 +160,6 @@ class Vocabulary:
     Args:
       settings: the settings of prepare.
       images: the images, tokenized.
-
-    Raises:
-      ValueError: an unreadable file, document frequencies of other words, no training image or no
-        frequent word.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Kept]):
@@ -230,11 +223,7 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Kept]) -> Words:
-        """Counts the words and the n-grams of the images that have a record, if they are not given.
-
-        Raises:
-          ValueError: no vocabulary is given and no training image is left.
-        """
+        """Counts the words and the n-grams of the images that have a record, if they are not given."""
         train = [image for image in images if image.split == "train"]
         vocab, least = self.vocab, None
         if vocab is None:
@@ -275,9 +264,6 @@ def load_given(
 
     A table of document frequencies holds word ids. With another vocabulary it would be silently
     wrong, so the vocab.txt beside the table must have the same words.
-
-    Raises:
-      ValueError: an unreadable file, or document frequencies of another vocabulary.
     """
     if vocab_file is None:
         return None, None

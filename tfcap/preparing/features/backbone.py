@@ -62,10 +62,6 @@ class Backbone(tf.Module):
       feature_dim: F.
       rounds: whether `extract` rounds its result; False once a captioner trains the network.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
-
-    Raises:
-      ValueError: an unknown name, an impossible grid, size or number of crops, or weights that are
-        missing or belong to another network.
     """
 
     def __init__(
@@ -112,9 +108,6 @@ class Backbone(tf.Module):
           fingerprint: the content of its dataset.json.
           data_dir: the directory.
           other: a directory that may have a copy of the weights, for the error.
-
-        Raises:
-          ValueError: the data came as ready features, or the weights are missing or changed.
         """
         made_by = fingerprint["backbone"]
         if made_by is None:

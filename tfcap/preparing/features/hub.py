@@ -44,10 +44,6 @@ class Hub(Network):
       saved: the directory in which a preset was saved by prepare, read in place of `preset`.
       image_size: that of the preset, or None.
       vector: whether one vector of a picture is wanted.
-
-    Raises:
-      ValueError: keras-hub is not installed, the preset cannot be loaded, it is no network of
-        pictures, or it needs pictures that are not square.
     """
 
     is_preset = True

@@ -130,9 +130,6 @@ def build(
       vector: whether to build the layer that gives one vector of a picture, if that vector is
         not the mean of the grid.
       scaling: how pictures are scaled, where the weights do not show it: "torch" or None.
-
-    Raises:
-      ValueError: an unknown name, a size that the network cannot have, or wrong weights.
     """
     check_name(name)
     if is_hub(name):
@@ -494,10 +491,6 @@ def values(
 
     Returns:
       float32 arrays in the order of `layer.weights`.
-
-    Raises:
-      KeyError: a tensor is missing.
-      ValueError: a tensor has another number of axes.
     """
     parts = ["weight", "bias"][: len(layer.weights)]
     if isinstance(layer, keras.layers.BatchNormalization):

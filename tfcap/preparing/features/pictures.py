@@ -73,9 +73,6 @@ class Pictures:
           directory: directory of the image files; None if every entry has its content.
           backbone: the network.
           keep: whether each `Extracted` also gets the picture, see `kept`.
-
-        Raises:
-          ValueError: there is no such directory.
         """
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):

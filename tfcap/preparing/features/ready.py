@@ -405,11 +405,7 @@ LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths, and its files; first bytes are enough.
-
-    Raises:
-      ValueError: a path does not exist, or the paths do not have one layout that is known.
-    """
+    """Finds the layout that recognises all paths, and its files; first bytes are enough."""
     inside = []
     for path in paths:
         if not path.exists():
@@ -605,10 +601,6 @@ def checked(
     where there are no others.
 
     `size_of` returns width and height of an image if the file does not have them, or None.
-
-    Raises:
-      ValueError: a shape that does not fit, or boxes outside the image. The message does not name
-        the file.
     """
     values, boxes = found.features, found.boxes
     rows = None if boxes is None else boxes.shape[:1]

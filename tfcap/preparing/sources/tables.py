@@ -145,11 +145,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 
 
 def entry_of(row: dict[str, Any]) -> Entry:
-    """Returns the entry of a row, whatever its columns are called.
-
-    Raises:
-      ValueError: it has no picture, or a value that cannot be used.
-    """
+    """Returns the entry of a row, whatever its columns are called."""
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
@@ -177,10 +173,6 @@ def texts(value: Any, column: str = "caption") -> list[str]:
 
     A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
     captions. In a list, an object has its text under the name of a column of captions.
-
-    Raises:
-      ValueError: a value of another type, or a text in a column such as `captions` that begins with
-        a bracket and is no list.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
         several = _listed(value)
@@ -304,11 +296,7 @@ def read_table(source: Source, delimiters: str) -> list[Entry]:
 
 
 def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the places and the cells of the rows that are not empty.
-
-    Raises:
-      ValueError: a quote does not end, so that the rows behind it would be one cell.
-    """
+    """Yields the places and the cells of the rows that are not empty."""
     used: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -337,9 +325,6 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
     """Returns the cells of a row by the names of the columns.
 
     A caption in the last column may have the delimiter without quotes.
-
-    Raises:
-      ValueError: the row has more or fewer cells.
     """
     last = len(names) - 1
     while len(cells) > len(names) and not cells[-1].strip():

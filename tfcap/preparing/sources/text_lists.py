@@ -31,9 +31,6 @@ def _listed(
       lists: the split of each list, which has a name a line.
       known: the names that have captions, as `nfc` writes them.
       ending: what may be left out at the end of a name.
-
-    Raises:
-      ValueError: an image is in two lists.
     """
     splits: dict[str, str] = {}
     for path, split in lists.items():
