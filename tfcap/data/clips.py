@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.images import MOST_BYTES, MOST_PIXELS, refusal
+from tfcap.images import MOST_BYTES, refusal, require_readable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -39,7 +39,7 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
     return tf.minimum(kept, total - 1)
 
 
-def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
+def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame.
 
     TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
@@ -48,34 +48,30 @@ def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXEL
     Args:
       content: string [], a whole file.
       frames: N.
-      most_pixels: how many pixels a file may claim in all frames; None if the caller has checked
-        it.
 
     Returns:
       uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
+      tf.errors.InvalidArgumentError: not a picture, or a truncated one.
     """
-    is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
     with tf.device("/CPU:0"):
-        if most_pixels is not None:
-            content = pictures.checked(content, most_pixels)
         every = tf.cond(
-            is_gif,
+            tf.strings.substr(content, 0, 4) == b"GIF8",
             lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
-            lambda: pictures.decode(content, None)[None],
+            lambda: pictures.decode(content)[None],
         )
         chosen = tf.gather(every, places(tf.shape(every)[0], frames))
     return tf.ensure_shape(chosen, [frames, None, None, 3])
 
 
 def read(content: bytes, frames: int) -> np.ndarray:
-    """Decodes a clip as `decode` does.
+    """Decodes a clip as `decode` does, after its size was checked: uint8 [N, H, W, 3].
 
-    Returns:
-      uint8 [N, H, W, 3].
+    Raises:
+      ValueError: not a picture that can be decoded, or a clip that would fill the memory.
     """
+    require_readable(content)
     try:
         return decode(tf.constant(content), frames).numpy()
     except tf.errors.InvalidArgumentError:
@@ -132,19 +128,17 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
     for name in wanted:
         if name in images:
             continue
-        content = _content(os.path.join(folder, name))
         try:
-            images[name] = pictures.decode(tf.constant(content)).numpy()
-        except tf.errors.InvalidArgumentError:
-            raise ValueError(f"{name}: {refusal(content)}") from None
+            images[name] = pictures.read(_content(os.path.join(folder, name)))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return [images[name] for name in wanted]
 
 
 def _content(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file. Raises ValueError if there are too many."""
     if (size := files.size(path)) > MOST_BYTES:
-        name = os.path.basename(path)
-        raise ValueError(f"{name} has {size} bytes, which are more than {MOST_BYTES}.")
+        raise ValueError(f"it has {size} bytes, which are more than {MOST_BYTES}.")
     return files.read_bytes(path)
 
 

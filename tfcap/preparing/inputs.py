@@ -30,7 +30,7 @@ _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields settings with local caption files; copies of remote files exist until the block ends."""
+    """Yields settings with local caption files; copies of remote ones exist in the block."""
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths = [part for path in several for part in os.fspath(path).split(",") if part]

@@ -261,10 +261,6 @@ class _Preparation:
         if len(skipped) > most:
             raise shards.too_many_skipped(skipped[-1])
         inline = isinstance(run_on, Inline)
-        if inline and len(left) > 1 and isinstance(reader, Pictures):
-            # All shards then share one data set of pictures.
-            usable = ([e for e in members if by_id[e.id].usable] for members in left.values())
-            reader.expect([_without_captions(members) for members in usable])
 
         def tasks() -> Iterator[Task]:
             for name, members in left.items():

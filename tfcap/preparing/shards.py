@@ -24,8 +24,8 @@ import tensorflow as tf
 from tfcap import cli, files
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import ClipFeatures, Clips, Reader, SampledFrames
-from tfcap.preparing.features.pictures import Extracted, Pictures
+from tfcap.preparing.features.frames import Reader, SampledFrames
+from tfcap.preparing.features.pictures import ClipFeatures, Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import SPLITS, Entry
@@ -100,7 +100,7 @@ def open_reader(
         settings.vector or settings.frames is not None,
     )
     if settings.frames:
-        clips = ClipFeatures(settings.images, Clips(backbone, settings.frames))
+        clips = ClipFeatures(settings.images, backbone, settings.frames)
         return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
     return Pictures(settings.images, backbone, settings.keep_pictures)
 

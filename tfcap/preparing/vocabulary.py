@@ -223,7 +223,7 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Kept]) -> Words:
-        """Counts the words and the n-grams of the images that have a record, if they are not given."""
+        """Counts words and n-grams of the images that have a record, if they are not given."""
         train = [image for image in images if image.split == "train"]
         vocab, least = self.vocab, None
         if vocab is None:

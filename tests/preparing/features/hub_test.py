@@ -160,7 +160,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
 
     refused("resnet_50_imagnet could not be loaded", "resnet_50_imagnet")
     folder = preset("vit")[0]
-    refused("must be 32, not 64", folder, image_size=64)
+    refused(r"\[32\] pixels.* 64", folder, image_size=64)
     refused("must be 1 to 4", folder, grid=5)
     refused("ten crops make one vector", folder, crops=10)
     broken = tmp_path / "broken"

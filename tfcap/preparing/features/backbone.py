@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features import is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights
@@ -169,20 +168,9 @@ class Backbone(tf.Module):
         size, start = [right - left, bottom - top] * 2, [left, top] * 2
         return (self.boxes * size + start).astype(np.float32)
 
-    def decode(self, image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
-        """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
-
-        Args:
-          image_bytes: string [], a whole file of a kind that `tfcap.data.pictures.decode` reads.
-          most_pixels: the most pixels that the file may claim; None if the caller has checked it.
-
-        Returns:
-          float32 `decoded_shape` in 0..255, as `resize` returns it.
-
-        Raises:
-          tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
-        """
-        return self.resize(pictures.decode(image_bytes, most_pixels))
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture for `extract`: bilinear, antialiased, unless a preset differs.
