@@ -17,7 +17,6 @@ from tfcap.data.document_frequency import (
     count_ngrams,
     ends,
     load_document_frequencies,
-    merged,
 )
 from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
@@ -28,7 +27,6 @@ from tfcap.preparing.sources import Entry
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
-_COUNTED = 50_000  # images whose n-grams are counted at once; bounds the memory
 
 
 class Kept(NamedTuple):
@@ -243,18 +241,14 @@ class Vocabulary:
                 flush=True,
             )
             return Words(vocab, least, None, None)
-        parts = (train[i : i + _COUNTED] for i in range(0, len(train), _COUNTED))
-        return Words(vocab, least, merged(_ngrams(part, vocab) for part in parts), "train")
-
-
-def _ngrams(images: Sequence[Kept], vocab: Vocab) -> DocumentFrequencies:
-    captions = [words for image in images for words in image.words]
-    ids = vocab.ids(itertools.chain.from_iterable(captions))
-    return count_ngrams(
-        np.array(ids, np.int32),
-        ends([len(words) for words in captions]),
-        ends([len(image.words) for image in images]),
-    )
+        captions = [words for image in train for words in image.words]
+        ids = vocab.ids(itertools.chain.from_iterable(captions))
+        table = count_ngrams(
+            np.array(ids, np.int32),
+            ends([len(words) for words in captions]),
+            ends([len(image.words) for image in train]),
+        )
+        return Words(vocab, least, table, "train")
 
 
 def load_given(

@@ -29,8 +29,6 @@ def read(tmp_path, content, layout="csv", images=None):
         "image,caption\na.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
         "\ufeffFile_Name;Text\r\na.jpg;A dog.\r\nb.jpg;Two.\r\na.jpg;A cat.",
         "caption\timage\rA dog.\ta.jpg\rTwo.\tb.jpg\rA cat.\ta.jpg",
-        "a.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
-        "what it shows,where it is\nA dog.,a.jpg\nTwo.,b.jpg\nA cat.,a.jpg",
         'path,"sentence",n\na.jpg,"A dog.",1\n\n"b.jpg",Two.,1\n,,\na.jpg, A cat. ,2',
         'Image Path,x,Caption 2,caption_1\na.jpg,,A cat.,A dog.\nb.jpg,,,"Two."\n',
         "img,CAPTIONS\na.jpg,\"['A dog.', 'A cat.']\"\nb.jpg,[\"Two.\"]\n",
@@ -61,16 +59,6 @@ def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
         (0, False),
         (1, False),
     ]
-
-
-@pytest.mark.parametrize(
-    ("first", "is_header"),
-    [("scan1.tif,A scan", False), ("0001,A scan", False), ("where it is,what it shows", True)],
-)
-def test_a_first_row_is_taken_for_names_only_if_it_looks_so(tmp_path, first, is_header):
-    entries, _ = read(tmp_path, f"\n{first}\na.jpg,A dog.\nb.jpg,Two.\n")
-    assert [entry.file_name for entry in entries[-2:]] == ["a.jpg", "b.jpg"]
-    assert len(entries) == (2 if is_header else 3)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig", "cp1252"])

