@@ -66,11 +66,7 @@ def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
 
 
 def read(content: bytes, frames: int) -> np.ndarray:
-    """Decodes a clip as `decode` does, after its size was checked: uint8 [N, H, W, 3].
-
-    Raises:
-      ValueError: not a picture that can be decoded, or a clip that would fill the memory.
-    """
+    """Decodes a clip as `decode` does, after its size was checked: uint8 [N, H, W, 3]."""
     require_readable(content)
     try:
         return decode(tf.constant(content), frames).numpy()

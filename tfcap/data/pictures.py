@@ -85,11 +85,7 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
 
 
 def read(content: bytes) -> np.ndarray:
-    """Decodes a picture file as `decode` does, after its size was checked: uint8 [H, W, 3].
-
-    Raises:
-      ValueError: it cannot be read; the message says why.
-    """
+    """Decodes a picture file as `decode` does, after its size was checked: uint8 [H, W, 3]."""
     require_readable(content)
     try:
         return decode(tf.constant(content)).numpy()

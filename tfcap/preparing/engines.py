@@ -100,12 +100,7 @@ def _work(work: Work, task: Named) -> None:
 
 
 def _start_process(alive: Connection, workers: int) -> None:
-    """Prepares a worker process.
-
-    Args:
-      alive: its other end is closed when the main process has ended in any way.
-      workers: how many processes share this machine.
-    """
+    """Prepares a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     # TensorFlow reads these when it first computes.

@@ -2,8 +2,6 @@
 
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers import source_files
 from helpers.sources import FIXTURES
@@ -68,32 +66,6 @@ def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["karpathy", "csv", "xmodaler", "webdataset"])
-def test_a_missing_file_is_named(tmp_path, name):
-    with pytest.raises((ValueError, OSError), match="none.json"):
-        READERS[name].read(Source((tmp_path / "none.json",)))
-
-
-@pytest.mark.parametrize("name", ["iaprtc12", "imagefolder", "sidecar", "parquet", "tfds"])
-def test_a_directory_without_the_layout_is_named(tmp_path, name):
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        READERS[name].read(Source((tmp_path,)))
-
-
-def test_an_annotation_without_description_is_named(tmp_path):
-    (tmp_path / "1.eng").write_text("<DOC><IMAGE>images/1.jpg</IMAGE></DOC>")
-    with pytest.raises(ValueError, match="1.eng: it has no field <DESCRIPTION>"):
-        READERS["iaprtc12"].read(Source((tmp_path,)))
-
-
-def test_columns_of_parquet_files_are_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    for row in ({"image": "http://x", "caption": "A."}, {"image": b"x", "label": 3}):
-        pq.write_table(pa.Table.from_pylist([row]), path)
-        with pytest.raises(ValueError, match=f"column .* it has: {', '.join(row)}"):
-            READERS["parquet"].read(Source((path,)))
-
-
 def test_a_truncated_tar_file_and_damaged_records_are_named(tmp_path):
     made = source_files.webdataset(tmp_path)
     made.files[0].write_bytes(made.files[0].read_bytes()[:2000])
@@ -107,18 +79,6 @@ def test_a_truncated_tar_file_and_damaged_records_are_named(tmp_path):
     made.files[0].write_text("{}")
     with pytest.raises(ValueError, match="dataset_info.json has no 'splits'"):
         READERS["tfds"].read(made.source())
-
-
-def test_an_image_in_two_lists_is_named(tmp_path):
-    made = source_files.flickr8k(tmp_path)
-    made.files[2].write_text("0_5f.jpg\n")
-    with pytest.raises(ValueError, match="devImages.txt: line 1: 0_5f.jpg is in the list of train"):
-        READERS["flickr8k"].read(made.source())
-
-
-def test_a_layout_of_one_file_says_so(tmp_path):
-    with pytest.raises(ValueError, match="a.json, b.json. Give one"):
-        Source((tmp_path / "a.json", tmp_path / "b.json")).one_file()
 
 
 def test_an_id_of_two_images_is_named():
@@ -137,25 +97,6 @@ def test_too_many_bad_rows_end_it(tmp_path, capsys):
         ValueError, match="31 rows cannot be used, --max_skipped allows 30.*line 32:"
     ):
         READERS["csv"].read(Source((path,), most_skipped=30))
-
-
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (b"", "must have a column of pictures"),
-        (b"{", "must have a column of pictures"),
-        (b"\x00" * 99, "must have a column of pictures"),
-        (b"[1,2]", "must have a column of pictures"),
-        (b"where,words,more\na.jpg,A dog.,1\n", "it has: where, words, more"),
-    ],
-)
-def test_other_files_are_not_recognised(tmp_path, content, word):
-    path = tmp_path / "captions.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=word):
-        recognise([path])
-    with pytest.raises(ValueError, match="captions.json has no layout that tfcap knows: csv, tsv,"):
-        recognise([path.rename(tmp_path / "captions.json")])
 
 
 def test_missing_paths_and_two_layouts_are_refused(tmp_path):

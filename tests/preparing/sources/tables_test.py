@@ -1,6 +1,5 @@
 """Tables of captions: csv, tsv, JSON lines and Parquet."""
 
-import concurrent.futures
 import json
 import pathlib
 
@@ -125,15 +124,6 @@ def test_absolute_paths_are_found_below_a_folder_of_another_name(tmp_path, monke
         assert skipped == [f"line {number}" for number in range(4, 8)]
 
 
-def test_several_tables_are_one_data_set(tmp_path):
-    for name in "ab":
-        (tmp_path / name).write_text(f"image,caption\n{name}.jpg,A dog.\nc.jpg,Of {name}.")
-    entries = READERS["csv"].read(Source((tmp_path / "a", tmp_path / "b")))
-    assert [(entry.file_name, len(entry.captions)) for entry in entries] == [
-        ("a.jpg", 1), ("c.jpg", 2), ("b.jpg", 1),
-    ]  # fmt: skip
-
-
 def test_lines_of_json_have_texts_lists_and_objects(tmp_path):
     rows = [
         {"Image": "a.jpg", "sentences": [{"raw": "A dog.", "tokens": ["a"]}, {"raw": "A cat."}]},
@@ -203,13 +193,3 @@ def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
     entries = READERS["parquet"].read(source)
     names = [(entry.file_name, entry.content) for entry in entries]
     assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1
-
-
-def test_cells_are_read_in_any_order_by_several_threads_and_again(tmp_path):
-    path = tmp_path / "a.parquet"
-    entries, _ = parquet(path, *map(row, range(9)))
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        contents = list(pool.map(lambda entry: entry.content.read(), entries[::-1]))
-    assert contents == [jpeg(n) for n in range(9)][::-1]
-    entries, _ = parquet(path, row(77))
-    assert entries[0].content.read() == jpeg(77)
