@@ -65,18 +65,6 @@ def test_batch_belongs_together(data, stream):
         assert batch["features"].dtype == np.float32 and batch["tokens"].dtype == np.int32
 
 
-@pytest.mark.slow
-def test_tokens_are_trimmed_to_the_longest_caption(data):
-    lengths = set()
-    for batch in training(data, 10, batch_size=1):
-        width = batch["tokens"].shape[-1]
-        used = (batch["tokens"] != PAD).sum(-1)
-        assert used.max() == width and (batch["tokens"][:, :, 0] == BOS).all()
-        lengths.add(width)
-    assert lengths == {6, 7}  # BOS image <1 or 2 digits> caption <1 digit> EOS
-    assert training(data, 1, max_length=3)[0]["tokens"].shape[-1] == 4
-
-
 def test_epoch_is_a_permutation(stream):
     epochs = [np.concatenate([b["id"] for b in stream[i : i + 5]]) for i in (0, 5, 10)]
     for ids in epochs:

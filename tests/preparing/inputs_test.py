@@ -35,15 +35,6 @@ def test_one_of_the_first_twenty_files_is_enough(folder):
         check(folder / "images" / "val2014", "a.jpg", "b.jpg", *names)
 
 
-def test_a_wrong_directory_of_images_names_the_right_one(folder):
-    with pytest.raises(ValueError, match="wrong --images. .*: give --images .*/images/val2014$"):
-        check(folder / "images", "19.jpg")
-    with pytest.raises(ValueError, match="wrong --images. .*: give --images .*/images$"):
-        check(folder / "images" / "val2014", "val2014/19.jpg")
-    with pytest.raises(ValueError, match="is in .*: wrong --images. Give the directory that"):
-        check(folder, "train2014/19.jpg")
-
-
 def test_pictures_are_needed_unless_the_source_holds_them():
     with pytest.raises(cli.UsageError, match="--images, the directory of the pictures, is missing"):
         check_images(Settings("c.tar", "out"), entries("0.jpg"))

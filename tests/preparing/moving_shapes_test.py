@@ -3,7 +3,6 @@
 import io
 import json
 import pathlib
-import random
 import re
 
 import numpy as np
@@ -133,15 +132,6 @@ def test_captions_are_true(written):
     for image in images[:16]:
         for sentence in image["sentences"]:
             check_caption(folder, image, sentence["raw"])
-
-
-def test_captions_say_everything_in_several_ways():
-    rng = random.Random(1)
-    drawn = moving_shapes.clips(train=300, val=0, test=0, seed=1)["train"]
-    said = " ".join(text for clip in drawn for text in moving_shapes.captions(clip, rng)).lower()
-    for words in ("then", "before", "after", "first", *PHRASES, *moving_shapes.COLOURS):
-        assert words in said
-    assert 35 <= len(set(re.findall(r"\w+", said))) <= 50
 
 
 def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):

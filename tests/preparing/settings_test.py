@@ -79,17 +79,6 @@ def test_directories_inside_the_output_are_relative_so_that_it_can_be_moved(sett
         dataclasses.replace(settings, weights="no.h5").identity()
 
 
-def test_commas_separate_paths_unless_they_belong_to_a_name(tmp_path):
-    (tmp_path / "a,b.csv").touch()
-    settings = Settings(f"{tmp_path}/a,b.csv", "out")
-    assert settings.caption_paths == (tmp_path / "a,b.csv",) and settings.data_name == "a,b"
-    assert list(map(str, Settings("x.json,y.json", "out").caption_paths)) == ["x.json", "y.json"]
-    several = Settings([tmp_path / "c.json", "x,y"], "out")
-    assert list(map(str, several.caption_paths)) == [f"{tmp_path}/c.json", "x", "y"]
-    assert list(map(str, Settings(None, "out", images="photos").caption_paths)) == ["photos"]
-    assert Settings(None, "out").caption_paths == ()
-
-
 def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):
     made = source_files.flickr8k(tmp_path)
     given = Settings([str(path) for path in made.captions], str(tmp_path / "out"), images="i")

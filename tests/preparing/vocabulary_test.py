@@ -131,30 +131,6 @@ def prepare_part(shapes, folder, captioned):
     return str(folder / "out")
 
 
-@pytest.fixture(scope="module")
-def bare(shapes, tmp_path_factory):
-    """The test images, all without captions."""
-    folder = tmp_path_factory.mktemp("bare")
-    return prepare_part(shapes, folder, lambda split, _: False if split == "test" else None)
-
-
-@pytest.mark.usefixtures("no_java")
-def test_images_without_captions_are_captioned_for_a_server(
-    bare, shapes, trained, tmp_path, capsys
-):
-    """From training on one directory to the result file of another without any caption."""
-    arguments = ["--model_dir", trained, "--data_dir", bare, "--split", "test"]
-    commands.run_here(evaluate, *arguments, "--output", tmp_path / "bare.json")
-    assert "split test has no captions, so there is nothing to score" in capsys.readouterr().out
-    whole = ["--model_dir", trained, "--data_dir", shapes, "--split", "test"]
-    commands.run_here(evaluate, *whole, "--output", tmp_path / "whole.json")
-    found = json.loads((tmp_path / "bare.json").read_text())
-    assert found == json.loads((tmp_path / "whole.json").read_text()) and len(found) == 8
-    for flag in ("--perplexity", "--diversity", "--rerank=oracle", f"--metrics={tmp_path}/m.json"):
-        with pytest.raises(ValueError, match=f"{flag.split('=')[0]}.* needs (reference )?captions"):
-            commands.run_here(evaluate, *arguments, flag)
-
-
 @pytest.mark.usefixtures("no_java")
 def test_validation_and_evaluation_leave_out_images_without_captions(
     shapes, small, tmp_path, capsys

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
-_FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 
 @contextlib.contextmanager
@@ -145,16 +143,5 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         )
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}: wrong --images? {_remedy(folder, names)}"
+        f"{names[0]}: wrong --images? Give the directory that these names are relative to."
     )
-
-
-def _remedy(images: str, names: Sequence[str]) -> str:
-    """Names a directory near `images` that has one of the files, if there is one."""
-    if not files.is_remote(images):
-        folder = pathlib.Path(images)
-        inside = (path for path in folder.iterdir() if path.is_dir())
-        for place in (folder.parent, *itertools.islice(inside, _FOLDERS)):
-            if any((place / name).exists() for name in names):
-                return f"{place} has them: give --images {place}"
-    return "Give the directory that these names are relative to."

@@ -8,7 +8,7 @@ from PIL import Image
 
 from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import Clips, SampledFrames, from_fingerprint
+from tfcap.preparing.features.frames import Clips, SampledFrames
 from tfcap.preparing.features.pictures import ClipFeatures, Extracted
 from tfcap.preparing.sources import Entry
 
@@ -74,15 +74,6 @@ def test_a_folder_is_the_clip_of_its_frames(network, folder):
     (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "frames")])
     greys = (found.features.mean(1) + 1) * 127.5
     np.testing.assert_allclose(greys, [0, 10, 30, 40], atol=0.2)  # 0, 1, 3 and 4 of six
-
-
-def test_the_fingerprint_says_whether_clips_are_read(tmp_path):
-    backbone = Backbone("pixels", vector=True)
-    made_by = {"backbone": backbone.made_by(None, None)}
-    assert isinstance(from_fingerprint(made_by, tmp_path), Backbone)
-    found = from_fingerprint({**made_by, "frames": 5}, tmp_path)
-    assert isinstance(found, Clips) and found.decoded_shape == [5, 96, 96, 3]
-    assert found.feature_dim == backbone.feature_dim == 768
 
 
 class Ready:

@@ -159,15 +159,6 @@ def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
     assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
 
 
-def test_names_of_files_win_over_ids_that_are_positions(tmp_path):
-    names = sorted(f"{number}.jpg" for number in range(12))  # 0.jpg, 1.jpg, 10.jpg, 11.jpg, 2.jpg
-    given = [Entry(place, name, None, ("a",)) for place, name in enumerate(names)]
-    folder = write_lists(tmp_path, train=range(8), val=[8, 9], test=[10, 11])
-    found = chosen(divide(given, split_ids=folder))
-    assert [name for name in names if found[name] == "test"] == ["10.jpg", "11.jpg"]
-    assert [name for name in names if found[name] == "val"] == ["8.jpg", "9.jpg"]
-
-
 @pytest.mark.parametrize(
     ("name", "split"),
     [
