@@ -206,11 +206,6 @@ def shorter_side(image_size: int) -> int:
     return round(image_size * _MARGIN)
 
 
-def expected_bytes(image_size: int) -> int:
-    """Returns about how many bytes a kept photograph has."""
-    return round(0.8 * shorter_side(image_size) ** 2)
-
-
 def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
     """Returns the file itself if it is small, and otherwise a smaller JPEG of the upright picture.
 

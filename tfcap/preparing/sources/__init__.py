@@ -26,9 +26,6 @@ class Content(Protocol):
     `read` raises ValueError or OSError if there are no bytes or too many; the image is skipped.
     """
 
-    @property
-    def path(self) -> str | os.PathLike: ...  # the file that holds the bytes
-
     def read(self) -> bytes: ...
 
 
@@ -39,11 +36,6 @@ class FilePart:
     path: str | os.PathLike
     offset: int  # bytes
     length: int  # bytes
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the picture is a file of its own: tar and TFRecord begin with a header."""
-        return self.offset == 0
 
     def read(self) -> bytes:
         """Returns the bytes; see `Content.read`."""
@@ -60,16 +52,6 @@ def check_size(size: int) -> None:
     """Raises ValueError if a picture file is so large that it must not enter memory."""
     if size > MOST_BYTES:
         raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
-
-
-def containers(contents: Iterable[Content | None]) -> list[str]:
-    """Returns the files that hold several pictures, in the order of their paths."""
-    files = {
-        os.fspath(content.path)
-        for content in contents
-        if content is not None and not (isinstance(content, FilePart) and content.is_file)
-    }
-    return sorted(files)
 
 
 class Entry(NamedTuple):
