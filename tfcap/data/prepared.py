@@ -374,13 +374,7 @@ def load_vocabulary(
     fingerprint: dict[str, Any],
     remedy: str = "Restore it or run prepare again.",
 ) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
-
-    Args:
-      folder: the directory of both files.
-      fingerprint: the content of dataset.json.
-      remedy: last sentence of the error.
-    """
+    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json."""
     path = os.path.join(folder, VOCABULARY)
     vocab = tokens.Vocab.load(path)
     if vocab.sha256 != fingerprint["vocab_sha256"]:
@@ -396,12 +390,7 @@ def references_path(folder: str | os.PathLike, split: str) -> str:
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json with raw captions.
-
-    Args:
-      folder: the prepared directory.
-      split: name of the split.
-      items: (image id, file name, captions) per image; captions may be empty.
+    """Writes references_<split>.json from (image id, file name, raw captions) per image.
 
     Returns:
       The number of captions.
@@ -426,10 +415,7 @@ def load_references(
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
     """Reads references_<split>.json: file name per image id, captions per image id.
 
-    Args:
-      folder: the prepared directory.
-      split: name of the split.
-      digest: the SHA-256 that the file must have; None if it is not known.
+    `digest` is the SHA-256 that the file must have, or None.
     """
     path = references_path(folder, split)
     if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
@@ -451,10 +437,6 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     A model learns from these, so give them to the tokenizer where it scores captions. They differ
     from the references if the data was prepared with --tokens=given: the records then have the
     words of the caption file, and the references, which are scored, the raw captions.
-
-    Args:
-      data: the prepared directory.
-      split: its split.
     """
     if data.fingerprint.get("tokens") != "given":
         return data.references(split)
@@ -493,14 +475,7 @@ def cut_note(lengths: Sequence[int], max_length: int) -> str:
 
 
 def losses(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
-    """Returns a sentence for each part of a split that training does not read.
-
-    Args:
-      data: the prepared directory; one of an older version does not tell how long its captions are.
-      split: the split of the training.
-      max_length: `task.max_length`.
-      max_regions: `task.train_data.max_regions`; 0 reads all.
-    """
+    """Returns a sentence for each part of a split that training does not read."""
     notes = [cut_note(data.split(split).get("lengths", []), max_length)]
     if 0 < max_regions < data.max_regions:
         notes.append(
