@@ -156,13 +156,18 @@ class Pictures:
         if entry.content is not None:
             return entry.content.read()
         path = os.path.join(self.directory or "", entry.file_name)
-        if not files.is_file(path):
-            if files.exists(path):
-                raise ValueError("not a regular file")
-            near = "" if files.is_remote(path) else spelling.near(*os.path.split(path))
-            raise ValueError(f"no such file{near}")
-        check_size(files.size(path))
-        return files.read_bytes(path)
+        if files.is_remote(path):  # one request: questions would take longer than reading
+            try:
+                return tf.io.read_file(path).numpy()
+            except tf.errors.NotFoundError:
+                raise ValueError("no such file") from None
+        if not os.path.isfile(path):
+            near = spelling.near(*os.path.split(path))
+            exists = os.path.exists(path)
+            raise ValueError("not a regular file" if exists else f"no such file{near}")
+        check_size(os.path.getsize(path))
+        with open(path, "rb") as file:
+            return file.read()
 
 
 class ClipFeatures(Pictures):
