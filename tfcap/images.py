@@ -70,12 +70,24 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     )
 
 
+def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
+    """Raises ValueError, before a file is decoded, if it has too many pixels or is no picture."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            frames = getattr(image, "n_frames", 1) if image.format == "GIF" else 1
+            if frames * image.width * image.height <= most_pixels:
+                return
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        pass
+    raise ValueError(refusal(content, most_pixels))
+
+
 def is_animated(content: bytes) -> bool:
     """Returns whether a file is a GIF or WebP with several frames."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             return image.format in ("GIF", "WEBP") and getattr(image, "is_animated", False)
-    except Exception:  # Pillow raises many kinds of errors for damaged files
+    except Exception:
         return False
 
 

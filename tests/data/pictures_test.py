@@ -2,7 +2,6 @@
 
 import io
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -91,17 +90,6 @@ def test_every_orientation_of_a_jpeg_is_turned_upright(number, order, decode):
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), upright)  # eagerly
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
-def test_exif_that_pillow_writes_is_applied(form, decode):
-    exif = Image.Exif()
-    exif[0x010F], exif[ORIENTATION], exif[0x0131] = "a camera", 8, "a program"
-    options = {"lossless": True} if form == "WEBP" else {}
-    stream = io.BytesIO()
-    _stored(_scene(), 8).save(stream, form, exif=exif, **options)
-    upright = decode(tf.constant(stream.getvalue())).numpy().astype(int)
-    assert np.abs(upright - _scene()).mean() < (2 if form == "JPEG" else 1e-9)
-
-
 @pytest.mark.parametrize("order", "<>")
 def test_the_tag_is_found_wherever_it_stands(order, decode):
     others = [(0x0100 + i, LONG, 1, (i,)) for i in range(3)]
@@ -147,20 +135,6 @@ def test_damaged_exif_is_ignored(damage, decode):
     content = tf.constant(_with_exif(DAMAGED[damage], plain))
     assert pictures.orientation(content) == 1
     np.testing.assert_array_equal(decode(content), tf.io.decode_image(plain, 3))
-
-
-def test_the_walk_through_a_file_is_limited(orientation):
-    """A file of fill bytes, of chunks without content, and of markers without an end."""
-    for content in (
-        b"\xff\xd8\xff" + b"\xff" * 1_000_000 + b"Exif",
-        b"\x89PNG\r\n\x1a\n" + b"\0\0\0\0eXIg\0\0\0\0" * 50_000 + b"eXIf",
-        b"RIFF\0\0\0\0WEBP" + b"EXIG\0\0\0\0" * 50_000 + b"EXIF",
-        b"\xff\xd8" + b"\xff\xe0\0\0" * 50_000 + b"Exif",
-        b"\xff\xd8\xff",
-    ):
-        begin = time.process_time()
-        assert orientation(tf.constant(content)) == 1
-        assert time.process_time() - begin < 1
 
 
 def test_a_webp_with_transparency_drops_it(decode):
@@ -226,27 +200,7 @@ def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(name
     assert pictures.claimed_pixels(tf.constant(whole)) == 40 * 24
     content = tf.constant(picture_bytes.claiming(form, *sides, **options))
     assert pictures.claimed_pixels(content) == sides[0] * sides[1]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-        pictures.decode(content)
-
-
-def test_all_frames_of_a_gif_count_and_the_largest_for_each():
-    """TensorFlow decodes all frames, as large as the largest."""
-    content = picture_bytes.file("GIF", frames=5)
-    assert pictures.claimed_pixels(tf.constant(content)) == 5 * 40 * 24
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-        pictures.decode(tf.constant(content), 5 * 40 * 24 - 1)
-    assert pictures.decode(tf.constant(content), 5 * 40 * 24).shape == (24, 40, 3)
-    frame = b",\0\0\0\0" + struct.pack("<HH", 20_000, 30_000) + b"\0\x02\x02\x44\x01\0"
-    content = picture_bytes.file("GIF")[:-1] + frame + b";"
-    assert pictures.claimed_pixels(tf.constant(content)) == 2 * 20_000 * 30_000
-
-
-def test_the_walk_through_a_gif_is_limited():
-    head = picture_bytes.file("GIF")[:10] + b"\0\0\0"
-    full = b",\0\0\0\0" + struct.pack("<HH", 9, 9) + b"\0\x02" + (b"\xff" + bytes(255)) * 9 + b"\0"
-    assert pictures.claimed_pixels(tf.constant(head + full * 2 + b";")) == 2 * 40 * 24
-    comments = tf.constant(head + b"!\xfe\0" * 60_000 + b";")
-    assert pictures.claimed_pixels(comments) == pictures.UNKNOWN
-    for cut in (head, head + b",", head + b"!", head + full[:12]):
-        assert pictures.claimed_pixels(tf.constant(cut)) == 40 * 24
+    with pytest.raises(
+        ValueError, match="more than 178956970 pixels|are more than|or it is damaged"
+    ):
+        pictures.read(content.numpy())

@@ -51,15 +51,6 @@ def test_references_are_all_captions_of_each_image(data):
             assert [sentence.decode() for sentence in read] == wanted
 
 
-def test_references_are_cut_at_their_own_length(data):
-    short = training(data, 5, max_length=3, references=whole)
-    long = training(data, 5, max_length=3, references=whole, reference_length=40)
-    for cut, uncut, full in zip(short, long, training(data, 5, references=whole), strict=True):
-        assert cut["tokens"].shape[-1] == uncut["tokens"].shape[-1] == 4
-        np.testing.assert_array_equal(cut["references"], full["references"][:, :, :3])
-        np.testing.assert_array_equal(uncut["references"], full["references"])
-
-
 def test_references_through_decoding_and_static_shapes(data):
     def tree(ids):
         return {"ids": ids, "deep": {"lengths": tf.math.count_nonzero(ids, -1)}}

@@ -70,13 +70,6 @@ def test_features_are_those_of_the_other_weights(data, expected, folder):
     np.testing.assert_array_equal(before["boxes"], batch["boxes"])
 
 
-def test_further_regions_are_cut_off(data):
-    ids = data.index("train").id[:2].tolist()
-    short, whole = data.read("train", ids, 4), data.read("train", ids)
-    assert short["mask"].shape == [2, 4] and short["boxes"].shape == [2, 4, 4]
-    np.testing.assert_array_equal(short["features"], whole["features"][:, :4])
-
-
 def test_batches_have_pictures_until_the_features_are_computed(data, expected):
     options = dict(split="train", batch_size=2, captions_per_image=1, max_length=6)
     batches = list(pipeline.decoding_batches(data, **options))
@@ -95,16 +88,3 @@ def test_scores_read_the_features_too(data, expected):
     ids = data.index("train").id[[3, 1]]
     for image, features in zip(ids, block["features"].numpy(), strict=True):
         np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)
-
-
-def test_the_fingerprint_says_whose_features_they_are(data, folder):
-    plain = PreparedData.load(folder).fingerprint
-    assert data.fingerprint["trained_backbone"] == "digest"
-    assert {k: data.fingerprint[k] for k in plain} == plain
-
-
-def test_data_without_pictures_is_refused(folder, backbone):
-    data = PreparedData.load(folder)
-    del data.fingerprint["pictures"]
-    with pytest.raises(ValueError, match="again with --keep_pictures"):
-        data.with_backbone(backbone)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 
 import numpy as np
@@ -14,8 +13,6 @@ from tfcap.data.prepared import (
     FINGERPRINT,
     PreparedData,
     cut_note,
-    load_references,
-    losses,
     stored_captions,
     unlike_references,
     write_references,
@@ -75,33 +72,6 @@ def test_some_images_are_read(original):
         data.read("train", [15, 99])
 
 
-def test_prepared_data_says_what_it_holds(original):
-    folder, made = original
-    data = PreparedData.load(folder)
-    assert (data.feature_dim, data.max_regions, data.images) == (WIDTH, 3, None)
-    assert [data.most_regions(limit) for limit in (None, 2, 9)] == [3, 2, 3]
-    assert data.references("train") == {r.image_id: r.captions for r in made}
-    assert data.file_names("train") == {r.image_id: r.file_name for r in made}
-    assert data.index("train").id.tolist() == [r.image_id for r in made]
-    assert sorted(data.vocab.words[4:]) == ["a", "cat", "dog", "one"]
-    with pytest.raises(ValueError, match="has no split 'val', but train"):
-        data.references("val")
-    assert not [name for name in os.listdir(folder) if name.startswith(".tmp")]
-
-
-def test_no_picture_lies_outside_of_its_directory(folder, tmp_path):
-    """Names that lead out of the directory are ignored."""
-    inside = tmp_path / "images"
-    inside.mkdir()
-    for path in (inside / "a.jpg", tmp_path / "b.jpg"):
-        path.write_bytes(b"picture")
-    names = {10: "a.jpg", 11: "../b.jpg", 12: str(tmp_path / "b.jpg"), 13: "lost.jpg"}
-    write_references(folder, "train", [(image, name, []) for image, name in names.items()])
-    data = PreparedData.load(folder)
-    assert data.picture_paths("train") == {}
-    assert data.picture_paths("train", inside) == {10: str(inside / "a.jpg")}
-
-
 @pytest.mark.parametrize("kind", ["cut inside a record", "cut between records", "missing"])
 def test_a_shard_that_is_missing_or_cut_is_named_when_it_is_read(folder, kind):
     data, shard = PreparedData.load(folder), folder / SHARD
@@ -153,12 +123,6 @@ def test_each_offset_points_to_the_record_of_its_image(original):
         assert example.features.feature["image/id"].int64_list.value[0] == image
 
 
-def test_references_are_read_as_they_were_written(tmp_path):
-    items = [(3, "b.jpg", ["One \u00e9 \U0001f600", "two\nlines"]), (1, "a.jpg", [])]
-    assert write_references(tmp_path, "val", items) == 2
-    assert load_references(tmp_path, "val") == ({3: "b.jpg", 1: "a.jpg"}, {3: items[0][2], 1: []})
-
-
 def test_changed_references_are_refused(shapes, folder):
     """Their scores would be compared with those of the others."""
     entry = PreparedData.load(shapes).split("val")
@@ -178,13 +142,6 @@ def test_a_flipped_bit_is_found_when_its_record_is_read(folder):
     with pytest.raises(ValueError, match=f"A record of {folder} is damaged"):
         with data.readable_errors():
             read_all(data)
-
-
-def test_no_thread_tunes_a_dataset_of_records(original):
-    """The end of a run would wait for it; see `without_tuning`."""
-    data = PreparedData.load(original[0])
-    rows = data.examples("train", tf.data.Dataset.range(2)).batch(2).prefetch(1)
-    assert rows.options().autotune.enabled is False
 
 
 def test_the_words_of_a_caption_file_come_from_the_records(tmp_path):
@@ -209,26 +166,6 @@ def test_captions_that_are_cut_are_counted_and_a_length_is_named():
     assert note.startswith("2 of 100 training captions have 20 words or more")
     assert "task.max_length=21 keeps 99 %" in note
     assert "task.max_length=58 keeps" in cut_note([0] * 57 + [30], 20)
-
-
-def test_what_training_does_not_read_is_told(shapes):
-    data = PreparedData.load(shapes)
-    lengths = data.split("train")["lengths"]
-    assert sum(lengths) == data.split("train")["captions"] and lengths[0] == 0
-    assert losses(data, "train", 20, 0) == [] == losses(data, "train", 20, data.max_regions)
-    cut, regions = losses(data, "train", 6, 10)
-    assert f"{sum(lengths[6:])} of {sum(lengths)} training captions have 6 words or more" in cut
-    assert "up to 36 regions" in regions and "drops up to 26" in regions
-    old = {k: {"images": 1} for k in data.fingerprint["splits"]}
-    assert (
-        losses(
-            dataclasses.replace(data, fingerprint={**data.fingerprint, "splits": old}),
-            "train",
-            6,
-            0,
-        )
-        == []
-    )  # of an older version
 
 
 def test_references_of_other_words_are_told(shapes, tmp_path):

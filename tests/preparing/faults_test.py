@@ -105,38 +105,11 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
     assert whole.stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
-def test_overwrite_reads_features_that_were_repaired(photos):
-    folder, entries, settings = photos
-    (folder / "npz").mkdir()
-    good = np.ones([3, 5], np.float32)
-    for number in range(12):
-        np.savez(folder / "npz" / f"{number}.npz", feat=good * (np.nan if number == 1 else number))
-    given = {"images": None, "features": str(folder / "npz")}
-    with pytest.raises(ValueError, match="repair the images and add --overwrite"):
-        run(photos, **given, max_skipped="0")
-    np.savez(folder / "npz" / "1.npz", feat=good)
-    data = run(photos, **given, max_skipped="0", overwrite=True)
-    assert data.fingerprint["skipped"] == []
-    np.savez(folder / "npz" / "2.npz", feat=good * 9)  # of a directory that is finished
-    assert (examples(run(photos, **given), "train")[12] == 2).all()
-    assert (examples(run(photos, **given, overwrite=True), "train")[12] == 9).all()
-
-
 def test_without_training_images_there_is_no_vocabulary(photos):
     for entry in photos[1]:
         entry["split"] = "val"
     with pytest.raises(ValueError, match="no image of the split 'train' with a caption.* --vocab"):
         run(photos)
-
-
-@pytest.mark.slow
-def test_if_all_training_images_are_skipped_the_message_says_so(photos, capsys):
-    for number in range(9):
-        (photos[0] / "images" / f"{number}.jpg").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match="All images of the split 'train' were skipped"):
-        run(photos)
-    assert "skipped image 10 (0.jpg): " in capsys.readouterr().err
 
 
 def test_missing_directories_and_settings(photos):
@@ -162,38 +135,6 @@ def test_wrong_settings_and_lost_pictures_do_not_remove_what_was_extracted(photo
     shutil.rmtree(photos[0] / "images")
     run(photos)
     assert "is prepared already" in capsys.readouterr().out
-
-
-def test_ready_features_and_every_kind_of_bad_file(photos):
-    folder, entries, _ = photos
-    (folder / "npz").mkdir()
-    rng = np.random.default_rng(0)
-    good = [rng.normal(size=[3 + number % 4, 5]).astype(np.float32) for number in range(12)]
-
-    def save(number, array, **more):
-        np.savez(folder / "npz" / f"{10 + number}.npz", feat=array, **more)
-
-    for number, array in enumerate(good):
-        save(number, array)
-    save(0, good[0][:, :4])
-    save(1, good[1] * np.nan)
-    save(2, good[2][:0])
-    save(3, np.array([{"a": 1}], object))
-    (folder / "npz" / "14.npz").write_bytes(b"PK\3\4 cut")
-    (folder / "npz" / "15.npz").unlink()
-    save(6, good[6] * np.float32(1e6))
-    save(7, good[7], boxes=np.tile([0, 0, 0.5, 1], (len(good[7]), 1)))
-    data = run(photos, images=None, features=str(folder / "npz"))
-    assert data.fingerprint["backbone"] is None and data.images is None
-    assert (data.feature_dim, data.max_regions) == (5, 6)
-    skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
-    said = ["are 4 wide", "finite", "[0, 5]", "Object arrays", "not a zip file",
-            "no 15 in", "float16"]  # fmt: skip
-    assert sorted(skipped) == list(range(10, 17))
-    assert all(words in skipped[10 + number] for number, words in enumerate(said))
-    stored = examples(data, "train")
-    assert list(stored) == [17, 18]
-    np.testing.assert_array_equal(stored[17], good[7].astype(np.float16))
 
 
 def test_files_that_prepare_did_not_write_are_not_replaced(photos):

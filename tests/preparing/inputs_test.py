@@ -35,23 +35,6 @@ def test_one_of_the_first_twenty_files_is_enough(folder):
         check(folder / "images" / "val2014", "a.jpg", "b.jpg", *names)
 
 
-def test_a_wrong_directory_of_images_names_the_right_one(folder):
-    with pytest.raises(ValueError, match="wrong --images. .*: give --images .*/images/val2014$"):
-        check(folder / "images", "19.jpg")
-    with pytest.raises(ValueError, match="wrong --images. .*: give --images .*/images$"):
-        check(folder / "images" / "val2014", "val2014/19.jpg")
-    with pytest.raises(ValueError, match="is in .*: wrong --images. Give the directory that"):
-        check(folder, "train2014/19.jpg")
-
-
-def test_a_directory_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="--images: there is no directory"):
-        check(tmp_path / "none", "0.jpg")
-    settings = Settings("captions.json", "out", features=str(tmp_path / "none"))
-    with pytest.raises(ValueError, match="--features: there is no file or directory"):
-        check_images(settings, entries("0.jpg"))
-
-
 def test_pictures_are_needed_unless_the_source_holds_them():
     with pytest.raises(cli.UsageError, match="--images, the directory of the pictures, is missing"):
         check_images(Settings("c.tar", "out"), entries("0.jpg"))
@@ -78,17 +61,3 @@ def test_the_source_is_found_printed_and_divided(table, capsys):
     assert "source:" not in capsys.readouterr().out
     with pytest.raises(cli.UsageError, match="--captions, the caption file, is missing"):
         read(Settings(None, "out"))
-
-
-@pytest.mark.parametrize("name", ["none.txt", "."])
-def test_a_vocabulary_that_is_no_file_is_refused(table, tmp_path, name):
-    with pytest.raises(ValueError, match="--vocab: there is no file") as error:
-        read(dataclasses.replace(table, vocab=str(tmp_path / name)))
-    assert "Run prepare" not in str(error.value)
-
-
-@pytest.mark.parametrize("most", ["2", "20%"])
-def test_too_many_bad_rows_end_it(table, most):
-    with pytest.raises(ValueError, match="3 rows cannot be used, --max_skipped allows 2"):
-        read(dataclasses.replace(table, max_skipped=most))
-    assert len(read(dataclasses.replace(table, max_skipped="25%")).skipped) == 3

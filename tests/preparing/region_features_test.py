@@ -42,19 +42,6 @@ def test_the_records_have_the_features_and_boxes_of_the_files(photos, write, box
             np.testing.assert_allclose(corners, one.unit if boxes else np.zeros([0, 4]), atol=1e-6)
 
 
-def test_bad_lines_are_skipped_and_listed(photos):
-    path = features.bottom_up(photos[0] / "a.tsv", IMAGES)
-    content = path.read_bytes().split(b"\r\n")
-    content[2] = content[2][: len(content[2]) // 2]
-    bad = IMAGES[15]._replace(features=IMAGES[15].features * np.nan)
-    content[5] = features.bottom_up_line(15, bad, b"")
-    path.write_bytes(b"\r\n".join(content[:-2]))  # and no line for image 21
-    data = run(photos, images=None, features=str(path))
-    skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
-    assert skipped.keys() == {12, 15, 21}
-    assert "cut" in skipped[12] and "finite" in skipped[15] and "no 21 in" in skipped[21]
-
-
 @pytest.mark.slow
 def test_vectors_of_whole_images_are_in_the_batches(photos):
     root = features.ruotianluo(photos[0] / "data", IMAGES)
@@ -70,20 +57,6 @@ def test_vectors_of_whole_images_are_in_the_batches(photos):
             np.testing.assert_array_equal(batch["image"], np.float32(expected))
     assert data.read("val", [20])["image"].shape == (1, 5)
     assert data.input_specs.keys() == {"features", "mask", "image"}
-
-
-def test_boxes_in_pixels_need_the_pictures(photos, capsys):
-    """The pictures of this test have 48 x 64 pixels."""
-    boxes = np.array([[0, 0, 48, 64], [12, 16, 24, 32]], np.float32)
-    images = {
-        key: one._replace(features=one.features[:2], boxes=boxes) for key, one in IMAGES.items()
-    }
-    path = features.hdf5(photos[0] / "a.h5", images)
-    data = run(photos, images=None, features=str(path), out=str(photos[0] / "without"))
-    assert not any(fields["boxes"].size for fields in stored(data, "train").values())
-    assert "the boxes of 12 images were dropped" in capsys.readouterr().out
-    for fields in stored(run(photos, features=str(path)), "train").values():
-        np.testing.assert_allclose(fields["boxes"], [0, 0, 1, 1, 0.25, 0.25, 0.5, 0.5])
 
 
 @pytest.mark.slow

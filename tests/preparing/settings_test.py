@@ -8,7 +8,6 @@ from helpers import source_files
 from tfcap import cli
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import Entry
 
 
 def test_the_number_of_bad_images_is_a_number_or_a_percentage():
@@ -78,32 +77,6 @@ def test_directories_inside_the_output_are_relative_so_that_it_can_be_moved(sett
     assert settings.identity()["images"] == str(tmp_path / "i")
     with pytest.raises(ValueError, match="--weights: there is no file no.h5"):
         dataclasses.replace(settings, weights="no.h5").identity()
-
-
-def test_commas_separate_paths_unless_they_belong_to_a_name(tmp_path):
-    (tmp_path / "a,b.csv").touch()
-    settings = Settings(f"{tmp_path}/a,b.csv", "out")
-    assert settings.caption_paths == (tmp_path / "a,b.csv",) and settings.data_name == "a,b"
-    assert list(map(str, Settings("x.json,y.json", "out").caption_paths)) == ["x.json", "y.json"]
-    several = Settings([tmp_path / "c.json", "x,y"], "out")
-    assert list(map(str, several.caption_paths)) == [f"{tmp_path}/c.json", "x", "y"]
-    assert list(map(str, Settings(None, "out", images="photos").caption_paths)) == ["photos"]
-    assert Settings(None, "out").caption_paths == ()
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_splits_that_the_caption_file_does_not_hold_are_in_the_identity(settings, several):
-    entries = [Entry(1, "a.jpg", "train", ("A dog.",)), Entry(2, "b.jpg", "val", ("A.",))]
-    other = [entries[0]._replace(split="test"), entries[1]]
-    given = dataclasses.replace(settings, source="flickr8k")
-    if several:
-        given = dataclasses.replace(settings, captions=[settings.captions] * 2)
-    before = given.identity(entries)
-    assert before == given.identity(list(entries)) and before != given.identity(other)
-    # Splits that prepare draws have a digest of their own.
-    assert given.identity(entries, "digest") == given.identity(other, "digest")
-    further = [entries[0]._replace(split="test2014"), entries[1]]
-    assert given.identity(further, "digest") != given.identity(other, "digest")
 
 
 def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):

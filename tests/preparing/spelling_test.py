@@ -4,7 +4,6 @@ import unicodedata
 
 import pytest
 
-from tfcap.preparing import spelling
 from tfcap.preparing.inputs import check_images, read
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import Source
@@ -34,12 +33,6 @@ def test_names_are_those_of_the_directories_in_either_form(tmp_path, ours, their
     settings = Settings(str(captions), "out", images=str(images))
     names = sorted(entry.file_name for entry in read(settings).entries)
     assert names == sorted([form(theirs, "été/café.jpg"), "nichts_für.jpg", "plain.jpg"])
-
-
-def test_a_name_that_is_there_is_kept_beside_one_of_the_other_form(tmp_path):
-    names = [form(name, "é.jpg") for name in ("NFC", "NFD")]
-    folder(tmp_path, *names)
-    assert [spelling.on_disk(tmp_path, name) for name in names] == names
 
 
 @pytest.mark.parametrize("there", ["Photo.JPG", "photo.JPG", "photo.jpeg", "photo.png"])

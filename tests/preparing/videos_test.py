@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.clips import FRAMES, gif, write_frames
 
-from tfcap import cli, configs
+from tfcap import configs
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
@@ -89,30 +89,6 @@ def test_msr_vtt_is_prepared_from_ready_features(tmp_path):
     (last,) = data.read("test", [7010])["features"][..., 0].numpy().tolist()
     assert last == [0, 1, 3, 4]  # of frames 0 to 5
     assert data.read("train", [0])["features"][0, :, 0].numpy().tolist() == [0, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (dict(frames=-1), "--frames is -1, and at least 1"),
-        (dict(frames=4, grid=2), "--grid, --crops and --keep_pictures cannot be used"),
-        (dict(grid=2), "cannot be used with clips"),
-        (dict(crops=10), "--grid, --crops and --keep_pictures cannot be used"),
-        (dict(keep_pictures=True), "--grid, --crops and --keep_pictures cannot be used"),
-        (dict(source="karpathy", frame_order="shuffled"), "--frame_order needs --frames"),
-        (
-            dict(frames=4, frame_order="some"),
-            "--frame_order is one of kept, shuffled",
-        ),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings, reason, captions, tmp_path):
-    given = {"source": "gif", **SETTINGS, **settings}
-    if settings.get("crops"):
-        given["backbone"] = "vgg16"
-    with pytest.raises((ValueError, cli.UsageError), match=reason):
-        prepare(tmp_path / "out", captions, images=tmp_path / "clips", **given)
-    assert not (tmp_path / "out").exists()
 
 
 def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):

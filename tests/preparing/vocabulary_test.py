@@ -15,9 +15,6 @@ from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.training.run import train
-from tfcap.training.self_critical import SelfCriticalTask
-from tfcap.training.start import check_splits
-from tfcap.training.task import CaptionTask
 
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 
@@ -64,21 +61,6 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     assert not list((photos[0] / "none").glob("*.tfrecord"))
 
 
-def test_sentences_without_spaces_give_a_warning(photos, capsys):
-    for entry in photos[1]:
-        entry["sentences"] = [{"raw": "一只狗在草地上奔跑"}]
-    run(photos)
-    said = capsys.readouterr().out
-    assert "warning: a caption has 1.0 words on average" in said
-    assert "Put spaces between the words" in said
-    run(photos, out=str(photos[0] / "b"), vocab=str(photos[0] / "out" / "vocab.txt"))
-    said = capsys.readouterr().out
-    assert "a caption has 1.0 words" in said
-    with pytest.raises(ValueError, match="No word occurs 500 times"):
-        run(photos, out=str(photos[0] / "c"), min_count=500)
-    assert "Put spaces between the words" in capsys.readouterr().out  # before the error
-
-
 def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
     folder = photos[0]
     words = str(folder / "out" / "vocab.txt")
@@ -90,20 +72,6 @@ def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
     assert not (out / DOCUMENT_FREQUENCY).exists() and not data.has_document_frequencies
     with pytest.raises(ValueError, match="b has no document frequencies.*--document_frequency"):
         data.document_frequencies()
-
-
-def test_given_document_frequencies_are_copied(photos, prepared):
-    folder = photos[0]
-    given = {"vocab": str(folder / "out" / "vocab.txt")}
-    given["document_frequency"] = str(folder / "out" / DOCUMENT_FREQUENCY)
-    data = run(photos, out=str(folder / "b"), **given)
-    assert data.has_document_frequencies
-    for copy, original in zip(
-        data.document_frequencies(), prepared.document_frequencies(), strict=True
-    ):
-        np.testing.assert_array_equal(copy, original)
-    with pytest.raises(ValueError, match="other settings .document_frequency"):
-        run(photos, out=str(folder / "b"), vocab=given["vocab"])
 
 
 def test_document_frequencies_of_other_words_are_refused(photos, prepared):
@@ -161,44 +129,6 @@ def prepare_part(shapes, folder, captioned):
     settings |= {"images": f"{shapes}/images", "vocab": f"{shapes}/vocab.txt"}
     prepare(Settings(**settings, backbone="pixels", weights=None))
     return str(folder / "out")
-
-
-@pytest.fixture(scope="module")
-def bare(shapes, tmp_path_factory):
-    """The test images, all without captions."""
-    folder = tmp_path_factory.mktemp("bare")
-    return prepare_part(shapes, folder, lambda split, _: False if split == "test" else None)
-
-
-@pytest.mark.usefixtures("no_java")
-def test_images_without_captions_are_captioned_for_a_server(
-    bare, shapes, trained, tmp_path, capsys
-):
-    """From training on one directory to the result file of another without any caption."""
-    arguments = ["--model_dir", trained, "--data_dir", bare, "--split", "test"]
-    commands.run_here(evaluate, *arguments, "--output", tmp_path / "bare.json")
-    assert "split test has no captions, so there is nothing to score" in capsys.readouterr().out
-    whole = ["--model_dir", trained, "--data_dir", shapes, "--split", "test"]
-    commands.run_here(evaluate, *whole, "--output", tmp_path / "whole.json")
-    found = json.loads((tmp_path / "bare.json").read_text())
-    assert found == json.loads((tmp_path / "whole.json").read_text()) and len(found) == 8
-    for flag in ("--perplexity", "--diversity", "--rerank=oracle", f"--metrics={tmp_path}/m.json"):
-        with pytest.raises(ValueError, match=f"{flag.split('=')[0]}.* needs (reference )?captions"):
-            commands.run_here(evaluate, *arguments, flag)
-
-
-def test_what_needs_document_frequencies_says_that_they_are_missing(bare, small):
-    data = PreparedData.load(bare)
-    params = configs.resolve("attention_lstm", override=json.dumps(small))
-    with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
-        SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
-    task = params.task.replace(validation_data={"split": "test"})
-    with pytest.raises(ValueError, match="have no captions. Choose others"):
-        check_splits(task, data, "eval")
-    changes = {"task": {"decoding": {"order": "consensus", "search": "sample"}}}
-    params = configs.resolve("attention_lstm", changes=small, override=json.dumps(changes))
-    with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
-        CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
 @pytest.mark.usefixtures("no_java")

@@ -142,10 +142,7 @@ class TrainedRun:
         assert not isinstance(content, FrameFolder)  # only a model of clips gets one
         if isinstance(content, np.ndarray):
             return content
-        try:
-            return pictures.decode(tf.constant(content)).numpy()
-        except tf.errors.InvalidArgumentError:
-            raise ValueError(refusal(content)) from None
+        return pictures.read(content)
 
     def _frames(self, content: bytes | np.ndarray | FrameFolder) -> clips.Frames:
         """Returns the frames of a clip that the model reads: pictures uint8 [H, W, 3]."""

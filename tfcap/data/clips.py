@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.images import MOST_BYTES, MOST_PIXELS, refusal
+from tfcap.images import MOST_BYTES, refusal, require_readable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -39,7 +39,7 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
     return tf.minimum(kept, total - 1)
 
 
-def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
+def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame.
 
     TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
@@ -48,37 +48,26 @@ def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXEL
     Args:
       content: string [], a whole file.
       frames: N.
-      most_pixels: how many pixels a file may claim in all frames; None if the caller has checked
-        it.
 
     Returns:
       uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
+      tf.errors.InvalidArgumentError: not a picture, or a truncated one.
     """
-    is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
     with tf.device("/CPU:0"):
-        if most_pixels is not None:
-            content = pictures.checked(content, most_pixels)
         every = tf.cond(
-            is_gif,
+            tf.strings.substr(content, 0, 4) == b"GIF8",
             lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
-            lambda: pictures.decode(content, None)[None],
+            lambda: pictures.decode(content)[None],
         )
         chosen = tf.gather(every, places(tf.shape(every)[0], frames))
     return tf.ensure_shape(chosen, [frames, None, None, 3])
 
 
 def read(content: bytes, frames: int) -> np.ndarray:
-    """Decodes a clip as `decode` does.
-
-    Returns:
-      uint8 [N, H, W, 3].
-
-    Raises:
-      ValueError: not a picture that can be decoded, or a clip that would fill the memory.
-    """
+    """Decodes a clip as `decode` does, after its size was checked: uint8 [N, H, W, 3]."""
+    require_readable(content)
     try:
         return decode(tf.constant(content), frames).numpy()
     except tf.errors.InvalidArgumentError:
@@ -90,9 +79,6 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
 
     `frame2.jpg` comes before `frame10.jpg`. Hidden files, such as `._frame2.jpg` of macOS, are left
     out.
-
-    Raises:
-      ValueError: the folder has no pictures.
     """
 
     def key(name: str) -> list[tuple[int, int, str]]:
@@ -114,10 +100,6 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
     Returns:
       N pictures uint8 [H, W, 3], upright; those of a folder may have different sizes.
-
-    Raises:
-      ValueError: there is no clip, or it cannot be read.
-      OSError: the system cannot read a file.
     """
     if files.is_directory(path):
         return read_folder(path, frames)
@@ -135,9 +117,6 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
 
     Returns:
       N pictures uint8 [H, W, 3], upright; their sizes may differ.
-
-    Raises:
-      ValueError: there are no frames, or one cannot be read.
     """
     names = folder_frames(folder)
     wanted = [names[place] for place in places(len(names), frames).numpy()]
@@ -145,19 +124,17 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
     for name in wanted:
         if name in images:
             continue
-        content = _content(os.path.join(folder, name))
         try:
-            images[name] = pictures.decode(tf.constant(content)).numpy()
-        except tf.errors.InvalidArgumentError:
-            raise ValueError(f"{name}: {refusal(content)}") from None
+            images[name] = pictures.read(_content(os.path.join(folder, name)))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return [images[name] for name in wanted]
 
 
 def _content(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file. Raises ValueError if there are too many."""
     if (size := files.size(path)) > MOST_BYTES:
-        name = os.path.basename(path)
-        raise ValueError(f"{name} has {size} bytes, which are more than {MOST_BYTES}.")
+        raise ValueError(f"it has {size} bytes, which are more than {MOST_BYTES}.")
     return files.read_bytes(path)
 
 

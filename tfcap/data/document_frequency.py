@@ -32,9 +32,6 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
     Args:
       images: per image, per caption the word ids (without BOS, EOS and PAD).
-
-    Raises:
-      ValueError: no image.
     """
     words: list[int] = []
     lengths: list[int] = []
@@ -69,9 +66,6 @@ def count_ngrams(
       end_mark: whether EOS is appended to each caption and counts as a word.
       least: smallest number of images; rarer n-grams are left out. CIDEr-D gives n-grams of one
         image and unknown n-grams the same idf, so 2 saves memory and changes no score.
-
-    Raises:
-      ValueError: no image.
     """
     images = len(first) - 1
     if not images:
@@ -105,51 +99,10 @@ def count_ngrams(
     return DocumentFrequencies(table[order], count[order].astype(np.int32), images)
 
 
-def merged(parts: Iterable[DocumentFrequencies]) -> DocumentFrequencies:
-    """Adds the tables of parts of the images; the result is the table of all images.
-
-    Tables of similar size are added first, so that every n-gram is sorted a few times only.
-
-    Args:
-      parts: tables of disjoint sets of images.
-    """
-    waiting: list[DocumentFrequencies] = []  # each has more than twice the n-grams of the next
-    for part in parts:
-        waiting.append(part)
-        while len(waiting) > 1 and len(waiting[-2].counts) <= 2 * len(waiting[-1].counts):
-            waiting.append(_added(waiting.pop(), waiting.pop()))
-    while len(waiting) > 1:
-        waiting.append(_added(waiting.pop(), waiting.pop()))
-    return waiting[0]
-
-
-def _added(one: DocumentFrequencies, other: DocumentFrequencies) -> DocumentFrequencies:
-    """Returns the table of the images of two tables."""
-    ngrams = np.concatenate([one.ngrams, other.ngrams])
-    counts = np.concatenate([one.counts, other.counts])
-    # Two ids fit into 64 bits, so that two keys sort like four words.
-    pairs = ngrams.astype(np.int64)
-    first, second = (pairs[:, n] << 32 | pairs[:, n + 1] for n in (0, 2))
-    order = np.lexsort((second, first))
-    first, second = first[order], second[order]
-    new = np.ones(len(order), bool)
-    new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    places = np.flatnonzero(new)
-    if len(places):
-        counts = np.add.reduceat(counts[order], places, dtype=np.int32)
-    return DocumentFrequencies(ngrams[order[places]], counts, one.images + other.images)
-
-
 def write_document_frequencies(
     folder: str | os.PathLike, table: DocumentFrequencies, name: str = DOCUMENT_FREQUENCY
 ) -> None:
-    """Writes a table.
-
-    Args:
-      folder: the directory.
-      table: the table.
-      name: name of the file.
-    """
+    """Writes a table."""
     write_npz(
         os.path.join(folder, name),
         ngrams=table.ngrams,
@@ -159,17 +112,7 @@ def write_document_frequencies(
 
 
 def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
-    """Checks that all ids in a table are ids of a vocabulary.
-
-    Args:
-      table: the table.
-      words: V, the size of the vocabulary.
-      name: the name of the table in the error.
-      of: the name of the vocabulary in the error.
-
-    Raises:
-      ValueError: an id outside 0..V-1.
-    """
+    """Raises ValueError if a table has an id that is none of V words; `name` and `of` say whose."""
     low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
     if low < 0 or high >= words:
         raise ValueError(
@@ -181,15 +124,7 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
 def load_document_frequencies(
     folder: str | os.PathLike, name: str = DOCUMENT_FREQUENCY
 ) -> DocumentFrequencies:
-    """Reads document_frequency.npz.
-
-    Args:
-      folder: where the file lies.
-      name: its name.
-
-    Raises:
-      ValueError: the file is missing or damaged.
-    """
+    """Reads document_frequency.npz."""
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")
     return DocumentFrequencies(arrays["ngrams"], arrays["counts"], int(arrays["images"]))

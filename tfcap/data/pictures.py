@@ -10,14 +10,12 @@ directory of EXIF.
 
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
-from tfcap.images import MOST_PIXELS
+from tfcap.images import refusal, require_readable
 
-DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
-UNKNOWN = -1  # number of pixels of a file whose head is damaged
-_HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG and GIF
-_MOST_BLOCKS = 100_000  # of a GIF file: 25 MB in full blocks
+_HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG
 # Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
 _KINDS = {
     "JPEG": (b"\xff\xd8\xff", "a truncated or damaged JPEG file"),
@@ -43,46 +41,27 @@ _EXIF = [0xFFE1, code(b"eXIf"), code(b"EXIF", "little")]  # name of the part
 _LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where the search ends
 
 
-def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
+# A function does not take over the device of its caller, and on a GPU these would be hundreds of
+# tiny kernels. Each is traced once; every graph that decodes pictures calls the same functions.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     """Decodes a picture file and turns it upright.
 
     JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame. Grey becomes RGB
     and transparency is dropped. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
     its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
+    A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
 
     Args:
       image_bytes: string [], a whole file.
-      most_pixels: how many pixels a file may claim, in all frames of a GIF file: a small file can
-        ask for gigabytes of memory. None if the caller has checked it.
 
     Returns:
       uint8 [H, W, 3], of the upright picture.
 
     Raises:
-      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, a BMP
-        with a table of colours, or one that claims too many pixels.
-        `tfcap.images.refusal` says which.
+      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or a
+        BMP with a table of colours. `tfcap.images.refusal` says which.
     """
-    with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
-        if most_pixels is not None:
-            image_bytes = checked(image_bytes, most_pixels)
-        return _upright(image_bytes)
-
-
-def checked(content: tf.Tensor, most_pixels: int) -> tf.Tensor:
-    """Returns a file, string []; it is an InvalidArgumentError if it claims too many pixels."""
-    pixels = claimed_pixels(content)
-    small = tf.debugging.Assert(
-        (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
-    )
-    with tf.control_dependencies([small]):
-        return tf.identity(content)
-
-
-# A function does not take over the device of its caller. Each is traced once in a process; every
-# graph that decodes pictures calls the same functions.
-@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
-def _upright(image_bytes: tf.Tensor) -> tf.Tensor:
     with tf.device("/CPU:0"):
         head = _head(image_bytes)
         # The decoder would take the numbers of colours for shades of grey.
@@ -105,22 +84,32 @@ def _upright(image_bytes: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(upright, [None, None, 3])
 
 
+def read(content: bytes) -> np.ndarray:
+    """Decodes a picture file as `decode` does, after its size was checked: uint8 [H, W, 3]."""
+    require_readable(content)
+    try:
+        return decode(tf.constant(content)).numpy()
+    except tf.errors.InvalidArgumentError:
+        raise ValueError(refusal(content)) from None
+
+
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels a file claims: height x width, and for GIF x number of frames.
+    """Returns how many pixels a file claims, height x width, for a server.
 
-    A small file can ask for gigabytes of memory. A BMP file is as large as its pixels.
+    A small file can ask for gigabytes of memory. A BMP file is as large as its pixels. Of a GIF
+    file the frames are not counted.
 
     Args:
       content: string [], a whole file.
 
     Returns:
-      int64 []; 0 for BMP and a file of another kind, `UNKNOWN` for a GIF of too many blocks.
+      int64 []; 0 for BMP and a file of another kind.
 
     Raises:
       tf.errors.InvalidArgumentError: a JPEG file with a damaged head.
     """
-    with tf.device("/CPU:0"):  # a function does not take over the device of its caller
+    with tf.device("/CPU:0"):
         head = _head(content)
 
         def webp() -> tf.Tensor:
@@ -129,54 +118,18 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
             sides = tf.where(
                 chunk == code(b"VP8L"), lossless, _sides(head[26:30], little=True) % 2**14
             )
-            return _product(
-                tf.where(chunk == code(b"VP8X"), _sides(head[24:30], little=True) + 1, sides)
-            )
+            return tf.where(chunk == code(b"VP8X"), _sides(head[24:30], little=True) + 1, sides)
 
-        return tf.case(
+        sides = tf.case(
             [
-                (
-                    _is("JPEG", content),
-                    lambda: _product(tf.io.extract_jpeg_shape(content, tf.int64)[:2]),
-                ),
-                (_is("PNG", content), lambda: _product(_sides(head[16:24]))),
-                (_is("GIF", content), lambda: _gif_pixels(content)),
+                (_is("JPEG", content), lambda: tf.io.extract_jpeg_shape(content, tf.int64)[:2]),
+                (_is("PNG", content), lambda: _sides(head[16:24])),
+                (_is("GIF", content), lambda: _sides(head[6:10], little=True)),
                 (_is("WebP", content), webp),
             ],
-            default=lambda: tf.constant(0, tf.int64),
+            default=lambda: tf.zeros([2], tf.int64),
         )
-
-
-def _gif_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Walks over the blocks of a GIF file; all its frames are decoded as large as the largest."""
-    data = tf.concat([tf.io.decode_raw(content, tf.uint8), tf.zeros([_HEAD], tf.uint8)], 0)
-    end = tf.cast(tf.strings.length(content), tf.int64)
-
-    def colours(flags: tf.Tensor) -> tf.Tensor:
-        return tf.where(flags >= 128, tf.bitwise.left_shift(tf.constant(6, tf.int64), flags % 8), 0)
-
-    def block(at, in_data, frames, sides):
-        head = tf.reshape(_octets(data, at, 10), [10])
-        is_frame = ~in_data & (head[0] == ord(","))
-        length = tf.where(is_frame, 11 + colours(head[9]), tf.where(in_data, 1 + head[0], 2))
-        frame = tf.where(is_frame, _sides(head[5:9], little=True), 0)
-        goes_on = ~in_data | (head[0] > 0)
-        return at + length, goes_on, frames + tf.cast(is_frame, tf.int64), tf.maximum(sides, frame)
-
-    def more(at, in_data, *_):
-        first = _octets(data, at, 1)[0]
-        return (at < end) & (in_data | (first == ord(",")) | (first == ord("!")))
-
-    head = _head(content)
-    start = (
-        13 + colours(head[10]),
-        tf.constant(False),
-        tf.constant(0, tf.int64),
-        _sides(head[6:10], little=True),
-    )
-    state = tf.while_loop(more, block, start, maximum_iterations=_MOST_BLOCKS)
-    pixels = tf.maximum(state[2], 1) * _product(state[3])
-    return tf.where(more(*state), tf.constant(UNKNOWN, tf.int64), pixels)
+        return tf.reduce_prod(tf.minimum(sides, 2**31))  # PNG has 32 bits: no overflow
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
@@ -216,11 +169,6 @@ def _numbers(octets: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:
 def _sides(octets: tf.Tensor, little: bool = False) -> tf.Tensor:
     """Returns the two numbers of bytes int64 [2 size]: int64 [2]."""
     return _numbers(tf.reshape(octets, [2, -1]), little)
-
-
-def _product(sides: tf.Tensor) -> tf.Tensor:
-    """Multiplies numbers below 2^32 without an overflow."""
-    return tf.reduce_prod(tf.minimum(sides, 2**31))
 
 
 def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:

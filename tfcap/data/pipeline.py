@@ -24,11 +24,7 @@ References = Callable[[tf.Tensor], Any]  # maps all captions of the images to te
 
 
 def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
-    """Returns the global training batches of an epoch, n // (B · replicas).
-
-    Raises:
-      ValueError: the split does not fill one global batch.
-    """
+    """Returns the global training batches of an epoch, n // (B · replicas)."""
     images = data.split(split)["images"]
     if images < batch_size * replicas:
         raise ValueError(

@@ -65,11 +65,7 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
-        """Opens a directory written by prepare, on a disk or at a path such as gs://bucket/data.
-
-        Raises:
-          ValueError: dataset.json or vocab.txt is missing or does not fit.
-        """
+        """Opens a directory written by prepare, on a disk or at a path such as gs://bucket/data."""
         is_remote = files.is_remote(folder)
         folder = files.absolute(folder) if is_remote else os.path.expanduser(folder)
         fingerprint = read_fingerprint(folder)
@@ -79,9 +75,6 @@ class PreparedData:
         """Checks the size of every shard of a split.
 
         TensorFlow reads a file that is cut between two records without an error.
-
-        Raises:
-          ValueError: a shard is missing or cut; the message names it.
         """
         remedy = "Run prepare again, which writes only this shard."
         for shard in self.split(split)["shards"]:
@@ -190,11 +183,7 @@ class PreparedData:
         return self.fingerprint.get("document_frequency", "train") is not None
 
     def document_frequencies(self) -> DocumentFrequencies:
-        """Returns the document frequencies for CIDEr-D.
-
-        Raises:
-          ValueError: the directory has none, or the file is damaged.
-        """
+        """Returns the document frequencies for CIDEr-D."""
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
@@ -216,9 +205,6 @@ class PreparedData:
 
         Returns:
           dataset of serialized examples, string [], in the order of ``indices``.
-
-        Raises:
-          ValueError: a shard is missing or cut.
         """
         self.check_split(split)
         index = self.index(split)
@@ -268,9 +254,6 @@ class PreparedData:
           split: name of the split.
           ids: image ids, in any order, at least one.
           max_regions: further regions of an image are cut off; None keeps all.
-
-        Raises:
-          ValueError: an image that is not in the split, or a damaged record.
         """
         places = {int(image): place for place, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in places]:
@@ -301,9 +284,6 @@ class PreparedData:
           backbone: it has the sizes of the backbone that made the features.
           weights_sha256: digest of its weights. It becomes a part of the fingerprint, so that
             vectors and scores that are kept in files are not taken for those of other weights.
-
-        Raises:
-          ValueError: the records hold no pictures.
         """
         self.require_pictures()
         features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
@@ -372,11 +352,7 @@ def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any])
 
 
 def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
-    """Reads dataset.json.
-
-    Raises:
-      ValueError: not a prepared directory, another format or another tokenizer.
-    """
+    """Reads dataset.json."""
     path = os.path.join(folder, FINGERPRINT)
     if not files.exists(path):
         raise ValueError(
@@ -398,16 +374,7 @@ def load_vocabulary(
     fingerprint: dict[str, Any],
     remedy: str = "Restore it or run prepare again.",
 ) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
-
-    Args:
-      folder: the directory of both files.
-      fingerprint: the content of dataset.json.
-      remedy: last sentence of the error.
-
-    Raises:
-      ValueError: it is missing, damaged or another vocabulary.
-    """
+    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json."""
     path = os.path.join(folder, VOCABULARY)
     vocab = tokens.Vocab.load(path)
     if vocab.sha256 != fingerprint["vocab_sha256"]:
@@ -423,12 +390,7 @@ def references_path(folder: str | os.PathLike, split: str) -> str:
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json with raw captions.
-
-    Args:
-      folder: the prepared directory.
-      split: name of the split.
-      items: (image id, file name, captions) per image; captions may be empty.
+    """Writes references_<split>.json from (image id, file name, raw captions) per image.
 
     Returns:
       The number of captions.
@@ -453,13 +415,7 @@ def load_references(
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
     """Reads references_<split>.json: file name per image id, captions per image id.
 
-    Args:
-      folder: the prepared directory.
-      split: name of the split.
-      digest: the SHA-256 that the file must have; None if it is not known.
-
-    Raises:
-      ValueError: the file is missing or changed.
+    `digest` is the SHA-256 that the file must have, or None.
     """
     path = references_path(folder, split)
     if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
@@ -481,13 +437,6 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     A model learns from these, so give them to the tokenizer where it scores captions. They differ
     from the references if the data was prepared with --tokens=given: the records then have the
     words of the caption file, and the references, which are scored, the raw captions.
-
-    Args:
-      data: the prepared directory.
-      split: its split.
-
-    Raises:
-      ValueError: the split does not exist, or a record is damaged.
     """
     if data.fingerprint.get("tokens") != "given":
         return data.references(split)
@@ -526,14 +475,7 @@ def cut_note(lengths: Sequence[int], max_length: int) -> str:
 
 
 def losses(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
-    """Returns a sentence for each part of a split that training does not read.
-
-    Args:
-      data: the prepared directory; one of an older version does not tell how long its captions are.
-      split: the split of the training.
-      max_length: `task.max_length`.
-      max_regions: `task.train_data.max_regions`; 0 reads all.
-    """
+    """Returns a sentence for each part of a split that training does not read."""
     notes = [cut_note(data.split(split).get("lengths", []), max_length)]
     if 0 < max_regions < data.max_regions:
         notes.append(

@@ -93,9 +93,6 @@ class Vocab:
         Args:
           words: all V entries, the four special ones first.
           source: where they come from, for error messages.
-
-        Raises:
-          ValueError: special entries missing or moved, a duplicate, an entry with a space.
         """
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
@@ -119,9 +116,6 @@ class Vocab:
         Args:
           token_lists: tokenized captions of the *training* split.
           min_count: smallest number of occurrences.
-
-        Raises:
-          ValueError: no word reaches it.
         """
         return cls.from_counts(
             collections.Counter(word for words in token_lists for word in words), min_count
@@ -134,9 +128,6 @@ class Vocab:
         Args:
           counts: occurrences in the *training* split by word.
           min_count: smallest number of occurrences.
-
-        Raises:
-          ValueError: no word reaches it.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
@@ -148,11 +139,7 @@ class Vocab:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocab":
-        """Reads a vocab.txt.
-
-        Raises:
-          ValueError: unreadable or not a vocabulary.
-        """
+        """Reads a vocab.txt."""
         try:
             text = files.read_bytes(path).decode("utf-8")
         except OSError as error:

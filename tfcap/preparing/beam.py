@@ -31,9 +31,6 @@ class Tasks:
     Args:
       options: options of Beam.
       folder: a directory that all workers see.
-
-    Raises:
-      UsageError: an option has a value that Beam cannot read.
     """
 
     def __init__(self, options: Sequence[str], folder: str):
@@ -48,11 +45,7 @@ class Tasks:
         self._path = os.path.join(folder, LIST)
 
     def run(self, work: Work, tasks: Iterable[Named]) -> list[str]:
-        """Returns the names of the tasks when the pipeline has ended.
-
-        Raises:
-          ValueError: the work has raised one; the message is that of the work.
-        """
+        """Returns the names of the tasks when the pipeline has ended."""
         names, places = [], []
         with files.replacing(self._path) as temporary, open(temporary, "wb") as file:
             for task in tasks:

@@ -48,10 +48,6 @@ def write(
 
     Returns:
       `path`.
-
-    Raises:
-      ValueError: a negative count, nothing to train on, or the directory has such a data set with
-        other settings.
     """
     directory, file = os.path.split(path)
     name = os.path.splitext(file)[0].removeprefix("dataset_")

@@ -67,11 +67,7 @@ class Local(contextlib.AbstractContextManager):
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
-        """Yields the names of tasks that are done; takes tasks only when a process is free.
-
-        Raises:
-          ValueError: a process was killed. Errors of `work` are raised unchanged.
-        """
+        """Yields the names of tasks that are done; takes tasks only when a process is free."""
         source = iter(tasks)
         running: dict[concurrent.futures.Future[Any], Named] = {}
         try:
@@ -104,12 +100,7 @@ def _work(work: Work, task: Named) -> None:
 
 
 def _start_process(alive: Connection, workers: int) -> None:
-    """Prepares a worker process.
-
-    Args:
-      alive: its other end is closed when the main process has ended in any way.
-      workers: how many processes share this machine.
-    """
+    """Prepares a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     # TensorFlow reads these when it first computes.
@@ -130,9 +121,6 @@ class Beam(contextlib.AbstractContextManager):
     Args:
       options: options of Beam, such as `--runner=FlinkRunner`.
       folder: a directory that all workers see.
-
-    Raises:
-      UsageError: Apache Beam is not installed, or an option has a value that it cannot read.
     """
 
     def __init__(self, options: Sequence[str], folder: str):
@@ -148,11 +136,7 @@ class Beam(contextlib.AbstractContextManager):
         pass
 
     def map(self, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
-        """Yields the names of all tasks when the pipeline has ended.
-
-        Raises:
-          ValueError: a task has failed.
-        """
+        """Yields the names of all tasks when the pipeline has ended."""
         yield from self._pipeline.run(work, tasks)
 
 

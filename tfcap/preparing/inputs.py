@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -25,16 +24,11 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
-_FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields settings with local caption files; copies of remote files exist until the block ends.
-
-    Raises:
-      OSError: a remote file cannot be read.
-    """
+    """Yields settings with local caption files; copies of remote ones exist in the block."""
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths = [part for path in several for part in os.fspath(path).split(",") if part]
@@ -63,11 +57,7 @@ class Inputs(NamedTuple):
 
 
 def read(settings: Settings) -> Inputs:
-    """Finds the source, reads its images, and divides them into splits.
-
-    Raises:
-      ValueError: the captions cannot be read, too many rows are bad, or --vocab is no file.
-    """
+    """Finds the source, reads its images, and divides them into splits."""
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions, the caption file, is missing.")
@@ -128,13 +118,7 @@ def _with_frames(settings: Settings) -> Settings:
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Checks that the directory of `settings` exists and has picture files of `entries`.
-
-    Raises:
-      UsageError: neither pictures nor features are given.
-      ValueError: --images or --features is no directory, or none of the first `FIRST` files is in
-        --images.
-    """
+    """Checks that the directory of `settings` exists and has picture files of `entries`."""
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ReadyFeatures` looks for the first images under several names
@@ -159,16 +143,5 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         )
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}: wrong --images? {_remedy(folder, names)}"
+        f"{names[0]}: wrong --images? Give the directory that these names are relative to."
     )
-
-
-def _remedy(images: str, names: Sequence[str]) -> str:
-    """Names a directory near `images` that has one of the files, if there is one."""
-    if not files.is_remote(images):
-        folder = pathlib.Path(images)
-        inside = (path for path in folder.iterdir() if path.is_dir())
-        for place in (folder.parent, *itertools.islice(inside, _FOLDERS)):
-            if any((place / name).exists() for name in names):
-                return f"{place} has them: give --images {place}"
-    return "Give the directory that these names are relative to."

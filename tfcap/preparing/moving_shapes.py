@@ -261,9 +261,6 @@ def write(
 
     Returns:
       The path of dataset_moving_shapes.json.
-
-    Raises:
-      ValueError: a negative count, no training clip, or the directory has clips of other settings.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)

@@ -56,9 +56,6 @@ def prepare(settings: Settings) -> pathlib.Path | str:
 
     Returns:
       `settings.out`; a remote path as text.
-
-    Raises:
-      ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
@@ -125,9 +122,6 @@ class _Preparation:
 
     Args:
       inputs: the captions and settings.
-
-    Raises:
-      ValueError: the directory was prepared with other settings.
     """
 
     def __init__(self, inputs: Inputs):
@@ -269,21 +263,13 @@ class _Preparation:
         bar: cli.Bar,
         run_on: Engine,
     ) -> None:
-        """Writes the shards that are left, on an engine.
-
-        Raises:
-          ValueError: more images are skipped than --max_skipped allows.
-        """
+        """Writes the shards that are left, on an engine."""
         reader, by_id = self.reader, {image.id: image for image in self.images}
         most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
         skipped = [item for known in finished.values() for item in known["skipped"]]
         if len(skipped) > most:
             raise shards.too_many_skipped(skipped[-1])
         inline = isinstance(run_on, Inline)
-        if inline and len(left) > 1 and isinstance(reader, Pictures):
-            # All shards then share one data set of pictures.
-            usable = ([e for e in members if by_id[e.id].usable] for members in left.values())
-            reader.expect([_without_captions(members) for members in usable])
 
         def tasks() -> Iterator[Task]:
             for name, members in left.items():

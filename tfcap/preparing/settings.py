@@ -196,13 +196,7 @@ class Settings:
         return {key: values[key] for key, default in NEW_KEYS if values[key] != default}
 
     def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
-        """Returns a SHA-256 of the captions and of the splits that the source gives.
-
-        Args:
-          entries: the images.
-          own_splits: whether all splits are those of the source. Else only further splits, such as
-            test2014, are a part of the digest.
-        """
+        """Returns a SHA-256 of the captions and of the splits that the source gives."""
         paths, digest = self.caption_paths, hashlib.sha256()
         if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
             whole = files.file_sha256(paths[0])

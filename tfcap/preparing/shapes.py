@@ -294,10 +294,6 @@ def write(
 
     Returns:
       The path of dataset_shapes.json.
-
-    Raises:
-      ValueError: a negative count, no training image, or the directory has shapes of other
-        settings.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)

@@ -24,8 +24,8 @@ import tensorflow as tf
 from tfcap import cli, files
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import ClipFeatures, Clips, Reader, SampledFrames
-from tfcap.preparing.features.pictures import Extracted, Pictures
+from tfcap.preparing.features.frames import Reader, SampledFrames
+from tfcap.preparing.features.pictures import ClipFeatures, Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import SPLITS, Entry
@@ -86,9 +86,6 @@ def open_reader(
       settings: the settings of prepare.
       entries: the images, at least the first `PROBES`.
       backbone: the network, if it is loaded already.
-
-    Raises:
-      ValueError: the weights or the files cannot be used.
     """
     shuffled = settings.frame_order == "shuffled"
     if settings.features is not None:
@@ -103,7 +100,7 @@ def open_reader(
         settings.vector or settings.frames is not None,
     )
     if settings.frames:
-        clips = ClipFeatures(settings.images, Clips(backbone, settings.frames))
+        clips = ClipFeatures(settings.images, backbone, settings.frames)
         return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
     return Pictures(settings.images, backbone, settings.keep_pictures)
 
@@ -113,9 +110,6 @@ def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
 
     The result depends only on the captions. Unusable images count too, so that later runs plan the
     same shards.
-
-    Raises:
-      ValueError: the name of a split cannot be part of a file name.
     """
     by_split: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -190,9 +184,6 @@ class ShardWriter:
 
         The description has `file`, `records`, `bytes`, `offsets`, `ids`, `sums` of the features,
         the `skipped` images, and the numbers of `animated` pictures and of `dropped_boxes`.
-
-        Raises:
-          ValueError: too many images are skipped.
         """
         folder = self.job.settings.out
         if read_description(folder, self.job.digest, task.name) is not None:

@@ -17,7 +17,6 @@ from tfcap.data.document_frequency import (
     count_ngrams,
     ends,
     load_document_frequencies,
-    merged,
 )
 from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
@@ -27,8 +26,6 @@ from tfcap.preparing.sources import Entry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
-FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
-_COUNTED = 50_000  # images whose n-grams are counted at once; bounds the memory
 
 
 class Kept(NamedTuple):
@@ -65,9 +62,6 @@ def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]
       given_tokens: whether the words are those of the caption file, `Entry.words`. Records
         then hold these words with spaces between them, because training splits the captions of
         records with the tokenizer. So the tokenizer also splits given words with punctuation.
-
-    Raises:
-      ValueError: given tokens are needed, and an image has none.
     """
     images = list(_tokenized(entries, given_tokens))
     if not given_tokens:
@@ -163,16 +157,11 @@ class Vocabulary:
     Args:
       settings: the settings of prepare.
       images: the images, tokenized.
-
-    Raises:
-      ValueError: an unreadable file, document frequencies of other words, no training image or no
-        frequent word.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Kept]):
         self.settings = settings
         self.vocab, self.frequencies = load_given(settings.vocab, settings.document_frequency)
-        _warn_of_long_words(images)  # it explains the error and the numbers that may follow
         train = [image for image in images if image.split == "train"]
         if self.vocab is None:
             if not any(image.captions for image in train):
@@ -230,11 +219,7 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Kept]) -> Words:
-        """Counts the words and the n-grams of the images that have a record, if they are not given.
-
-        Raises:
-          ValueError: no vocabulary is given and no training image is left.
-        """
+        """Counts words and n-grams of the images that have a record, if they are not given."""
         train = [image for image in images if image.split == "train"]
         vocab, least = self.vocab, None
         if vocab is None:
@@ -254,18 +239,14 @@ class Vocabulary:
                 flush=True,
             )
             return Words(vocab, least, None, None)
-        parts = (train[i : i + _COUNTED] for i in range(0, len(train), _COUNTED))
-        return Words(vocab, least, merged(_ngrams(part, vocab) for part in parts), "train")
-
-
-def _ngrams(images: Sequence[Kept], vocab: Vocab) -> DocumentFrequencies:
-    captions = [words for image in images for words in image.words]
-    ids = vocab.ids(itertools.chain.from_iterable(captions))
-    return count_ngrams(
-        np.array(ids, np.int32),
-        ends([len(words) for words in captions]),
-        ends([len(image.words) for image in images]),
-    )
+        captions = [words for image in train for words in image.words]
+        ids = vocab.ids(itertools.chain.from_iterable(captions))
+        table = count_ngrams(
+            np.array(ids, np.int32),
+            ends([len(words) for words in captions]),
+            ends([len(image.words) for image in train]),
+        )
+        return Words(vocab, least, table, "train")
 
 
 def load_given(
@@ -275,9 +256,6 @@ def load_given(
 
     A table of document frequencies holds word ids. With another vocabulary it would be silently
     wrong, so the vocab.txt beside the table must have the same words.
-
-    Raises:
-      ValueError: an unreadable file, or document frequencies of another vocabulary.
     """
     if vocab_file is None:
         return None, None
@@ -294,18 +272,3 @@ def load_given(
         )
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
     return vocab, table
-
-
-def _warn_of_long_words(images: Sequence[Kept]) -> None:
-    """Prints a warning if whole sentences are one word: the language writes no spaces."""
-    captions = [words for image in images for words in image.words]
-    average = sum(map(len, captions)) / max(len(captions), 1)
-    if captions and average < FEW_WORDS:
-        print(
-            f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
-            "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
-            "Japanese or Thai is one word. Put spaces between the words of the captions first, "
-            "with a word segmenter for the language, or give --tokens given if the caption file "
-            "has the words",
-            flush=True,
-        )

@@ -207,8 +207,8 @@ def decode(
 
         def read(number, content):
             pixels = claimed_pixels(content)
-            fits = (pixels >= 0) & (pixels <= most_pixels)
-            image = tf.cond(fits, lambda: decoder(content, None), lambda: tf.zeros(shape))
+            fits = pixels <= most_pixels
+            image = tf.cond(fits, lambda: decoder(content), lambda: tf.zeros(shape))
             return number, pixels, tf.ensure_shape(image, shape)
 
         rows = tf.data.Dataset.from_tensor_slices((tf.range(size), contents))
@@ -222,7 +222,7 @@ def decode(
         numbers, pixels, images = rows.get_single_element()
         whole = tf.concat([[size + 1], tf.constant(shape, tf.int64)], 0)
         images = tf.scatter_nd(numbers[:, None], images, whole)[:-1]
-        # A file that failed has no pixels: UNKNOWN is -1.
+        # A file that failed has -1 pixels.
         claimed = tf.scatter_nd(numbers[:, None], pixels + 1, [size + 1])[:-1] - 1
         too_many = tf.strings.join(
             ["too many pixels: ", tf.strings.as_string(claimed), f", at most {most_pixels}"]

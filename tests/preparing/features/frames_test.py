@@ -8,8 +8,8 @@ from PIL import Image
 
 from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import ClipFeatures, Clips, SampledFrames, from_fingerprint
-from tfcap.preparing.features.pictures import Extracted
+from tfcap.preparing.features.frames import Clips, SampledFrames
+from tfcap.preparing.features.pictures import ClipFeatures, Extracted
 from tfcap.preparing.sources import Entry
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 def test_each_frame_is_the_vector_of_its_picture(network, folder):
-    (found,) = ClipFeatures(folder, network).read([entry(1, "a.gif")])
+    (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "a.gif")])
     assert found.reason is None and found.features.shape == (4, 768)
     pixels = clips.read((folder / "a.gif").read_bytes(), 4)
     alone = [network.backbone.extract(network.backbone.resize(one)[None])[0, 0] for one in pixels]
@@ -48,7 +48,7 @@ def test_each_frame_is_the_vector_of_its_picture(network, folder):
 
 @pytest.mark.slow
 def test_serving_computes_what_prepare_computed(network, folder):
-    (found,) = ClipFeatures(folder, network).read([entry(1, "a.gif")])
+    (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "a.gif")])
     serve = tf.function(lambda content: network.extract(network.decode(content)[None])[0])
     np.testing.assert_array_equal(serve((folder / "a.gif").read_bytes()), found.features)
 
@@ -56,7 +56,7 @@ def test_serving_computes_what_prepare_computed(network, folder):
 def test_clips_come_in_order_and_bad_ones_have_a_reason(network, folder):
     names = ["a.gif", "cut.gif", "frames", "none.gif", "still.png", "movie.mp4", "long.gif"] * 5
     entries = [entry(number, name) for number, name in enumerate(names)]
-    found = list(ClipFeatures(folder, network).read(entries))
+    found = list(ClipFeatures(folder, network.backbone, network.frames).read(entries))
     assert [one.entry for one in found] == entries
     reasons = {one.entry.file_name: one.reason for one in found if one.features is None}
     assert set(reasons) == {"cut.gif", "none.gif", "movie.mp4"}
@@ -71,18 +71,9 @@ def test_clips_come_in_order_and_bad_ones_have_a_reason(network, folder):
 
 
 def test_a_folder_is_the_clip_of_its_frames(network, folder):
-    (found,) = ClipFeatures(folder, network).read([entry(1, "frames")])
+    (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "frames")])
     greys = (found.features.mean(1) + 1) * 127.5
     np.testing.assert_allclose(greys, [0, 10, 30, 40], atol=0.2)  # 0, 1, 3 and 4 of six
-
-
-def test_the_fingerprint_says_whether_clips_are_read(tmp_path):
-    backbone = Backbone("pixels", vector=True)
-    made_by = {"backbone": backbone.made_by(None, None)}
-    assert isinstance(from_fingerprint(made_by, tmp_path), Backbone)
-    found = from_fingerprint({**made_by, "frames": 5}, tmp_path)
-    assert isinstance(found, Clips) and found.decoded_shape == [5, 96, 96, 3]
-    assert found.feature_dim == backbone.feature_dim == 768
 
 
 class Ready:

@@ -1,7 +1,6 @@
 """Ready features are read in whatever layout they have; bad ones are skipped with a reason."""
 
 import re
-import sys
 import unicodedata
 
 import h5py
@@ -109,23 +108,6 @@ def test_each_layout_gives_the_features_that_were_written(tmp_path, name):
         if vectors:
             np.testing.assert_array_equal(one.image, wanted.vector)
     assert missing.features is None and "77" in missing.reason
-
-
-def test_a_grid_and_float16_are_read_from_hdf5(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        for key in IMAGES:
-            file[str(key)] = np.full([2, 3, 4], key % 7, np.float16)
-    (found, *_) = ReadyFeatures([tmp_path / "a.h5"], ENTRIES).read(ENTRIES)
-    assert found.features.shape == (6, 4) and found.boxes[4].tolist() == pytest.approx(
-        [1 / 3, 1 / 2, 2 / 3, 1]
-    )
-
-
-def test_a_matrix_may_have_one_vector_per_image_and_any_name(tmp_path):
-    np.save(tmp_path / "fc7.npy", np.eye(3, 5, dtype=np.float32))
-    (tmp_path / "fc7.txt").write_text("".join(f"{key}\n" for key in IMAGES))
-    found = list(ReadyFeatures([tmp_path / "fc7.npy"], ENTRIES).read(ENTRIES))
-    np.testing.assert_array_equal([one.features[0] for one in found], np.eye(3, 5))
 
 
 def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):
@@ -286,13 +268,6 @@ def test_files_that_cannot_be_used_are_refused(tmp_path, write, reason):
         ReadyFeatures([write(tmp_path)], entries(9, 30, 391895))
 
 
-def test_without_lmdb_the_error_names_the_extra(tmp_path, monkeypatch):
-    path = features.lmdb_store(tmp_path / "a", IMAGES)
-    monkeypatch.setitem(sys.modules, "lmdb", None)
-    with pytest.raises(ValueError, match=r"pip install 'tfcap\[features\]'"):
-        ReadyFeatures([path], ENTRIES)
-
-
 UNIT = np.array([[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]])
 PIXELS = UNIT * [640, 480, 640, 480]
 REGIONS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -321,9 +296,3 @@ def test_features_and_boxes_are_brought_into_one_form(found, size, boxes):
     if boxes is not None:
         np.testing.assert_allclose(read.boxes, boxes, atol=1 / 480)
         assert read.boxes.min() == 0 and read.boxes.max() == 1
-
-
-def test_columns_behind_the_features_that_are_no_boxes_are_features():
-    other = VINVL[9].features.copy()
-    other[0, -1] += 0.1  # the height is not that of the box
-    assert checked(ENTRIES[0], Found(other)).boxes is None

@@ -10,7 +10,7 @@ from helpers.source_files import add, jpeg
 
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
-from tfcap.preparing.sources import READERS, FilePart
+from tfcap.preparing.sources import READERS
 
 
 def read(name, made, **changes):
@@ -18,16 +18,6 @@ def read(name, made, **changes):
     source = made.source(**changes)
     entries = READERS[name].read(source)
     return sorted(entries, key=lambda entry: entry.file_name), [r.reason for r in source.skipped]
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_each_kind_of_metadata_is_read(tmp_path, kind):
-    entries, _ = read("imagefolder", source_files.imagefolder(tmp_path, kind))
-    assert [(entry.file_name, entry.split) for entry in entries] == [
-        ("test/0.jpg", "test"), *((f"train/{n}.jpg", "train") for n in range(4)),
-        ("validation/0.jpg", "val"),
-    ]  # fmt: skip
-    assert entries[2].captions == ("A dog , 1.jpg .",)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +37,6 @@ def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, sp
     path.write_text(f"\ufeff{text}\n")
     (entry,), skipped = read("imagefolder", source_files.Made([tmp_path], tmp_path, []))
     assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
-
-
-def test_names_of_metadata_are_relative_to_it_and_below_the_images(tmp_path):
-    made = source_files.imagefolder(tmp_path)
-    entries, _ = read("imagefolder", made._replace(images=tmp_path))
-    assert entries[1].file_name == "folder/train/0.jpg"
-    entries, skipped = read("imagefolder", made._replace(images=made.images / "train"))
-    assert len(entries) == 4 and "is not that of a file below --images" in skipped[0]
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "sidecar"])
@@ -123,16 +105,6 @@ def test_records_of_tfds_hold_the_pictures(tmp_path):
         assert [entry.content.read() for entry in entries] == [jpeg(n) for n in range(6)]
         splits = ["train", "test", "train", "train", "train", "val"]  # the first is restval
         assert [entry.split for entry in entries] == splits
-
-
-def test_a_part_of_a_file_is_read(tmp_path):
-    path = tmp_path / "shard.tar"
-    path.write_bytes(b"0123456789")
-    assert FilePart(path, 3, 4).read() == b"3456"
-    with pytest.raises(ValueError, match="ends before the picture"):
-        FilePart(path, 8, 4).read()
-    with pytest.raises(ValueError, match="more than 268435456"):
-        FilePart(path, 0, 10 << 30).read()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from helpers import source_files
 from helpers.sources import FIXTURES, coco_file, picture
 
 from tfcap.preparing.sources import READERS, Entry, Source, recognise
-from tfcap.preparing.sources.json_files import coco, gif, karpathy, msrvtt
+from tfcap.preparing.sources.json_files import coco, karpathy
 
 # The first and the last image of each fixture: id, file name, split, captions.
 QUOTED = 'A "black" dog{} running'
@@ -108,16 +108,6 @@ def test_a_layout_is_recognised_by_it_alone_and_read(name, tmp_path, capsys):
             assert (made.images / entry.file_name).exists()
 
 
-@pytest.mark.parametrize("name", ["flickr30k", "jsonl", "xmodaler"])
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_lines_behind_a_byte_order_mark_are_recognised_and_read(name, encoding, tmp_path):
-    made = FIXTURES[name](tmp_path)
-    for path in made.captions:
-        path.write_text(path.read_text("utf-8"), encoding)
-    assert recognise(made.captions) == name
-    assert len(READERS[name].read(Source(made.captions, images=made.images))) == made.count
-
-
 def write(path, value):
     path.write_text(json.dumps(value))
     return path
@@ -158,31 +148,6 @@ def test_pictures_of_coco_may_lie_in_the_folders_of_the_download(tmp_path, insid
     picture(tmp_path / "images" / ("test2015" if inside else ".") / name)
     (entry,) = coco(Source((path,), images=tmp_path / "images"))
     assert entry.file_name == "test2015/" * inside + name
-
-
-def test_captions_of_coco_may_be_lists_and_of_other_images(tmp_path, capsys):
-    notes = [{"image_id": 9, "caption": "['A dog.', 'A cat.']"}, {"image_id": 8, "caption": "B."}]
-    content = {"images": [{"id": 9, "file_name": "a.jpg"}], "annotations": notes}
-    path = write(tmp_path / "captions_val2014.json", content)
-    assert coco(Source((path,)))[0].captions == ("A dog.", "A cat.")
-    assert "captions of 1 others, such as 8, are left out" in capsys.readouterr().out
-
-
-def test_clips_without_a_number_of_their_own_get_positions(tmp_path):
-    videos = [{"video_id": name, "split": "train"} for name in ("clip1", "video1")]
-    path = write(tmp_path / "a.json", {"videos": videos, "sentences": []})
-    assert [(e.id, e.own_id) for e in msrvtt(Source((path,)))] == [(0, False), (1, False)]
-
-
-def test_a_folder_and_a_gif_file_of_one_name_are_two_clips(tmp_path):
-    lines = [{"gif": "a", "caption": "A."}, {"gif": "a.gif", "caption": "B.", "split": "dev"}]
-    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "a.gif").touch()
-    source = Source((tmp_path / "c.jsonl",), images=tmp_path)
-    (entry,) = gif(source)
-    assert entry.file_name == "a.gif" and "is in None and in val" in source.skipped[0].reason
-    (tmp_path / "a").mkdir()
-    assert [(e.file_name, e.split) for e in gif(source)] == [("a", None), ("a.gif", "val")]
 
 
 def test_images_of_flickr8k_in_no_list_are_left_out_in_either_form_of_unicode(tmp_path, capsys):

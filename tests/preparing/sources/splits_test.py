@@ -127,17 +127,6 @@ def test_lists_hold_ids_or_names_of_images_or_ids_of_captions(tmp_path, lists, c
     assert divided.entries[3].caption_ids == ((30,) if by_caption else (30, 31))
 
 
-def test_other_captions_of_the_same_images_are_another_division(tmp_path):
-    splits = dict(train=[0, 1, 10, 11], val=[20, 21])
-    divided = divide(entries(6), split_ids=write_lists(tmp_path / "a", **splits, test=[30]))
-    other = divide(entries(6), split_ids=write_lists(tmp_path / "b", **splits, test=[31]))
-    assert divided.written["test"] == [30]
-    assert divided.digest != other.digest
-    path = tmp_path / "splits.json"
-    path.write_text(json.dumps(divided.written))
-    assert divide(entries(6), split_ids=path).entries == divided.entries
-
-
 def test_names_of_lists_are_read_as_those_of_the_captions(tmp_path):
     """Two folders have pictures of the same names, so names without folders say nothing."""
     folder = tmp_path / "pictures"
@@ -170,21 +159,6 @@ def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
     assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
 
 
-def test_numbers_of_a_list_are_no_positions(tmp_path):
-    given = [Entry(place, name, None, ("a",)) for place, name in enumerate("cab")]
-    with pytest.raises(ValueError, match="None of the 3 ids"):
-        divide(given, split_ids=write_lists(tmp_path, train=[0, 1], val=[2]))
-
-
-def test_names_of_files_win_over_ids_that_are_positions(tmp_path):
-    names = sorted(f"{number}.jpg" for number in range(12))  # 0.jpg, 1.jpg, 10.jpg, 11.jpg, 2.jpg
-    given = [Entry(place, name, None, ("a",)) for place, name in enumerate(names)]
-    folder = write_lists(tmp_path, train=range(8), val=[8, 9], test=[10, 11])
-    found = chosen(divide(given, split_ids=folder))
-    assert [name for name in names if found[name] == "test"] == ["10.jpg", "11.jpg"]
-    assert [name for name in names if found[name] == "val"] == ["8.jpg", "9.jpg"]
-
-
 @pytest.mark.parametrize(
     ("name", "split"),
     [
@@ -214,34 +188,3 @@ def test_a_directory_has_a_list_per_split(tmp_path):
     lists = read_lists(tmp_path)
     assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
     assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]
-
-
-def test_json_has_the_same_names_of_splits_as_files(tmp_path):
-    path = tmp_path / "splits.json"
-    lists = {"train": [1], "restval": [2], "Validation": [3], "test": [], "testing": [4]}
-    path.write_text(json.dumps({"drawn": "random", "seed": 7, **lists}))
-    assert read_lists(path) == {"train": [1, 2], "val": [3], "test": [4]}
-    images = [{"cocoid": 5, "filename": "a.jpg", "split": "restval"}]
-    images.append({"filename": "b.jpg", "split": "val"})
-    path.write_text(json.dumps({"images": images}))
-    assert read_lists(path) == {"train": [5], "val": ["b.jpg"], "test": []}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "word"),
-    [
-        ("splits.json", b"{}", "must be a directory with a list per split"),
-        ("splits.json", b"[1, 2]", "splits.json has no lists of train, val and test"),
-        ("splits.json", b'{"train": [1], "holdout": [5]}', "the split 'holdout' is none of"),
-        ("splits.json", b'{"images": [{"split": "val"}]}', "no lists .*'filename'"),
-        ("lists/test.csv", b"a.jpg", "test.csv is no list: lists end in .txt or .npy"),
-        ("lists/train.npy", b"noise", "train.npy"),
-        ("lists/readme.txt", b"a.jpg", "must be a directory with a list per split"),
-        ("none.txt", b"a.jpg", "must be a directory with a list per split"),
-    ],
-)
-def test_lists_that_cannot_be_read_are_named(tmp_path, name, content, word):
-    (tmp_path / "lists").mkdir()
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=word):
-        read_lists(tmp_path / name.partition("/")[0])

@@ -1,6 +1,5 @@
 """Tables of captions: csv, tsv, JSON lines and Parquet."""
 
-import concurrent.futures
 import json
 import pathlib
 
@@ -29,8 +28,6 @@ def read(tmp_path, content, layout="csv", images=None):
         "image,caption\na.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
         "\ufeffFile_Name;Text\r\na.jpg;A dog.\r\nb.jpg;Two.\r\na.jpg;A cat.",
         "caption\timage\rA dog.\ta.jpg\rTwo.\tb.jpg\rA cat.\ta.jpg",
-        "a.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
-        "what it shows,where it is\nA dog.,a.jpg\nTwo.,b.jpg\nA cat.,a.jpg",
         'path,"sentence",n\na.jpg,"A dog.",1\n\n"b.jpg",Two.,1\n,,\na.jpg, A cat. ,2',
         'Image Path,x,Caption 2,caption_1\na.jpg,,A cat.,A dog.\nb.jpg,,,"Two."\n',
         "img,CAPTIONS\na.jpg,\"['A dog.', 'A cat.']\"\nb.jpg,[\"Two.\"]\n",
@@ -61,16 +58,6 @@ def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
         (0, False),
         (1, False),
     ]
-
-
-@pytest.mark.parametrize(
-    ("first", "is_header"),
-    [("scan1.tif,A scan", False), ("0001,A scan", False), ("where it is,what it shows", True)],
-)
-def test_a_first_row_is_taken_for_names_only_if_it_looks_so(tmp_path, first, is_header):
-    entries, _ = read(tmp_path, f"\n{first}\na.jpg,A dog.\nb.jpg,Two.\n")
-    assert [entry.file_name for entry in entries[-2:]] == ["a.jpg", "b.jpg"]
-    assert len(entries) == (2 if is_header else 3)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig", "cp1252"])
@@ -135,15 +122,6 @@ def test_absolute_paths_are_found_below_a_folder_of_another_name(tmp_path, monke
         entries, skipped = read(tmp_path, content, images=pathlib.Path(folder))
         assert [entry.file_name for entry in entries] == ["a.jpg", "x/b.jpg"], folder
         assert skipped == [f"line {number}" for number in range(4, 8)]
-
-
-def test_several_tables_are_one_data_set(tmp_path):
-    for name in "ab":
-        (tmp_path / name).write_text(f"image,caption\n{name}.jpg,A dog.\nc.jpg,Of {name}.")
-    entries = READERS["csv"].read(Source((tmp_path / "a", tmp_path / "b")))
-    assert [(entry.file_name, len(entry.captions)) for entry in entries] == [
-        ("a.jpg", 1), ("c.jpg", 2), ("b.jpg", 1),
-    ]  # fmt: skip
 
 
 def test_lines_of_json_have_texts_lists_and_objects(tmp_path):
@@ -215,13 +193,3 @@ def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
     entries = READERS["parquet"].read(source)
     names = [(entry.file_name, entry.content) for entry in entries]
     assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1
-
-
-def test_cells_are_read_in_any_order_by_several_threads_and_again(tmp_path):
-    path = tmp_path / "a.parquet"
-    entries, _ = parquet(path, *map(row, range(9)))
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        contents = list(pool.map(lambda entry: entry.content.read(), entries[::-1]))
-    assert contents == [jpeg(n) for n in range(9)][::-1]
-    entries, _ = parquet(path, row(77))
-    assert entries[0].content.read() == jpeg(77)

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features import is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights
@@ -62,10 +61,6 @@ class Backbone(tf.Module):
       feature_dim: F.
       rounds: whether `extract` rounds its result; False once a captioner trains the network.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
-
-    Raises:
-      ValueError: an unknown name, an impossible grid, size or number of crops, or weights that are
-        missing or belong to another network.
     """
 
     def __init__(
@@ -112,9 +107,6 @@ class Backbone(tf.Module):
           fingerprint: the content of its dataset.json.
           data_dir: the directory.
           other: a directory that may have a copy of the weights, for the error.
-
-        Raises:
-          ValueError: the data came as ready features, or the weights are missing or changed.
         """
         made_by = fingerprint["backbone"]
         if made_by is None:
@@ -176,20 +168,9 @@ class Backbone(tf.Module):
         size, start = [right - left, bottom - top] * 2, [left, top] * 2
         return (self.boxes * size + start).astype(np.float32)
 
-    def decode(self, image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
-        """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
-
-        Args:
-          image_bytes: string [], a whole file of a kind that `tfcap.data.pictures.decode` reads.
-          most_pixels: the most pixels that the file may claim; None if the caller has checked it.
-
-        Returns:
-          float32 `decoded_shape` in 0..255, as `resize` returns it.
-
-        Raises:
-          tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
-        """
-        return self.resize(pictures.decode(image_bytes, most_pixels))
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture for `extract`: bilinear, antialiased, unless a preset differs.

@@ -6,7 +6,6 @@ A frame is the vector of the whole picture that the backbone gives (`Backbone(ve
 `tfcap.data.clips` has the rule that chooses N frames of a clip.
 """
 
-import concurrent.futures
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import clips
-from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.sources import Entry
-
-_MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
-_PICTURES = 64  # that the network reads at once; more are not faster on a CPU
 
 
 class Clips(tf.Module):
@@ -54,15 +49,9 @@ class Clips(tf.Module):
         del height, width
         return self.boxes
 
-    def decode(self, content: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
-        """Decodes a GIF file or another picture file, string [], to float32 `decoded_shape`.
-
-        `most_pixels` is as in `tfcap.data.clips.decode`.
-
-        Raises:
-          tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
-        """
-        return self.resize(clips.decode(content, self.frames, most_pixels))
+    def decode(self, content: tf.Tensor) -> tf.Tensor:
+        """Decodes a clip string [] as `clips.decode` does, and resizes its frames."""
+        return self.resize(clips.decode(content, self.frames))
 
     def resize(self, pixels: tf.Tensor) -> tf.Tensor:
         """Resizes the frames uint8 [N, H', W', 3] of a clip for `extract`."""
@@ -91,81 +80,6 @@ def from_fingerprint(
     backbone = Backbone.from_fingerprint(fingerprint, data_dir, other)
     frames = fingerprint.get("frames")
     return Clips(backbone, frames) if frames else backbone
-
-
-class ClipFeatures:
-    """Reads clips and extracts the features of their frames, for `prepare`.
-
-    A clip is a GIF file, another picture file, or a folder of frames.
-
-    Args:
-      directory: the directory that the names of the entries are relative to; None if all entries
-        have `content`.
-      clips: the network for clips.
-
-    Attributes:
-      dim: F.
-      regions: N.
-      backbone: the network for pictures.
-    """
-
-    def __init__(self, directory: str | os.PathLike | None, clips: Clips):
-        self.directory = None if directory is None else os.fspath(directory)
-        self.clips = clips
-        self.backbone = clips.backbone
-        self.dim = clips.feature_dim
-        self.image_dim = None
-        self.regions = clips.frames
-        self._resize = tf.function(
-            self.backbone.resize,
-            input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)],
-            autograph=False,
-        )
-        self._extract = self.backbone.bulk_extractor()
-
-    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order."""
-        size = max(1, _PICTURES // self.regions)
-        parts = [entries[start : start + size] for start in range(0, len(entries), size)]
-        threads = min(_MOST_THREADS, os.cpu_count() or 1)
-        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            # While the network reads the clips of a part, the next part is decoded.
-            coming = [pool.submit(self._decode, entry) for entry in parts[0]] if parts else []
-            for number, part in enumerate(parts):
-                decoded = [future.result() for future in coming]
-                after = parts[number + 1] if number + 1 < len(parts) else []
-                coming = [pool.submit(self._decode, entry) for entry in after]
-                yield from self._features(part, decoded)
-
-    def _features(
-        self, entries: Sequence[Entry], decoded: Sequence[np.ndarray | str]
-    ) -> Iterator[Extracted]:
-        """Yields the features of clips that were decoded, or the reasons why there are none."""
-        pixels = [one for one in decoded if not isinstance(one, str)]
-        arrays: Iterator[np.ndarray] = iter(())
-        if pixels:
-            features = self._extract(np.concatenate(pixels)).numpy()
-            arrays = iter(features.reshape(len(pixels), self.regions, self.dim))
-        for entry, one in zip(entries, decoded, strict=True):
-            if isinstance(one, str):
-                yield Extracted(entry, None, None, one)
-            else:
-                yield Extracted(entry, next(arrays), self.clips.boxes, None)
-
-    def _decode(self, entry: Entry) -> np.ndarray | str:
-        """Returns the frames float32 [N, H, W, 3] of a clip, or why there are none."""
-        try:
-            pixels = self._pixels(entry)
-        except ValueError as error:
-            return str(error)
-        except (tf.errors.OpError, OSError) as error:
-            return " ".join(str(error).split())[:200]
-        return np.stack([self._resize(frame).numpy() for frame in pixels])
-
-    def _pixels(self, entry: Entry) -> clips.Frames:
-        if entry.content is not None:
-            return clips.read(entry.content.read(), self.regions)
-        return clips.read_path(os.path.join(self.directory or "", entry.file_name), self.regions)
 
 
 class SampledFrames:
@@ -206,6 +120,4 @@ class SampledFrames:
         )
 
 
-Reader = (
-    Pictures | ReadyFeatures | ClipFeatures | SampledFrames
-)  # all have `dim`, `regions`, `read`
+Reader = Pictures | ReadyFeatures | SampledFrames  # all have `dim`, `regions`, `read`

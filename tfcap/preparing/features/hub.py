@@ -23,17 +23,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.preparing.features.networks import Network, float32, one_line, steady_names
+from tfcap.preparing.features.networks import Network, float32, one_line
 
-_METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
-_HUGGING_FACE = "hf://"
 _PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
 _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
-_WRITE = (
-    "write it with its image converter (save_to_preset of keras-hub) into a directory, and give "
-    "--backbone=hub:DIRECTORY"
-)
-_PROBE = (37, 53)  # pixels of the picture on which the copy of the converter is checked
 
 
 class Hub(Network):
@@ -44,10 +37,6 @@ class Hub(Network):
       saved: the directory in which a preset was saved by prepare, read in place of `preset`.
       image_size: that of the preset, or None.
       vector: whether one vector of a picture is wanted.
-
-    Raises:
-      ValueError: keras-hub is not installed, the preset cannot be loaded, it is no network of
-        pictures, or it needs pictures that are not square.
     """
 
     is_preset = True
@@ -63,39 +52,66 @@ class Hub(Network):
             place = os.fspath(saved) if saved else preset
             hub = library()
             self._backbone = _load(hub.models.Backbone, preset, place, dtype="float32")
-            _, shape = _input(preset, _encoder(self._backbone))
-            converter = _load(hub.layers.ImageConverter, preset, place)
-            self._converter = preprocessor(preset, place) if converter is None else converter
-            sides = {n for n in (*(self._converter.image_size or ()), *shape[1:3]) if n}
-            if len(sides) != 1:
+            encoder = getattr(self._backbone, "vision_encoder", None) or self._backbone
+            inputs = encoder.input if isinstance(encoder.input, dict) else {None: encoder.input}
+            key, first = next(iter(inputs.items()))
+            shape = list(getattr(first, "shape", []))
+            if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
                 raise ValueError(
-                    f"The pictures of hub:{preset} must be squares of one size, and its converter "
-                    f"and its network have {sorted(sides)}."
+                    f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3]"
+                    " alone: choose a preset such as hub:resnet_50_imagenet."
+                )
+            converter = _load(hub.layers.ImageConverter, preset, place)
+            converter = converter or preprocessor(preset, place)
+            sides = {n for n in (*(converter.image_size or ()), *shape[1:3]) if n}
+            if len(sides) != 1 or image_size not in (None, *sides):
+                raise ValueError(
+                    f"hub:{preset} must read squares of one size. It names {sorted(sides)} pixels, "
+                    f"and --image_size {image_size}."
                 )
             side = int(sides.pop())
-            self._converter.image_size = (side, side)
-            if image_size not in (None, side):
-                raise ValueError(f"image_size of hub:{preset} must be {side}, not {image_size}.")
-            model, probe = _built(preset, self._backbone, side, vector)
-        self.copied = Scaling(self._converter)
-        self.copied.check(preset, self._converter, side)
-        cells, self._prefix = _cells(preset, self._backbone, np.shape(probe), side)
+            converter.image_size = (side, side)
+            model, probe = _built(preset, self._backbone, encoder, key, side, vector)
+        self._copy(converter)
+        cells, self._prefix = _cells(encoder, np.shape(probe), side)
         self._of_tokens = len(np.shape(probe)) == 3
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
                 f"hub:{preset} gives one vector and no grid of features: give --vector."
             )
+        width, own = int(np.shape(probe)[-1]), 1 if is_vector else cells
         super().__init__(
-            model,
-            int(np.shape(probe)[-1]),
-            1 if is_vector else cells,
-            side,
-            is_vector,
-            lambda images: images * self.copied.scale + self.copied.offset,
+            model, width, own, side, is_vector, lambda images: images * self._scale + self._offset
         )
+        self._check_copy(preset)
         if os.path.isdir(preset):  # its place on this machine says nothing about the network
             self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
+
+    def _copy(self, converter: Any) -> None:
+        """Copies the settings of a converter; pictures of 0 to 255 are multiplied, then shifted."""
+
+        def numbers(name: str, default: float) -> np.ndarray:
+            value = getattr(converter, name, None)
+            return np.asarray(default if value is None else value, np.float64)
+
+        self._converter = converter
+        # The converters of DINOv2 and others then subtract a mean and divide.
+        std = numbers("norm_std", 1.0)
+        scale = np.broadcast_to(numbers("scale", 1.0) / std, [3])
+        offset = np.broadcast_to((numbers("offset", 0.0) - numbers("norm_mean", 0.0)) / std, [3])
+        self._scale, self._offset = scale.astype(np.float32), offset.astype(np.float32)
+
+    def _check_copy(self, preset: str) -> None:
+        """Compares the copy with the converter on a picture of 37 x 53 pixels."""
+        picture = np.random.default_rng(1).uniform(0, 255, (37, 53, 3)).astype(np.float32)
+        wanted = keras.ops.convert_to_numpy(self._converter(picture[None]))[0]
+        result = self.scale(self.resize(tf.constant(picture)))
+        if wanted.shape != result.shape or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
+            raise ValueError(
+                f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
+                "pictures: extract the features with keras-hub and give them with --features."
+            )
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Computes the grid float32 [B, n, n, F], or the vector [B, F]."""
@@ -110,11 +126,23 @@ class Hub(Network):
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture uint8 [H', W', 3] as the converter of the preset does."""
-        return self.copied.resize(tf.cast(image, tf.float32), self.image_size)
+        image = tf.cast(image, tf.float32)
+        if self._converter.crop_to_aspect_ratio:
+            height, width = tf.unstack(tf.shape(image)[:2])
+            short = tf.minimum(height, width)
+            top, left = (height - short) // 2, (width - short) // 2
+            image = image[top : top + short, left : left + short]
+        resized = tf.image.resize(
+            image,
+            [self.image_size, self.image_size],
+            method=str(self._converter.interpolation),
+            antialias=bool(getattr(self._converter, "antialias", False)),
+        )
+        return tf.cast(resized, tf.float32)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
-        if not self.copied.crop:
+        if not self._converter.crop_to_aspect_ratio:
             return 0.0, 0.0, 1.0, 1.0
         side = min(height, width)
         top, left = (height - side) // 2, (width - side) // 2
@@ -122,84 +150,17 @@ class Hub(Network):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the preset into the directory `path`."""
-        with steady_names(self._backbone):
-            self._backbone.save_to_preset(os.fspath(path))
+        self._backbone.save_to_preset(os.fspath(path))
         self._converter.save_to_preset(os.fspath(path))
-        metadata = os.path.join(path, _METADATA)
+        metadata = os.path.join(path, "metadata.json")  # it has the date and is not needed
         if os.path.exists(metadata):
             os.remove(metadata)
 
 
-class Scaling:
-    """The settings of an `ImageConverter` of keras-hub.
-
-    Attributes:
-      scale, offset: float32 [3]; pictures of 0 to 255 are multiplied and then shifted.
-      crop: whether the middle square of a picture is cut first.
-      method: the interpolation.
-      antialias: whether it is antialiased.
-    """
-
-    def __init__(self, converter: Any):
-        scale = np.broadcast_to(_numbers(converter.scale, 1.0), [3])
-        offset = np.broadcast_to(_numbers(converter.offset, 0.0), [3])
-        # The converters of DINOv2 and others then subtract a mean and divide.
-        mean = _numbers(getattr(converter, "norm_mean", None), 0.0)
-        std = _numbers(getattr(converter, "norm_std", None), 1.0)
-        self.scale = (scale / std).astype(np.float32)
-        self.offset = ((offset - mean) / std).astype(np.float32)
-        self.crop = bool(converter.crop_to_aspect_ratio)
-        self.method = str(converter.interpolation)
-        self.antialias = bool(getattr(converter, "antialias", False))
-
-    def resize(self, image: tf.Tensor, side: int) -> tf.Tensor:
-        """Resizes a picture float32 [H', W', 3] to [side, side, 3]."""
-        if self.crop:
-            height, width = tf.unstack(tf.shape(image)[:2])
-            short = tf.minimum(height, width)
-            top, left = (height - short) // 2, (width - short) // 2
-            image = image[top : top + short, left : left + short]
-        resized = tf.image.resize(image, [side, side], method=self.method, antialias=self.antialias)
-        return tf.cast(resized, tf.float32)
-
-    def check(self, preset: str, converter: Any, side: int) -> None:
-        """Raises ValueError if the converter gives another picture than this copy of it."""
-        picture = np.random.default_rng(1).uniform(0, 255, (*_PROBE, 3)).astype(np.float32)
-        wanted = keras.ops.convert_to_numpy(converter(picture[None]))[0]
-        result = self.resize(tf.constant(picture), side) * self.scale + self.offset
-        if wanted.shape != (side, side, 3) or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
-            raise ValueError(
-                f"{type(converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures: extract the features with keras-hub and give them with --features."
-            )
-
-
-def _numbers(value: Any, default: float) -> np.ndarray:
-    return np.asarray(default if value is None else value, np.float64)
-
-
-def _encoder(backbone: Any) -> Any:
-    """Returns the part that reads pictures: models of pictures and texts have two."""
-    return getattr(backbone, "vision_encoder", None) or backbone
-
-
-def _input(preset: str, encoder: Any) -> tuple[str | None, list[int | None]]:
-    """Returns the key of the pictures, None if the network takes no dictionary, and their shape."""
-    inputs = encoder.input if isinstance(encoder.input, dict) else {None: encoder.input}
-    key, first = next(iter(inputs.items()))
-    shape = list(getattr(first, "shape", []))
-    if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
-        raise ValueError(
-            f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3] alone: "
-            "choose a preset such as hub:resnet_50_imagenet."
-        )
-    return key, shape
-
-
-def _built(preset: str, backbone: Any, side: int, vector: bool) -> tuple[keras.Model, tf.Tensor]:
+def _built(
+    preset: str, backbone: Any, encoder: Any, key: str | None, side: int, vector: bool
+) -> tuple[keras.Model, tf.Tensor]:
     """Builds the model from scaled pictures to tokens, a map or an embedding; runs it on zeros."""
-    encoder = _encoder(backbone)
-    key, _ = _input(preset, encoder)
     pictures = keras.Input((side, side, 3))
     with warnings.catch_warnings():
         # Keras warns of a Swin whose windows do not fit the size, and leaves it half built.
@@ -222,23 +183,19 @@ def _built(preset: str, backbone: Any, side: int, vector: bool) -> tuple[keras.M
             ) from error
 
 
-def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
+def _cells(encoder: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
     """Returns n and the number of tokens before the grid; n is 0 for a vector."""
     if len(shape) == 2 or (len(shape) == 3 and shape[1] == 1):
         return 0, 0
-    if len(shape) == 4 and shape[1] == shape[2]:
+    if len(shape) == 4:
         return int(shape[1]), 0
-    if len(shape) == 3:
-        patch = getattr(_encoder(backbone), "patch_size", None)
-        patch = patch[0] if isinstance(patch, list | tuple) else patch
-        n = math.isqrt(shape[1])
-        # Swin merges its patches from stage to stage, so that its grid is smaller.
-        if patch and (side // patch) ** 2 <= shape[1]:
-            n = side // patch
-        return n, int(shape[1]) - n * n
-    raise ValueError(
-        f"hub:{preset} gives {list(shape)}, neither a map [B, n, n, F] nor tokens [B, N, F]."
-    )
+    patch = getattr(encoder, "patch_size", None)
+    patch = patch[0] if isinstance(patch, list | tuple) else patch
+    n = math.isqrt(shape[1])
+    # Swin merges its patches from stage to stage, so that its grid is smaller.
+    if patch and (side // patch) ** 2 <= shape[1]:
+        n = side // patch
+    return n, int(shape[1]) - n * n
 
 
 def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
@@ -260,14 +217,12 @@ def preprocessor(preset: str, place: str) -> Any:
     For most of its models keras-hub has none. Pictures whose shorter side is resized and whose
     middle is cut there are cut to the middle square here, and then resized.
     """
-    if not os.path.isdir(place) and not place.startswith(_HUGGING_FACE):
-        raise ValueError(f"hub:{preset} is a preset without an image converter: {_WRITE}.")
     try:
         path = os.path.join(place, _PREPROCESSOR)
-        if place.startswith(_HUGGING_FACE):
+        if place.startswith("hf://"):
             from huggingface_hub import hf_hub_download
 
-            path = hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
+            path = hf_hub_download(place.removeprefix("hf://"), _PREPROCESSOR)
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
         cut = bool(config.get("do_center_crop")) or "shortest_edge" in config["size"]
@@ -290,7 +245,7 @@ def preprocessor(preset: str, place: str) -> Any:
 def _not_loaded(what: str, error: Exception) -> ValueError:
     return ValueError(
         f"{what} could not be loaded ({type(error).__name__}: {one_line(str(error))}): check the "
-        f"name and the network, or load it on another machine and {_WRITE}."
+        "name and the network, or give a directory that save_to_preset of keras-hub has written."
     )
 
 

@@ -1,14 +1,15 @@
-"""Reads the images of a data set and extracts their features, for `prepare`.
+"""Reads pictures or clips of a data set and extracts their features, for `prepare`.
 
-Letters: R regions, F feature width.
+Letters: N frames of a clip, R regions, F feature width, H and W pixels of a picture.
 
-Both sources of features, `Pictures` here and `ready.ReadyFeatures`, have the same interface: `dim`
-(F), `image_dim` (width F2 of the vector of a whole image, or None without such vectors), `regions`
-(R of a typical image), and `read`, which yields an `Extracted` per image, in order.
-An unusable image gives an `Extracted` with a reason and no exception, because large data sets have
-a few of them.
+`Pictures` here and `ready.ReadyFeatures` have the same interface: `dim` (F), `image_dim` (width F2
+of the vector of a whole image, or None without such vectors), `regions` (R of a typical image), and
+`read`, which yields an `Extracted` per image, in order. An unusable image gives an `Extracted` with
+a reason and no exception, because large data sets have a few of them.
 """
 
+import collections
+import concurrent.futures
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,14 +18,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.data import pictures
-from tfcap.data.prepared import without_tuning
-from tfcap.images import MOST_BYTES, is_animated, refusal
+from tfcap.data import clips, pictures
+from tfcap.images import is_animated, refusal, require_readable
 from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import Entry, check_size
 
-BATCH = 32  # pictures; larger batches are not faster on a CPU
+BATCH = 32  # pictures that the network reads at once; more are not faster on a CPU
+_FRAMES = 64  # the same for frames of clips
+_MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
 # Of a picture that is stored in its record.
 _MOST_KEPT = 2**17  # bytes of a file that is kept as it is
 _MARGIN = 8 / 7  # a backbone that crops reads 256 pixels for its 224
@@ -61,22 +63,17 @@ class Pictures:
 
     A picture is the content of its entry, or else a file.
 
+    Args:
+      directory: directory of the image files; None if every entry has its content.
+      backbone: the network.
+      keep: whether each `Extracted` also gets the picture, see `kept`.
+
     Attributes:
       dim: F.
       regions: R.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
-        """Loads nothing yet.
-
-        Args:
-          directory: directory of the image files; None if every entry has its content.
-          backbone: the network.
-          keep: whether each `Extracted` also gets the picture, see `kept`.
-
-        Raises:
-          ValueError: there is no such directory.
-        """
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
             raise ValueError(f"--images={directory} is no directory.")
@@ -84,176 +81,125 @@ class Pictures:
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
         self.regions = backbone.num_regions
+        self._batch = max(1, BATCH // backbone.crops)
+        self._threads = os.cpu_count() or 1  # that read and decode
         self._extract = backbone.bulk_extractor()
-        self._signature = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string))
-        self._load_file, self._load_content = (
-            tf.function(load, input_signature=self._signature, autograph=False)
-            for load in (self._decode_file, self._decode)
-        )
-        self._expected: list[list[Entry]] = []
-        self._number = 0  # of the next expected list
-        self._batches: Iterator[Sequence[tf.Tensor]] = iter(())  # of all expected lists
-        self._next: Sequence[tf.Tensor] | None = None
-
-    def expect(self, lists: Sequence[Sequence[Entry]]) -> None:
-        """Takes the lists for which `read` will be called, in this order.
-
-        All lists share one `tf.data.Dataset`. One data set per list would cost a fifth of a second
-        for each.
-        """
-        if any(entry.content is not None for entries in lists for entry in entries):
-            return  # Python reads the pictures, list by list
-        self._expected = [list(entries) for entries in lists]
-        self._number, self._next = 0, None
-        rows = [self._readable(entries) for entries in lists]
-        ends = tf.constant(np.cumsum([0, *(len(places) for places, _ in rows)]), tf.int64)
-        places = tf.constant([place for places, _ in rows for place in places], tf.int64)
-        paths = tf.constant([path for _, paths in rows for path in paths], tf.string)
-
-        @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
-        def of_list(number: tf.Tensor) -> tf.data.Dataset:
-            own = slice(ends[number], ends[number + 1])
-            numbers = tf.fill(tf.shape(places[own]), number)
-            dataset = tf.data.Dataset.from_tensor_slices((numbers, places[own], paths[own]))
-            return self._batched(
-                dataset.map(
-                    lambda number, *row: (number, *self._load_file(*row)),
-                    num_parallel_calls=tf.data.AUTOTUNE,
-                    deterministic=True,
-                )
-            )
-
-        dataset = tf.data.Dataset.range(len(rows)).flat_map(of_list).prefetch(2)
-        self._batches = iter(without_tuning(dataset))
-
-    def _decode_file(self, position: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return self._decode(position, tf.io.read_file(path))
-
-    def _decode(self, position: tf.Tensor, content: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
-        picture = pictures.decode(content)
-        stored = tf.constant(b"")
-        if self.keep:
-            stored = kept(content, picture, self.backbone.image_size)
-        return position, self.backbone.resize(picture), is_gif, tf.shape(picture)[:2], stored
+        signature = [tf.TensorSpec([], tf.string)]
+        read = tf.function(self._resized, input_signature=signature, autograph=False)
+        self._read = read.get_concrete_function()  # a sixth faster to call
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order."""
-        done = 0
-        for positions, resized, *others in self._batches_of(entries):
-            features = self._extract(resized).numpy()
-            columns = (column.numpy() for column in (positions, *others))
-            rows = zip(features, *columns, strict=True)
-            for cells, position, is_gif, size, stored in rows:
-                for missed in range(done, position):
-                    yield self._failed(entries[missed])
-                entry = entries[position]
-                animated = bool(is_gif) and is_animated(self._bytes(entry))
-                boxes = self.backbone.boxes_in(*size.tolist())
-                picture = stored if self.keep else None
-                yield Extracted(entry, cells, boxes, None, animated=animated, picture=picture)
-                done = position + 1
-        for missed in range(done, len(entries)):
-            yield self._failed(entries[missed])
+        """Yields an `Extracted` per entry, in order.
 
-    def _batched(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Makes batches of the pictures of a list that can be decoded.
-
-        Positions that are missing in the output belong to pictures that cannot be decoded. The last
-        batch ends with the list, so that a shard that is written again has the same bytes.
+        The last batch ends with the list, so that a shard that is written again has the same bytes.
         """
-        return dataset.ignore_errors().batch(max(1, BATCH // self.backbone.crops))
+        waiting: list[tuple[Extracted, np.ndarray | None]] = []
+        good = 0
+        for extracted, pixels in self._decoded(entries):
+            waiting.append((extracted, pixels))
+            good += pixels is not None
+            if good == self._batch:
+                yield from self._with_features(waiting)
+                waiting, good = [], 0
+        yield from self._with_features(waiting)
 
-    def _batches_of(self, entries: Sequence[Entry]) -> Iterator[Sequence[tf.Tensor]]:
-        """Yields the batches of a list, from the shared data set if the list was expected."""
-        number = self._number
-        if number >= len(self._expected) or self._expected[number] != list(entries):
-            yield from without_tuning(self._batched(self._decoded(entries)).prefetch(2))
-            return
-        self._number += 1
-        while True:
-            if self._next is None:
-                self._next = next(self._batches, None)
-            if self._next is None or self._next[0][0] > number:
-                return
-            batch, self._next = self._next, None
-            if batch[0][0] == number:  # a list that was not read to its end has left some
-                yield batch[1:]
+    def _decoded(self, entries: Sequence[Entry]) -> Iterator[tuple[Extracted, np.ndarray | None]]:
+        """Decodes in threads, at most a batch ahead of the network."""
+        coming: collections.deque[concurrent.futures.Future] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
+            for entry in entries:
+                coming.append(pool.submit(self._decode, entry))
+                if len(coming) > self._batch:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
 
-    def _readable(self, entries: Sequence[Entry]) -> tuple[list[int], list[str]]:
-        """Returns the positions and the paths of the files that TensorFlow may read.
+    def _with_features(
+        self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]
+    ) -> Iterator[Extracted]:
+        pixels = [each for _, each in decoded if each is not None]
+        features: Iterator[np.ndarray] = iter(())
+        if pixels:
+            batch = np.stack(pixels).reshape(-1, *self.backbone.decoded_shape)
+            arrays = self._extract(batch).numpy()
+            features = iter(arrays.reshape(len(pixels), self.regions, self.dim))
+        for extracted, each in decoded:
+            yield extracted if each is None else extracted._replace(features=next(features))
 
-        Too large files, pipes and devices are left out. A missing file is kept, because TensorFlow
-        reports it.
-        """
-        paths = [self._path(entry) for entry in entries]
-        places = [place for place, path in enumerate(paths) if _may_be_read(path)]
-        return places, [paths[place] for place in places]
+    def _decode(self, entry: Entry) -> tuple[Extracted, np.ndarray | None]:
+        """Returns a picture float32 `decoded_shape` and what goes with it, or why there is none."""
+        try:
+            return self._load(entry)
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            return Extracted(entry, None, None, " ".join(str(error).split())[:200]), None
 
-    def _decoded(self, entries: Sequence[Entry]) -> tf.data.Dataset:
-        """Returns a data set of (position, picture, whether it is a GIF); faults are errors."""
-        if any(entry.content is not None for entry in entries):
-            # Python reads one picture after the other, and TensorFlow decodes them in parallel.
-            dataset = tf.data.Dataset.from_generator(
-                lambda: self._contents(entries), output_signature=self._signature
-            )
-            load = self._load_content
-        else:
-            places, paths = self._readable(entries)
-            tensors = np.array(places, np.int64), tf.constant(paths, tf.string)
-            dataset = tf.data.Dataset.from_tensor_slices(tensors)
-            load = self._load_file
-        return dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        content = self._bytes(entry)
+        require_readable(content)
+        try:
+            resized, size, stored = (part.numpy() for part in self._read(tf.constant(content)))
+        except tf.errors.InvalidArgumentError:
+            raise ValueError(refusal(content)) from None
+        boxes = self.backbone.boxes_in(*size.tolist())
+        animated = content.startswith(b"GIF8") and is_animated(content)
+        picture = stored if self.keep else None
+        return Extracted(entry, None, boxes, None, animated=animated, picture=picture), resized
 
-    def _contents(self, entries: Sequence[Entry]) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of the pictures that can be read, with their positions."""
-        for position, entry in enumerate(entries):
-            try:
-                yield position, self._bytes(entry)
-            except (ValueError, OSError):
-                continue  # `_failed` reads it again and gives the reason
-
-    def _path(self, entry: Entry) -> str:
-        return os.path.join(self.directory or "", entry.file_name)
+    def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns a picture as the network reads it, its height and width, and what is stored."""
+        picture = pictures.decode(content)
+        stored = kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
+        return self.backbone.resize(picture), tf.shape(picture)[:2], stored
 
     def _bytes(self, entry: Entry) -> bytes:
         """Returns the bytes of a picture; raises OSError or ValueError."""
         if entry.content is not None:
             return entry.content.read()
-        path = self._path(entry)
-        check_size(files.size(path))
-        return files.read_bytes(path)
-
-    def _failed(self, entry: Entry) -> Extracted:
-        """Decodes a dropped picture once more to find the reason."""
-        try:
-            if entry.content is None and not files.is_file(path := self._path(entry)):
-                reason = "not a regular file"
-                if not files.exists(path):
-                    reason = "no such file"
-                    if not files.is_remote(path):
-                        reason += spelling.near(*os.path.split(path))
-                return Extracted(entry, None, None, reason)
-            content = self._bytes(entry)
+        path = os.path.join(self.directory or "", entry.file_name)
+        if files.is_remote(path):  # one request: questions would take longer than reading
             try:
-                self.backbone.decode(tf.constant(content))
-                reason = "could not be read the first time; prepare again into another directory"
-            except tf.errors.InvalidArgumentError:
-                reason = refusal(content)
-        except (tf.errors.OpError, OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-        return Extracted(entry, None, None, reason)
+                return tf.io.read_file(path).numpy()
+            except tf.errors.NotFoundError:
+                raise ValueError("no such file") from None
+        if not os.path.isfile(path):
+            near = spelling.near(*os.path.split(path))
+            exists = os.path.exists(path)
+            raise ValueError("not a regular file" if exists else f"no such file{near}")
+        check_size(os.path.getsize(path))
+        with open(path, "rb") as file:
+            return file.read()
 
 
-def _may_be_read(path: str) -> bool:
-    """Returns whether reading a file would end; TensorFlow finds that one is missing.
+class ClipFeatures(Pictures):
+    """Reads clips and extracts the features of their frames: each frame is one region.
 
-    Remote files are not asked one after the other, which would take longer than reading them. A
-    pipe waits, and a device may have no end.
+    A clip is a GIF file, another picture file, or a folder of frames.
+
+    Args:
+      directory: as in `Pictures`.
+      backbone: the network, which gives one vector per picture.
+      frames: N.
     """
-    if files.is_remote(path) or not os.path.exists(path):
-        return True
-    return os.path.isfile(path) and os.path.getsize(path) <= MOST_BYTES
+
+    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
+        super().__init__(directory, backbone)
+        self.regions = frames
+        self._batch = max(1, _FRAMES // frames)
+        self._threads = min(_MOST_THREADS, self._threads)
+        self._resize = tf.function(
+            backbone.resize,
+            input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)],
+            autograph=False,
+        )
+
+    def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        if entry.content is not None:
+            pixels = clips.read(entry.content.read(), self.regions)
+        else:
+            path = os.path.join(self.directory or "", entry.file_name)
+            pixels = clips.read_path(path, self.regions)
+        resized = np.stack([self._resize(frame).numpy() for frame in pixels])
+        return Extracted(entry, None, clips.sheet_boxes(self.regions), None), resized
 
 
 def shorter_side(image_size: int) -> int:
@@ -263,11 +209,6 @@ def shorter_side(image_size: int) -> int:
       image_size: side of the square that the backbone reads.
     """
     return round(image_size * _MARGIN)
-
-
-def expected_bytes(image_size: int) -> int:
-    """Returns about how many bytes a kept photograph has."""
-    return round(0.8 * shorter_side(image_size) ** 2)
 
 
 def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:

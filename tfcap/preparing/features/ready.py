@@ -31,7 +31,7 @@ from tfcap import files
 from tfcap.images import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
-from tfcap.preparing.sources import Entry
+from tfcap.preparing.sources import Entry, head
 
 INDEX = ".features.index.json"  # in the prepared directory
 _PROBES = 20
@@ -95,7 +95,8 @@ class Layout(abc.ABC):
         # A number may follow the ending, as in karpathy_train.tsv.0.
         ending = re.compile(rf"(?i)\.({cls.endings})(\.\d+)?$")
         named = [file for file in inside if file == path or ending.search(file.name)]
-        return [file for file in named if re.search(cls.beginning, _first_bytes(file))]
+        # LXMERT's fields before the boxes have up to 4 kB.
+        return [file for file in named if re.search(cls.beginning, head(file))]
 
     @property
     def keys(self) -> Iterable[str]:
@@ -103,7 +104,6 @@ class Layout(abc.ABC):
         return ()
 
     def has(self, key: str) -> bool:
-        """Returns whether there are features under a key."""
         return key in self.keys
 
     @abc.abstractmethod
@@ -407,11 +407,7 @@ LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths, and its files; first bytes are enough.
-
-    Raises:
-      ValueError: a path does not exist, or the paths do not have one layout that is known.
-    """
+    """Finds the layout that recognises all paths, and its files; first bytes are enough."""
     inside = []
     for path in paths:
         if not path.exists():
@@ -576,10 +572,7 @@ def _found(arrays: Mapping[str, Any]) -> Found:
 
 
 def _floats(text: bytes, rows: int, columns: int | None = None) -> np.ndarray:
-    """Decodes float32 [rows, columns] in base64; None takes the columns that the length gives.
-
-    Python 3 programs sometimes write `b'...'` around the text; this is removed.
-    """
+    """Decodes float32 [rows, columns] in base64, also inside `b'...'`, as Python 3 wrote it."""
     if text.startswith((b"b'", b'b"')):
         text = text[2:-1]
     try:
@@ -589,11 +582,6 @@ def _floats(text: bytes, rows: int, columns: int | None = None) -> np.ndarray:
         raise ValueError(
             f"no float32 [{rows}, {columns or 'width'}] in base64 ({error}): the line may be cut."
         ) from None
-
-
-def _first_bytes(path: pathlib.Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(1 << 16)  # LXMERT's fields before the boxes have up to 4 kB
 
 
 def checked(
@@ -607,10 +595,6 @@ def checked(
     where there are no others.
 
     `size_of` returns width and height of an image if the file does not have them, or None.
-
-    Raises:
-      ValueError: a shape that does not fit, or boxes outside the image. The message does not name
-        the file.
     """
     values, boxes = found.features, found.boxes
     rows = None if boxes is None else boxes.shape[:1]

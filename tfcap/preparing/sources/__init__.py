@@ -27,9 +27,6 @@ class Content(Protocol):
     `read` raises ValueError or OSError if there are no bytes or too many; the image is skipped.
     """
 
-    @property
-    def path(self) -> str | os.PathLike: ...  # the file that holds the bytes
-
     def read(self) -> bytes: ...
 
 
@@ -40,11 +37,6 @@ class FilePart:
     path: str | os.PathLike
     offset: int  # bytes
     length: int  # bytes
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the picture is a file of its own: tar and TFRecord begin with a header."""
-        return self.offset == 0
 
     def read(self) -> bytes:
         """Returns the bytes; see `Content.read`."""
@@ -61,16 +53,6 @@ def check_size(size: int) -> None:
     """Raises ValueError if a picture file is so large that it must not enter memory."""
     if size > MOST_BYTES:
         raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
-
-
-def containers(contents: Iterable[Content | None]) -> list[str]:
-    """Returns the files that hold several pictures, in the order of their paths."""
-    files = {
-        os.fspath(content.path)
-        for content in contents
-        if content is not None and not (isinstance(content, FilePart) and content.is_file)
-    }
-    return sorted(files)
 
 
 class Entry(NamedTuple):
@@ -98,11 +80,7 @@ class Entry(NamedTuple):
     own_id: bool = False
 
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
-        """Returns the entry with its file name relative to the directory of images.
-
-        Raises:
-          ValueError: the id, the file name or a caption cannot be used.
-        """
+        """Returns the entry with its file name relative to the directory of images."""
         if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is no whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words or () for word in words)):
@@ -120,11 +98,7 @@ def _check_text(what: str, text: Any) -> None:
 
 
 def file_name(text: str, images: pathlib.Path | None = None) -> str:
-    """Returns a file name with forward slashes; an absolute one becomes relative to `images`.
-
-    Raises:
-      ValueError: it is not text, or it leads out of the directory of images.
-    """
+    """Returns a file name with forward slashes; an absolute one becomes relative to `images`."""
     if not text:
         raise ValueError("the file name is empty")
     _check_text("the file name", text)
@@ -170,11 +144,7 @@ class Source:
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
 
     def skip(self, place: str, reason: object) -> None:
-        """Counts, lists and prints a row that cannot be used.
-
-        Raises:
-          ValueError: more rows than --max_skipped allows.
-        """
+        """Counts, lists and prints a row that cannot be used."""
         row = SkippedRow(place, " ".join(str(reason).split())[:300])
         self.skipped.append(row)
         if len(self.skipped) <= _PRINTED:
@@ -221,9 +191,6 @@ class Source:
           parse: returns the entry of a row; its errors say why a row cannot be used.
           join: whether rows with the same file name are captions of one image.
           images: directory of the images, if it is not `self.images`.
-
-        Raises:
-          ValueError: no row can be used, too many are skipped, or an image has two ids.
         """
         folder = images or self.images
         found: dict[Any, Entry] = {}
@@ -350,9 +317,6 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
     Args:
       paths: files or directories of --captions; the directory of --images for sources without a
         caption file.
-
-    Raises:
-      ValueError: a path does not exist, or the paths have no layout or several.
     """
     for path in paths:
         if not path.exists():

@@ -31,11 +31,7 @@ Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: Any) -> str:
-    """Returns "train", "val" or "test" for the name of a split in a data set.
-
-    Raises:
-      ValueError: an unknown name.
-    """
+    """Returns "train", "val" or "test" for the name of a split in a data set."""
     split = _NAMES.get(text.strip().lower()) if isinstance(text, str) else None
     if split is None:
         raise ValueError(f"the split {text!r:.80} is none of {', '.join(_NAMES)}")
@@ -124,9 +120,6 @@ def divide(
       seed: random seed of the draw.
       split_ids: lists of the images of each split, which replace the splits of `way`; or None.
       images: the directory of --images, which absolute names in lists begin with; or None.
-
-    Raises:
-      ValueError: lists that cannot be read or do not fit, or splits for some of the images only.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -225,9 +218,6 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
         split (`coco_train_ids.npy`, `karpathy_val_images.txt`; `restval` joins `train`). A list is
         an npy file of ids or names, or text with an id, a name, or a name and an id per line. A
         JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`.
-
-    Raises:
-      ValueError: there are no such lists, one cannot be read, or one would be left out.
     """
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     if path.is_dir():

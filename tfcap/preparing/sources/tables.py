@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.images import ENDINGS
 from tfcap.preparing.sources import Entry, Source, check_size, head
 from tfcap.preparing.sources.splits import files_of, split_name
 
@@ -33,7 +32,6 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
 )
 _SPLIT_COLUMNS = ("split", "subset")
 _ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
-_NO_NAME = re.compile(r"[./\\\d]")  # what files have in their names, and columns do not
 _MOST_LINES = 20  # of one row: in a longer one a quote does not end
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _STRING = re.compile(  # of Python, and the space before the next
@@ -145,11 +143,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 
 
 def entry_of(row: dict[str, Any]) -> Entry:
-    """Returns the entry of a row, whatever its columns are called.
-
-    Raises:
-      ValueError: it has no picture, or a value that cannot be used.
-    """
+    """Returns the entry of a row, whatever its columns are called."""
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
@@ -177,10 +171,6 @@ def texts(value: Any, column: str = "caption") -> list[str]:
 
     A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
     captions. In a list, an object has its text under the name of a column of captions.
-
-    Raises:
-      ValueError: a value of another type, or a text in a column such as `captions` that begins with
-        a bracket and is no list.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
         several = _listed(value)
@@ -213,38 +203,14 @@ def _listed(text: str) -> list[Any] | None:
 # ---- csv, tsv and JSON lines -------------------------------------------------------------------
 
 
-class Header(NamedTuple):
-    """The names of the columns of a table, and what stands between the columns."""
-
-    names: list[str]
-    in_file: bool  # whether the first row has the names
-    delimiter: str
-
-
-def _header(lines: Sequence[str], delimiters: str) -> Header | None:
-    """Finds the columns by the first two lines, with the first delimiter that fits.
-
-    A table of two columns needs no names, if one of them has names of picture files. Then a first
-    row without such a name has the names of the columns only if its cell above the picture files
-    looks like one: it has no dot, slash or digit. So `scan1.tif` is a row as all others.
-    """
+def _header(lines: Sequence[str], delimiters: str) -> tuple[list[str], str] | None:
+    """Returns the names of the columns and the first delimiter by which the first line has them."""
     for delimiter in delimiters:
-        try:
-            rows = list(csv.reader(lines, delimiter=delimiter))
-        except csv.Error:
-            continue
-        if not rows:
-            return None
-        names = [name.strip() for name in rows[0]]
-        columns = columns_of(tuple(names))
-        if columns.image is not None and columns.captions:
-            return Header(names, True, delimiter)
-        for row, in_file in zip(rows, (False, True), strict=False):
-            pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
-            if len(names) == len(row) == 2 and sum(pictures) == 1:
-                image = pictures.index(True)
-                in_file = in_file and not _NO_NAME.search(names[image])
-                return Header(["caption", "image"][:: -1 if image == 0 else 1], in_file, delimiter)
+        with contextlib.suppress(csv.Error):
+            names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
+            columns = columns_of(tuple(names))
+            if columns.image is not None and columns.captions:
+                return names, delimiter
     return None
 
 
@@ -283,32 +249,26 @@ def read_table(source: Source, delimiters: str) -> list[Entry]:
       delimiters: what may stand between the columns; the first that fits counts.
     """
 
-    def rows() -> Iterator[tuple[str, tuple[Header, list[str]]]]:
+    def rows() -> Iterator[tuple[str, tuple[list[str], str, list[str]]]]:
         for path in source.captions:
             if encoding_of(path) == "cp1252":
                 print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
             header = _header(first_lines(path), delimiters)
             if header is None:
                 raise ValueError(unknown_columns(path))
-            for place, cells in itertools.islice(
-                table_rows(path, header.delimiter), int(header.in_file), None
-            ):
-                yield place, (header, cells)
+            for place, cells in itertools.islice(table_rows(path, header[1]), 1, None):
+                yield place, (*header, cells)
 
-    def parse(row: tuple[Header, list[str]]) -> Entry:
-        header, cells = row
-        values = row_of(header.names, cells, header.delimiter)
+    def parse(row: tuple[list[str], str, list[str]]) -> Entry:
+        names, delimiter, cells = row
+        values = row_of(names, cells, delimiter)
         return entry_of({name: value.strip() for name, value in values.items()})
 
     return source.entries(rows(), parse)
 
 
 def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the places and the cells of the rows that are not empty.
-
-    Raises:
-      ValueError: a quote does not end, so that the rows behind it would be one cell.
-    """
+    """Yields the places and the cells of the rows that are not empty."""
     used: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -337,9 +297,6 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
     """Returns the cells of a row by the names of the columns.
 
     A caption in the last column may have the delimiter without quotes.
-
-    Raises:
-      ValueError: the row has more or fewer cells.
     """
     last = len(names) - 1
     while len(cells) > len(names) and not cells[-1].strip():

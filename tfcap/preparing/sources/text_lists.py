@@ -24,17 +24,7 @@ _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most 
 def _listed(
     source: Source, lists: Mapping[pathlib.Path, str], known: Container[str], ending: str = ""
 ) -> dict[str, str]:
-    """Returns the split of each image that lists of splits have.
-
-    Args:
-      source: the source; its `skip` is called for names that have no captions.
-      lists: the split of each list, which has a name a line.
-      known: the names that have captions, as `nfc` writes them.
-      ending: what may be left out at the end of a name.
-
-    Raises:
-      ValueError: an image is in two lists.
-    """
+    """Returns the split of each image that lists of splits have."""
     splits: dict[str, str] = {}
     for path, split in lists.items():
         for place, line in numbered_lines(path):
