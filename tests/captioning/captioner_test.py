@@ -61,7 +61,7 @@ def test_all_kinds_of_pictures_give_the_same_caption(captioner, pictures, tmp_pa
     wanted = captioner(path)
     assert isinstance(wanted, tfcap.Caption) and wanted.source == path
     image.save(tmp_path / "one.png")
-    kinds = [pathlib.Path(path), content, bytearray(content), image, pixels]
+    kinds = [pathlib.Path(path), content, image, pixels]
     kinds += [tf.constant(content), tf.constant(path), tf.constant(pixels)]
     for caption in [captioner(kind) for kind in kinds] + captioner(iter(kinds)):
         assert caption.text == wanted.text
@@ -192,12 +192,8 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     ("call", "part"),
     [
         (lambda captioner, path: captioner.stream(path, attention="gaze"), "not one of attention"),
-        (lambda captioner, path: captioner.stream(path, batch_size=0), "batch_size must be at"),
-        (lambda captioner, path: captioner.stream(path, seed=-1), "seed is -1"),
         (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
-        (lambda captioner, path: captioner.score(path, "a", batch_size=0), "batch_size must be at"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),
-        (lambda captioner, path: captioner.search("a", path, top=0), "top must be at least 1"),
         (lambda captioner, path: captioner.with_decoding("bream=3"), "--decoding"),
         (lambda captioner, path: captioner.with_decoding("temperature=0"), "temperature must be"),
         (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "not in the vocabulary"),
@@ -228,7 +224,6 @@ def test_another_decoding_changes_that_of_the_captioner(captioner, pictures):
     changed = captioner.with_decoding("beam=4,temperature=0.5").with_decoding("beam=3")
     wanted = {**captioner.decoding, "beam": 3, "temperature": 0.5}
     assert changed.decoding == wanted and captioner.decoding["beam"] == 2
-    assert captioner.with_decoding("").decoding == captioner.decoding
     caption = changed(pictures[0])
     assert len(caption.alternatives) == 2
     for one in (caption, *caption.alternatives):  # the score is that of the tempered distribution

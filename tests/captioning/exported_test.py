@@ -44,7 +44,6 @@ def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
         lambda served, path: served.score(path, "a red circle"),
         lambda served, path: served.search("a red circle", [path]),
         lambda served, path: served.features(path),
-        lambda served, path: served.gallery([path]),
         lambda served, path: served.collection(),
         lambda served, path: served.with_decoding("beam=2"),
         lambda served, path: served.model,

@@ -10,11 +10,6 @@ from tfcap.released import systems, weights
 V, F, D = 9, 5, 16
 
 
-def tensors(**shapes):
-    rng = np.random.default_rng(3)
-    return {k.replace("__", "."): rng.normal(size=s).astype(np.float32) for k, s in shapes.items()}
-
-
 def affine(state, name, outputs, inputs, bias=True):
     state[f"{name}.weight"] = np.full((outputs, inputs), 0.5, np.float32)
     if bias:
@@ -107,21 +102,11 @@ def test_systems_of_xmodaler_are_recognised(system, options):
 
 
 @pytest.mark.parametrize(
-    ("family", "content", "reason"),
-    [
-        ("xlan", tensors(fc__weight=(2, 2)), "must be one of --from=xlan.* fc.weight"),
-        ("xlan", xmodaler("xlan"), "must be one of --from=xlan"),
-        ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "must be one of --from=xmodaler"),
-        ("aoanet", tensors(ctx2att__weight=()), "must be one of --from=aoanet"),
-        (
-            "xlan",
-            tensors(word_embed__0__weight=(2, 2), embed_tokens__weight=(2, 2)),
-            "weight embed_tokens/.*Received: word_embed.0.weight and embed_tokens.weight",
-        ),
-    ],
+    ("family", "content"),
+    [("xlan", xmodaler("xlan")), ("xmodaler", {"word_embed.0.weight": np.ones((2, 2), "f4")})],
 )
-def test_other_contents_are_refused(family, content, reason):
-    with pytest.raises(ValueError, match=reason):
+def test_a_checkpoint_of_another_family_is_refused(family, content):
+    with pytest.raises(ValueError, match=f"no checkpoint of --from={family}"):
         systems.recognize(family, content)
 
 
@@ -159,59 +144,21 @@ def test_other_positions_become_a_weight():
     assert checkpoint.options["stored_positions"] is True
     np.testing.assert_array_equal(checkpoint.tensors["position_codes/table"], table[:20])
     assert checkpoint.names["position_codes/table"] == "token_embed.embeddings_pos.pe"
-    with pytest.raises(ValueError, match=r"must hold at least max_length \(31\).*Received: 30"):
-        checkpoint.store_positions(31)
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        (np.zeros((4,), "f4"), r"embeddings_pos.pe must have the shape \[positions, 16\]"),
-        (np.zeros((0, D), "f4"), "must have the shape"),
-        (np.zeros((2, 4, D), "f4"), "must have the shape"),
-        (np.zeros((4, D + 1), "f4"), "must have the shape"),
-        (np.full((4, D), np.nan, "f4"), "must be finite"),
-    ],
-)
-def test_a_table_of_positions_that_does_not_fit_is_refused(table, reason):
-    with pytest.raises(ValueError, match=reason):
-        with_positions(table)
-
-
-def test_positions_of_a_system_without_positions_are_refused():
-    state = xmodaler("updown") | {"x.pe": sinusoids(9, D)}
-    with pytest.raises(ValueError, match="must not hold .*x.pe: updown cannot use it"):
-        systems.recognize("xmodaler", state)
-
-
-@pytest.mark.parametrize("system", ["transformer", "xlan", "updown"])
-def test_the_released_name_of_a_missing_weight_is_found(system):
-    """One weight is removed at a time; similar weights or the table give its name."""
-    checkpoint = systems.recognize("xmodaler", xmodaler(system))
-    for name, key in list(checkpoint.names.items()):
-        del checkpoint.names[name]
-        assert systems.expected_name(name, checkpoint) == key
-        checkpoint.names[name] = key
-    assert systems.expected_name("query_exp_vectors", checkpoint) == "query_exp_vectors"
 
 
 def test_a_part_of_a_larger_module_is_recognized():
     state = xmodaler("updown")
     names = systems.recognize("xmodaler", state).names
-    for part in ("model.", "net.", "model.net."):
+    for part in ("net.", "model.net."):
         larger = {part + name: value for name, value in state.items()}
         larger |= {"criterion.weight": np.ones(V), "val_acc.total": np.zeros(())}
         found = systems.recognize("xmodaler", larger)
         assert found.system == "updown" and found.names == names
-    with pytest.raises(ValueError, match="one of --from=xmodaler.*model.other"):
-        systems.recognize("xmodaler", {"model.other": np.ones(2), "net.x": np.ones(2)})
 
 
 def test_an_empty_tensor_is_refused():
     """Its other axis may have any length, and the model would take the memory for it."""
     state = xmodaler("updown")
     state["visual_embed.embeddings.weight"] = np.zeros((0, 1 << 26), np.float32)
-    with pytest.raises(
-        ValueError, match=r"visual_embed.embeddings.weight must not be empty.*\(0, "
-    ):
+    with pytest.raises(ValueError, match="visual_embed.embeddings.weight is empty"):
         systems.recognize("xmodaler", state)

@@ -1,18 +1,16 @@
 """Released vocabulary tables: the order of our words and their released ids."""
 
-import collections
 import json
-import pickle
 
 import pytest
 
-from tfcap.released import words
+from tfcap.released import convert
 
 
 def read(tmp_path, family, content):
     path = tmp_path / "words.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return words.read(family, path)
+    return convert.read_words(family, path)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
@@ -44,41 +42,23 @@ def test_a_json_list_of_expansionnet_is_read(tmp_path):
         {"a": 1, "UNK": 2, "c": 3},
     ],
 )
-@pytest.mark.parametrize("indent", [None, 1])
-def test_a_json_object_is_read(tmp_path, content, indent):
-    vocab, ids = read(tmp_path, "self_critical", json.dumps(content, indent=indent))
+def test_a_json_object_is_read(tmp_path, content):
+    vocab, ids = read(tmp_path, "self_critical", json.dumps(content))
     assert vocab.words[4:] == ["a", "c"] and ids.tolist() == [0, 0, 0, 2, 1, 3]
 
 
 @pytest.mark.parametrize(
     ("family", "content", "reason"),
     [
-        ("xlan", "a\nb\n", "exactly one word must stand for unknown words"),
-        ("xlan", "a\nUNK\n<unk>\n", "Received: 2 such words"),
-        ("xlan", "a\nb\na\nUNK\n", "each word must have one id. Received twice: 'a'"),
-        ("xlan", b"\xff\xfe", "is not UTF-8 at byte 0"),
+        ("xlan", "a\nb\n", "needs one word for unknown words"),
+        ("xlan", "a\nb\na\nUNK\n", "has the word 'a' twice"),
+        ("xlan", b"\x80\x03}q\x00.", "is not UTF-8"),
         ("xlan", "", "one word per line, a JSON list"),
-        ("expansionnet", '["a", 3]', "one word per line, a JSON list"),
-        ("expansionnet", '["PAD", "SOS", "cat"]', "EOS, UNK must be among the words"),
-        ("expansionnet", "[" * 100_000, "one word per line"),
-        ("xlan", '{"ix_to_word": {"1": "a", "3": "UNK"}}', "a word for each id from 1 on"),
+        ("expansionnet", '["PAD", "SOS", "cat"]', "lacks EOS, UNK"),
         ("xlan", '{"ix_to_word": {"0": "a", "1": "UNK"}}', "a word for each id from 1 on"),
-        ("xlan", '{\n "images": [],\n "a": {}\n}', "such as ix_to_word"),
-        ("xlan", '{"ix_to_word": {\n"1": "a",\n"2"', "is damaged JSON"),
         ("xlan", '[\n"a",\n"b"\n', "is damaged JSON"),
-        ("xlan", b"\x80\x03}q\x00.", "pickles are not read"),
-        *(
-            ("self_critical", pickle.dumps(content, protocol), "is a pickle.*pickles are not read")
-            for content in (
-                *({"vocab": {"1": "a", "2": "UNK"}}, ["a", "UNK"]),
-                *(collections.Counter(a=1), collections.OrderedDict(UNK=1)),
-            )
-            for protocol in (0, 1)
-        ),
     ],
 )
 def test_wrong_word_files_are_refused(tmp_path, family, content, reason):
     with pytest.raises(ValueError, match=reason):
         read(tmp_path, family, content)
-    with pytest.raises(ValueError, match="nowhere.txt cannot be read: No such file"):
-        words.read(family, tmp_path / "nowhere.txt")

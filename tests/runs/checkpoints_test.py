@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, weights
 
 from tfcap import models, runs
-from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.data.tokens import SPECIALS
 from tfcap.runs import checkpoints
 from tfcap.training.task import CaptionTask
 
@@ -21,12 +21,10 @@ def task(params, data, **changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["", "ckpt-0"])
-def test_remapping_keeps_the_weights_of_shared_words(other, data, params, place, capsys):
+def test_remapping_keeps_the_weights_of_shared_words(other, data, params, capsys):
     folder, model = other
     assert {"red", "circle", "a"} < set(data.vocab.words) and "zebra" not in data.vocab.words
-    source = os.path.join(folder, place)
-    one = task(params, data, init_checkpoint=source, remap_vocab=True)
+    one = task(params, data, init_checkpoint=folder, remap_vocab=True)
     mine = one.build_model()
     before = weights(mine)
     one.initialize(mine)
@@ -48,27 +46,9 @@ def test_remapping_keeps_the_weights_of_shared_words(other, data, params, place,
             np.testing.assert_array_equal(value[number], expected)
 
 
-def test_another_vocabulary_is_noticed(other, data, params, tmp_path):
+def test_another_vocabulary_is_noticed(other, data, params):
     one = task(params, data, init_checkpoint=other[0])
     with pytest.raises(ValueError, match="has another vocabulary.*task.remap_vocab=true"):
-        one.initialize(one.build_model())
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for name in os.listdir(other[0]):
-        if "ckpt" in name or name == "checkpoint":
-            (bare / name).write_bytes(open(os.path.join(other[0], name), "rb").read())
-    one = task(params, data, init_checkpoint=str(bare), remap_vocab=True)
-    with pytest.raises(ValueError, match="task.remap_vocab needs .*bare/vocab.txt"):
-        one.initialize(one.build_model())
-
-
-def test_a_checkpoint_with_fewer_rows_than_words_is_refused(other, data, params, tmp_path):
-    """The vocabulary beside it has one word more than its tables."""
-    folder = shutil.copytree(other[0], tmp_path / "run")
-    more = next(word for word in data.vocab.words if word not in (*SPECIALS, *OTHER_WORDS))
-    Vocab([*SPECIALS, *OTHER_WORDS, more]).save(folder / "vocab.txt")
-    one = task(params, data, init_checkpoint=str(folder), remap_vocab=True)
-    with pytest.raises(ValueError, match="does not fit this model"):
         one.initialize(one.build_model())
 
 
@@ -90,17 +70,11 @@ def _cut(run):
     os.truncate(run / DATA, os.path.getsize(run / DATA) // 2)
 
 
-def _flip(run):
-    content = bytearray((run / DATA).read_bytes())
-    content[len(content) // 3] ^= 0x10
-    (run / DATA).write_bytes(content)
-
-
 def _no_index(run):
     os.remove(run / "ckpt-6.index")
 
 
-@pytest.mark.parametrize("damage", [_cut, _flip, _no_index])
+@pytest.mark.parametrize("damage", [_cut, _no_index])
 def test_a_damaged_newest_checkpoint_is_skipped(run, params, data, damage, capsys, monkeypatch):
     damage(run)
     monkeypatch.chdir(run.parent)  # a relative --model_dir is the common one
@@ -115,21 +89,14 @@ def test_a_damaged_newest_checkpoint_is_skipped(run, params, data, damage, capsy
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"\xff\xfe\x00",
-        b'model_checkpoint_path: "ckpt-99"\n',
-        b'model_checkpoint_path: "ckpt-4"\n',
-        None,
-    ],
+    [b"\xff\xfe\x00", b'model_checkpoint_path: "ckpt-99"\n', None],
 )
 def test_a_damaged_state_file_is_repaired(run, params, data, content, capsys):
     state = run / "checkpoint"
     os.remove(state)
     if content is not None:
         state.write_bytes(content)
-        weights = checkpoints.newest_checkpoint(str(run))
-        assert weights == str(run / ("ckpt-4" if b"ckpt-4" in content else "ckpt-6"))
+        assert checkpoints.newest_checkpoint(str(run)) == str(run / "ckpt-6")
     assert runs.begin(str(run), EXPERIMENT, params, data) == 6
     assert tf.train.latest_checkpoint(str(run)) == str(run / "ckpt-6")
     assert " is damaged" not in capsys.readouterr().err
@@ -137,9 +104,8 @@ def test_a_damaged_state_file_is_repaired(run, params, data, content, capsys):
     assert tf.train.latest_checkpoint(str(moved)) == str(moved / "ckpt-6")
 
 
-@pytest.mark.parametrize("pattern", ["ckpt-*.data-*", "ckpt-*.index"])
-def test_a_run_with_damaged_checkpoints_only_is_refused(run, params, data, pattern):
-    for path in glob.glob(str(run / pattern)):
+def test_a_run_with_damaged_checkpoints_only_is_refused(run, params, data):
+    for path in glob.glob(str(run / "ckpt-*.data-*")):
         os.remove(path)
     for _ in range(2):  # it must not start over at the second try either
         with pytest.raises(ValueError, match="None of the 2 checkpoints in .* can be read"):
@@ -170,14 +136,9 @@ def test_a_checkpoint_of_another_size_is_refused(run, params, data):
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(other, str(run))
-    more = models.build("updown", len(data.vocab), 12, data.feature_dim, width=16)
-    with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
-        checkpoints.restore_weights(more, str(run))
     fewer = models.build("show_tell", len(data.vocab), 12, data.feature_dim, width=16)
     with pytest.raises(ValueError, match="has no weight attention/"):
         checkpoints.restore_weights(fewer, str(run))
-    with pytest.raises(ValueError, match="has no weight attention/"):
-        checkpoints.check_weights(fewer, str(run / "ckpt-6"))
 
 
 def test_a_damaged_checkpoint_is_not_loaded(run):
@@ -186,18 +147,6 @@ def test_a_damaged_checkpoint_is_not_loaded(run):
     (run / DATA).write_bytes(content)
     with pytest.raises(ValueError, match="ckpt-6 .*damaged"):
         runs.load(run, "latest")
-
-
-def test_checkpoints_are_ordered_by_their_step_and_not_by_the_clock(trained, tmp_path):
-    folder = shutil.copytree(trained, tmp_path / "run")
-    newest = checkpoints.newest_checkpoint(str(folder))
-    indices = sorted(folder.glob("ckpt-*.index"), key=lambda path: int(path.stem.split("-")[1]))
-    assert len(indices) > 1 and newest == str(indices[-1].with_suffix(""))
-    for age, path in enumerate(indices):  # the clock was set back between them
-        os.utime(path, (2_000_000_000 - age * 1_000_000,) * 2)
-    assert checkpoints.newest_checkpoint(str(folder)) == newest
-    (folder / "checkpoint").unlink()
-    assert checkpoints.newest_checkpoint(str(folder)) == newest
 
 
 def test_without_a_state_file_the_highest_step_is_the_newest_and_not_the_last_name(tmp_path):

@@ -19,7 +19,6 @@ from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.files import write_json
 from tfcap.layers import precision
 from tfcap.scoring.decode import decode_split
-from tfcap.training.task import CaptionTask
 
 
 def test_a_run_starts_and_goes_on(tmp_path, run, params, data):
@@ -46,14 +45,6 @@ def test_the_path_of_the_data_works_from_every_directory(
         assert configs.load(f"run{configured}/params.yaml").task.data_dir == stored
 
 
-def test_data_that_moved_is_named(run, data):
-    loaded = runs.load(run)
-    loaded.params = loaded.params.replace(task={"data_dir": "moved/away"})
-    with pytest.raises(ValueError, match="not in moved/away: name it with --data_dir"):
-        runs.load_data(loaded, None)
-    assert runs.load_data(loaded, data.folder).folder == data.folder
-
-
 def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params, data):
     folder = tmp_path / "run"
     runs.begin(str(folder), EXPERIMENT, params, data)
@@ -63,15 +54,11 @@ def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params
         best.mkdir(exist_ok=True)
         write_json(best / "info.json", {"CIDEr": 99.0, "best_ckpt_global_step": float(step)})
 
-    export(4)  # of the same configuration: this start will reach the same score
-    assert runs.begin(str(folder), EXPERIMENT, params, data) == 0 and best.exists()
-    longer = params.replace(trainer={"train_steps": 99}, task={"decoding": {"beam": 5}})
-    assert runs.begin(str(folder), EXPERIMENT, longer, data) == 0 and best.exists()
-    other = params.replace(task={"label_smoothing": 0.2})
-    with pytest.raises(ValueError, match="label_smoothing=0.1"):
-        runs.begin(str(folder), EXPERIMENT, other, data)
+    export(4)
+    with pytest.raises(ValueError, match="of a training whose checkpoints are gone"):
+        runs.begin(str(folder), EXPERIMENT, params, data)
     export(0)  # before the first step of self-critical training
-    assert runs.begin(str(folder), EXPERIMENT, other, data) == 0 and not best.exists()
+    assert runs.begin(str(folder), EXPERIMENT, params, data) == 0 and not best.exists()
 
 
 def test_changed_settings_are_told_and_the_old_ones_kept(run, params, data, capsys):
@@ -95,7 +82,7 @@ def test_a_run_keeps_the_checkpoint_that_it_started_from(run, params, data, tmp_
     other = params.replace(task={"init_checkpoint": "runs/other/best_ckpt", "remap_vocab": True})
     assert runs.begin(run, EXPERIMENT, other, data) == 6
     said = capsys.readouterr().out
-    assert "note: task.init_checkpoint=runs/other/best_ckpt is not read" in said
+    assert "task.init_checkpoint=runs/other/best_ckpt is not read" in said
     task = configs.load(f"{run}/params.yaml").task
     assert (task.init_checkpoint, task.remap_vocab) == ("", False)
     folder = str(tmp_path / "new")
@@ -118,11 +105,8 @@ def test_evaluation_only_reads(run, params, data, tmp_path):
 # What a run that goes on refuses: the change, and the key that the error names.
 REFUSED = [
     ({"task": {"model": {"attention_lstm": {"width": 32}}}}, "attention_lstm.width"),
-    ({"task": {"max_length": 13}}, "task.max_length"),
-    ({"task": {"seed": 2}}, "task.seed"),
     ({"task": {"train_data": {"global_batch_size": 4}}}, "global_batch_size"),
     ({"trainer": {"best_checkpoint_eval_metric": "perplexity"}}, "best_checkpoint_eval_metric"),
-    ({"trainer": {"best_checkpoint_metric_comp": "lower"}}, "best_checkpoint_metric_comp"),
     ({"trainer": {"optimizer_config": {"name": "sgd"}}}, "optimizer_config.name"),
     ({"runtime": {"mixed_precision_dtype": "float16"}}, "mixed_precision_dtype"),
 ]
@@ -219,21 +203,6 @@ def test_best_falls_back_to_the_latest_checkpoint(run):
         runs.load(run)
 
 
-def test_init_checkpoint_gives_only_weights(run, params, data):
-    for source, expected in ((run, "ckpt-6"), (run / "ckpt-4", "ckpt-4")):
-        config = params.replace(task={"seed": 9, "init_checkpoint": str(source)}).task
-        task = CaptionTask(config, data, params.trainer.optimizer_config)
-        model = task.build_model()
-        before = {n: v.numpy() for n, v in model.checkpoint_items["seeds"].items()}
-        assert before
-        task.initialize(model)
-        stored = stored_weights(str(run / expected))
-        for name, value in weights(model).items():
-            np.testing.assert_array_equal(value, stored[name])
-        for name, value in model.checkpoint_items["seeds"].items():
-            np.testing.assert_array_equal(value.numpy(), before[name])
-
-
 def _fails(*_):
     raise OSError("no room")
 
@@ -248,22 +217,13 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
     rest = (run.params, run.vocab, run.fingerprint, run.model)
     with pytest.raises(ValueError, match="is not empty"):
         runs.create(folder, "attention_lstm", *rest)
-    target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
-    table.touch()  # any file will do
-    target.mkdir()
-    runs.create(f"{target}/", "attention_lstm", *rest, [table])
-    assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    assert target.stat().st_mode == plain.stat().st_mode  # others may read it
-    plain.rmdir()
     for write in (runs.create, lambda *a: runs.begin(a[0], a[1], params, data)):
         with pytest.raises(ValueError, match="gs://bucket/run is not on a disk"):
             write("gs://bucket/run", "attention_lstm", *rest)
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
         runs.create(str(tmp_path / "new"), "attention_lstm", *rest)
-    assert os.listdir(tmp_path) == ["empty"]
+    assert os.listdir(tmp_path) == []
 
 
 # ---- ensembles ----------------------------------------------------------------------------------
@@ -310,10 +270,6 @@ def test_runs_that_do_not_go_together_are_refused(together, tmp_path):
         runs.create(folder, "updown", params, first.vocab, known, first.model)
         with pytest.raises(ValueError, match=word):
             runs.load_together([together[0], folder])
-    with pytest.raises(ValueError, match="--checkpoint PATH needs one"):
-        runs.load_together(together, "ckpt-6")
-    with pytest.raises(ValueError, match="names a run twice"):
-        runs.load_together([together[0], together[0] + "/"])
 
 
 # ---- the best checkpoint, its signature ---------------------------------------------------------
@@ -327,9 +283,6 @@ def test_scores_are_the_numbers_beside_the_checkpoint(tmp_path):
     assert runs.read_best(str(tmp_path)) == {}
     info.write_text(json.dumps({"CIDEr": 42.5, "signature": "XE", "images": 3}))
     assert runs.read_best(str(tmp_path)) == {"CIDEr": 42.5}
-    info.write_text('{"CIDEr": 42')
-    with pytest.raises(ValueError, match="info.json .*Remove it: the scores"):
-        runs.read_best(str(tmp_path))
 
 
 def test_a_signature_names_reward_baseline_and_samples(run):

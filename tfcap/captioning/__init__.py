@@ -39,10 +39,8 @@ def load(
 
     Args:
       path: the directory of a training run, or the name of a pretrained model; None takes
-        "flickr8k", which comes with the package;
-        several, for an ensemble of runs; or the directory of an exported SavedModel or of its
-        versions, of which the newest is taken. `pretrained.place` says what a name means if there
-        is a directory of that name, too.
+        "flickr8k", which comes with the package; several, for an ensemble of runs; or the directory
+        of an exported SavedModel or of its versions, of which the newest is taken.
       checkpoint: `best`, `latest`, or the path of a checkpoint of the only run.
       decoding: changes to the decoding of the run: a preset, keys as in `search=sample,top_p=0.9`,
         or both. They are the keys of `task.decoding`.
@@ -51,9 +49,6 @@ def load(
         of the run.
       dtype: `float32` or `bfloat16`, the precision of a run. bfloat16 is faster where the processor
         has units for it (docs/speed.md).
-
-    Raises:
-      ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
     """
     if path is None:
         path = pretrained.DEFAULT
@@ -99,14 +94,9 @@ def reads_clips(directory: str | os.PathLike) -> bool:
 
 
 def exported_model(directory: str | os.PathLike) -> str | None:
-    """Finds an exported SavedModel.
+    """Finds a SavedModel in its directory or in that of its versions; None if there is none.
 
-    Args:
-      directory: that of a SavedModel, or that of its versions, of which the newest is taken that
-        has a SavedModel: a newer one may be half copied.
-
-    Returns:
-      The directory of the SavedModel; None if there is none.
+    Of versions it is the newest that has a SavedModel: a newer one may be half copied.
     """
     directory = pretrained.place(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []

@@ -19,12 +19,12 @@ from PIL import Image
 
 from tfcap import visualize
 from tfcap.captioning import inputs
-from tfcap.decoding.options import LARGEST_SEED, first_seed
+from tfcap.decoding.options import first_seed
 
 if TYPE_CHECKING:
     import keras
 
-    from tfcap.captioning.collection import Collection, Gallery
+    from tfcap.captioning.collection import Collection
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
@@ -91,31 +91,16 @@ class Caption:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weight of each region for each word: float32 [T', R].
-
-        Raises:
-          ValueError: no attention was asked for.
-        """
+        """The weight of each region for each word, if attention was asked for: float32 [T', R]."""
         return self._attended().weights
 
     @property
     def boxes(self) -> np.ndarray:
-        """The regions: float32 [R, 4], x1, y1, x2, y2 in 0..1.
-
-        Raises:
-          ValueError: no attention was asked for.
-        """
+        """The regions, if attention was asked for: float32 [R, 4], x1, y1, x2, y2 in 0..1."""
         return self._attended().boxes
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Writes a figure of the picture with the weights of each word.
-
-        Args:
-          path: the PNG file; it appears only when it is complete.
-
-        Raises:
-          ValueError: no attention was asked for, or the name of the file does not end in .png.
-        """
+        """Writes a PNG file of the picture with the weights of each word."""
         self._attended()
         assert self.picture is not None and self.seen is not None
         visualize.write_picture(path, self.picture, self.seen)
@@ -179,20 +164,14 @@ class Match:
     """A picture that was found for a text.
 
     Attributes:
-      source: its path or URL; None for other pictures. For a picture of a collection whose file
-        is missing: the name of the file.
-      position: its place in the input, from 0; for a picture of a collection, its place in the
-        split.
-      score: log P(text | picture), natural logarithm. From `Collection.similar` the text is the
-        caption of the given picture.
+      source: its path or URL; None for other pictures; the name of a missing file of a collection.
+      position: its place in the input or the split, from 0.
+      score: log P(text | picture), natural logarithm.
     """
 
     source: str | None
     position: int
     score: float
-
-
-_KINDS = (*visualize.KINDS, "details")
 
 
 class ImageCaptioner:
@@ -218,56 +197,17 @@ class ImageCaptioner:
 
     @overload
     def __call__(
-        self,
-        images: str | os.PathLike | bytes | Image.Image,
-        *,
-        attention: str | None = None,
-        attention_captions: int = 1,
-        batch_size: int = 16,
-        seed: int = 1,
+        self, images: str | os.PathLike | bytes | Image.Image, **options: Any
     ) -> Caption: ...
 
     @overload
-    def __call__(
-        self,
-        images: Sequence[Any],
-        *,
-        attention: str | None = None,
-        attention_captions: int = 1,
-        batch_size: int = 16,
-        seed: int = 1,
-    ) -> list[Caption]: ...
+    def __call__(self, images: Sequence[Any], **options: Any) -> list[Caption]: ...
 
     @overload
-    def __call__(
-        self,
-        images: Any,
-        *,
-        attention: str | None = None,
-        attention_captions: int = 1,
-        batch_size: int = 16,
-        seed: int = 1,
-    ) -> Any: ...
+    def __call__(self, images: Any, **options: Any) -> Any: ...
 
-    def __call__(
-        self,
-        images: Any,
-        *,
-        attention: str | None = None,
-        attention_captions: int = 1,
-        batch_size: int = 16,
-        seed: int = 1,
-    ) -> Any:
-        """Captions one picture or several.
-
-        Args:
-          images: a picture, or several.
-          attention: `attention` also computes the attention weights, `contribution` how much each
-            region contributed, by gradients, and `details` all layers, which only `Caption.draw`
-            shows.
-          attention_captions: for how many captions of a picture, best first, this is computed.
-          batch_size: pictures captioned together; the captions do not depend on it.
-          seed: random seed for sampling; it and the position of a picture give the picture's seed.
+    def __call__(self, images: Any, **options: Any) -> Any:
+        """Captions one picture or several; the options are those of `stream`.
 
         Returns:
           A `Caption` for one picture, a list of them for several. (The type of a path is that of
@@ -277,13 +217,7 @@ class ImageCaptioner:
           ValueError: a picture cannot be read. `stream` goes on with the others.
         """
         captions: list[Caption] = []
-        for result in self.stream(
-            images,
-            attention=attention,
-            attention_captions=attention_captions,
-            batch_size=batch_size,
-            seed=seed,
-        ):
+        for result in self.stream(images, **options):
             if isinstance(result, Failure):
                 raise ValueError(str(result))
             captions.append(result)
@@ -304,40 +238,36 @@ class ImageCaptioner:
 
         Args:
           images: a picture, or several; an iterator is read as the captions are asked for.
-          attention: as in `__call__`.
-          attention_captions: as in `__call__`.
-          batch_size: as in `__call__`.
-          seed: as in `__call__`.
+          attention: `attention` also computes the attention weights, `contribution` how much each
+            region contributed, by gradients, and `details` all layers, which only `Caption.draw`
+            shows.
+          attention_captions: for how many captions of a picture, best first, this is computed.
+          batch_size: pictures captioned together; the captions do not depend on it.
+          seed: random seed for sampling; it and the position of a picture give the picture's seed.
 
         Yields:
           For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
           does not stop the other pictures.
-
-        Raises:
-          ValueError: an argument is bad.
         """
-        if attention is not None and attention not in _KINDS:
-            raise ValueError(f"attention is {attention!r}, and not one of {', '.join(_KINDS)}.")
+        kinds = (*visualize.KINDS, "details")
+        if attention is not None and attention not in kinds:
+            raise ValueError(f"attention is {attention!r}, and not one of {', '.join(kinds)}.")
         if attention and self.engine.exported:
             self.engine.attend()
-        check_positive(attention_captions=attention_captions, batch_size=batch_size)
-        if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
-            raise ValueError(f"seed is {seed}, and not an integer from 0 to {LARGEST_SEED}.")
         inputs.is_single(images)  # raises an error now and not at the first caption
         return self._stream(images, attention, attention_captions, batch_size, seed)
 
     def _stream(self, images, attention, attention_captions, batch_size, seed):
-        for batch in self.prepared(images, batch_size):
+        for batch in self._batches(images, batch_size):
             good = [item for item in batch if isinstance(item, tuple)]
             results = iter(self._caption(good, attention, attention_captions, seed))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
 
-    def prepared(
+    def _batches(
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
         """Yields lists of (picture, prepared picture); a picture that fails gives a `Failure`."""
-        check_positive(batch_size=batch_size)
         pictures = inputs.read(images, self.engine.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):
@@ -354,7 +284,6 @@ class ImageCaptioner:
     def _caption(
         self, batch: Sequence[tuple[inputs.Picture, Any]], attention, attention_captions, seed
     ) -> list[Caption | Failure]:
-        """Captions the prepared pictures of a batch."""
         if not batch:
             return []
         seeds = [first_seed(seed) + picture.position for picture, _ in batch]
@@ -375,7 +304,6 @@ class ImageCaptioner:
         ]
 
     def _best_first(self, picture, found, row, seen, log_probs: "_LogProbs") -> Caption:
-        """Makes the `Caption` of a picture from all captions that were found for it."""
         texts, scores = found.captions[row], found.scores[row]
         pixels: Any = self.engine.picture(picture.content) if seen else None
         captions: list[Caption] = []
@@ -385,7 +313,7 @@ class ImageCaptioner:
             words = tuple(text.split())
             later: Any = None
             if found.features is not None:
-                later = functools.partial(log_probs.of, row, place)
+                later = functools.partial(lambda k: log_probs.values[row][k], place)
             caption = Caption(
                 text, float(score), words, later, (), picture.source, picture.position
             )
@@ -409,14 +337,7 @@ class ImageCaptioner:
         return self.engine.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
-        """Returns a captioner with the same weights and another decoding.
-
-        Args:
-          decoding: changes to the decoding of this captioner, as in `tfcap.load`.
-
-        Raises:
-          ValueError: an option is bad, or this is a SavedModel.
-        """
+        """Returns a captioner with the same weights and changes to the decoding of this one."""
         return ImageCaptioner(self.engine.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
@@ -431,9 +352,6 @@ class ImageCaptioner:
 
         Returns:
           float64 [B, S], natural logarithm.
-
-        Raises:
-          ValueError: a picture cannot be read, a text has no words, or this is a SavedModel.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
         scored = self._scored(images, wanted, batch_size, strict=True)
@@ -454,33 +372,21 @@ class ImageCaptioner:
 
         Returns:
           For a text a list of `Match`, best first; for several texts a list of such lists.
-
-        Raises:
-          ValueError: a text has no words, `top` is below 1, or this is a SavedModel.
         """
-        check_positive(top=top)
         wanted = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
         rows = [np.zeros((0, len(wanted)))]
         for batch, batch_scores in self._scored(images, wanted, batch_size, strict=False):
             pictures += batch
             rows.append(batch_scores)
-        matches = best_matches(pictures, np.concatenate(rows), top)
+        matches = [
+            [
+                Match(pictures[place].source, pictures[place].position, float(column[place]))
+                for place in np.argsort(-column, kind="stable")[:top]
+            ]
+            for column in np.concatenate(rows).T
+        ]
         return matches[0] if isinstance(texts, str) else matches
-
-    def gallery(self, images: Any, *, batch_size: int = 16) -> "Gallery":
-        """Reads pictures once and keeps their features in memory, to search them by many texts.
-
-        Args:
-          images: the pictures.
-          batch_size: pictures read together.
-
-        Raises:
-          ValueError: this is a SavedModel.
-        """
-        from tfcap.captioning.collection import Gallery
-
-        return Gallery(self, images, batch_size)
 
     def collection(
         self,
@@ -504,9 +410,6 @@ class ImageCaptioner:
             extra `tfcap[search]`.
           batch_size: images scored together.
           images: a further directory with the picture files.
-
-        Raises:
-          ValueError: the data is not of the run's words and features, or this is a SavedModel.
         """
         from tfcap.captioning.collection import Collection
 
@@ -515,7 +418,7 @@ class ImageCaptioner:
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
         noted = False
-        for batch in self.prepared(images, batch_size):
+        for batch in self._batches(images, batch_size):
             ready = self._ready(batch, strict)
             if not ready:
                 continue
@@ -536,19 +439,8 @@ class ImageCaptioner:
         return [item for item in batch if isinstance(item, tuple)]
 
     def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
-        """Extracts the features that the model reads.
-
-        Args:
-          images: a picture, or several.
-          batch_size: pictures read together.
-
-        Returns:
-          float32 [B, R, F].
-
-        Raises:
-          ValueError: a picture cannot be read, or this is a SavedModel.
-        """
-        batches = self.prepared(images, batch_size)
+        """Extracts the features that the model reads of a picture or several: float32 [B, R, F]."""
+        batches = self._batches(images, batch_size)
         ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
         features = [self.engine.features(batch).numpy() for batch in ready]
         if not features:
@@ -556,16 +448,10 @@ class ImageCaptioner:
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
-        """Writes the next version of a SavedModel for TF Serving.
-
-        Args:
-          directory: the directory of all versions; it is made if it does not exist.
+        """Writes the next version of a SavedModel for TF Serving below a directory.
 
         Returns:
           The path of the version, `directory/1` at first.
-
-        Raises:
-          ValueError: this is a SavedModel already.
         """
         return self.engine.export(os.path.expanduser(directory))
 
@@ -577,31 +463,7 @@ class _LogProbs:
         self._engine, self._features, self._captions = engine, features, captions
 
     @functools.cached_property
-    def _values(self) -> list[list[tuple[float, ...]]]:
+    def values(self) -> list[list[tuple[float, ...]]]:
         values = self._engine.word_log_probs(self._features, self._captions)
         self._features = None  # the largest part of what a caption keeps
         return values
-
-    def of(self, row: int, place: int) -> tuple[float, ...]:
-        """Returns those of one caption of a picture."""
-        return self._values[row][place]
-
-
-def best_matches(
-    pictures: Sequence[inputs.Picture], scores: np.ndarray, top: int
-) -> list[list[Match]]:
-    """Returns for each text the pictures with the largest scores, float [B, S], best first."""
-    return [
-        [
-            Match(pictures[place].source, pictures[place].position, float(column[place]))
-            for place in np.argsort(-column, kind="stable")[:top]
-        ]
-        for column in scores.T
-    ]
-
-
-def check_positive(**values: int) -> None:
-    """Raises ValueError if a value is below 1; the message has the name of the argument."""
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, and not {value}.")

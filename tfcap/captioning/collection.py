@@ -1,7 +1,4 @@
-"""Searches the images of prepared data and the pictures of a folder by sentences.
-
-Letters: b pictures of a batch, R regions, F feature width.
-"""
+"""Searches the images of prepared data by sentences and by pictures."""
 
 import functools
 import os
@@ -10,11 +7,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tfcap import runs
-from tfcap.captioning import inputs
-from tfcap.captioning.captioner import Failure, Match, Neighbour, best_matches, check_positive
+from tfcap.captioning.captioner import Match, Neighbour
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.nearest import Candidates
 from tfcap.scoring.retrieval import Pairs, find
@@ -46,7 +40,6 @@ class Collection:
         self._scoring = threading.Lock()  # the pairs hold the texts of one call
 
     def __len__(self) -> int:
-        """Returns the number of images."""
         return len(self._pairs.ids)
 
     @functools.cached_property
@@ -63,10 +56,7 @@ class Collection:
 
     @functools.cached_property
     def files(self) -> list[str | None]:
-        """The path of each image, in the order of the split; None if there is no file.
-
-        Only files inside the directory of the pictures count, whatever the data names.
-        """
+        """The path of each image, in the order of the split; None if there is no file."""
         data, split = self._pairs.data, self._pairs.split
         paths = data.picture_paths(split)
         if self._images:
@@ -93,11 +83,7 @@ class Collection:
         Returns:
           For a text a list of `Match`, best first; for several texts a list of such lists. The
           position of a match is that in the split.
-
-        Raises:
-          ValueError: `top` is below 1, or a text has no word that the model knows.
         """
-        check_positive(top=top)
         wanted = [texts] if isinstance(texts, str) else list(texts)
         chosen = self._first.of_sentences(wanted, candidates) if candidates else None
         with self._scoring:
@@ -119,11 +105,7 @@ class Collection:
 
         Returns:
           For each picture a list of `Neighbour`, most similar first.
-
-        Raises:
-          ValueError: a picture cannot be read, or `top` is below 1.
         """
-        check_positive(top=top)
         vectors = self._first.space.vectors(self._captioner.features(images))
         places, distances = self._first.index.search(vectors, top)
         # The vectors have the length 1.
@@ -135,43 +117,3 @@ class Collection:
             ]
             for own, alike in zip(places, similarities, strict=True)
         ]
-
-
-class Gallery:
-    """Pictures whose features are kept in memory; made by `ImageCaptioner.gallery`.
-
-    Attributes:
-      sources: the path of each picture that was read; None for other pictures.
-      failures: the pictures that could not be read, a `Failure` for each.
-    """
-
-    def __init__(self, captioner: "ImageCaptioner", images: Any, batch_size: int):
-        self._engine: Any = captioner.engine
-        self._pictures: list[inputs.Picture] = []
-        self._features: list[Any] = []  # float32 [b, R, F] of each batch
-        self.failures: list[Failure] = []
-        for batch in captioner.prepared(images, batch_size):
-            self.failures += [item for item in batch if isinstance(item, Failure)]
-            ready = [item for item in batch if not isinstance(item, Failure)]
-            if ready:
-                self._pictures += [picture._replace(content=None) for picture, _ in ready]
-                self._features.append(self._engine.features([one for _, one in ready]))
-        self.sources = [picture.source for picture in self._pictures]
-
-    def __len__(self) -> int:
-        """Returns the number of pictures that were read."""
-        return len(self._pictures)
-
-    def search(self, texts: str | Sequence[str], top: int = 5) -> list[Match] | list[list[Match]]:
-        """Finds the pictures for which a text is most probable, as `ImageCaptioner.search`."""
-        check_positive(top=top)
-        wanted = [texts] if isinstance(texts, str) else list(texts)
-        rows, notes = [np.zeros((0, len(wanted)))], set()
-        for features in self._features:
-            scores, note = self._engine.score(features, wanted)
-            rows.append(scores.astype(np.float64))
-            notes.add(note)
-        for note in filter(None, notes):
-            warnings.warn(note, stacklevel=2)
-        matches = best_matches(self._pictures, np.concatenate(rows), top)
-        return matches[0] if isinstance(texts, str) else matches

@@ -42,19 +42,10 @@ class Found(NamedTuple):
 
 
 class TrainedRun:
-    """The captioner of a run, or of several as an ensemble.
-
-    Args:
-      run: the result of `runs.load_together`.
-      changes: changes to its decoding, as `--decoding`.
-      beam: the beam width; 0 keeps that of the run.
-      data_dir: prepared data with the document frequencies of `order=consensus`.
+    """The captioner of a run, or of several as an ensemble; the arguments are those of `load`.
 
     Attributes:
       reranker: a `Consensus` that orders the captions again, or None.
-
-    Raises:
-      ValueError: the run was trained on ready-made features, or as `runs.server`.
     """
 
     exported = False
@@ -113,11 +104,7 @@ class TrainedRun:
     def prepare(self, content: bytes | np.ndarray | FrameFolder) -> tf.Tensor:
         """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
 
-        Args:
-          content: bytes of a file, uint8 [H, W, 3], or a folder of frames.
-
-        Raises:
-          ValueError: the file is no picture that can be decoded.
+        `content` is the bytes of a file, uint8 [H, W, 3], or a folder of frames.
         """
         try:
             if not self.reads_clips:
@@ -133,9 +120,6 @@ class TrainedRun:
         """Returns the picture on which regions are shown, upright: uint8 [H, W, 3].
 
         For a clip it is a sheet with the frames that the model reads, in reading order.
-
-        Raises:
-          ValueError: the file is no picture that can be decoded.
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
@@ -145,7 +129,6 @@ class TrainedRun:
         return pictures.read(content)
 
     def _frames(self, content: bytes | np.ndarray | FrameFolder) -> clips.Frames:
-        """Returns the frames of a clip that the model reads: pictures uint8 [H, W, 3]."""
         frames = self.server.backbone.frames
         if isinstance(content, FrameFolder):
             return clips.read_folder(content.path, frames)
@@ -158,12 +141,7 @@ class TrainedRun:
         return self._extract(tf.stack(prepared))
 
     def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
-        """Finds the captions of B pictures.
-
-        Args:
-          prepared: results of `prepare`.
-          seeds: a seed for each picture; only sampling reads them.
-        """
+        """Finds the captions of B results of `prepare`; only sampling reads the B seeds."""
         features = self.features(prepared)
         results = self._find(features, tf.constant(seeds, tf.int64))
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
@@ -178,12 +156,7 @@ class TrainedRun:
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
     ) -> list[list[tuple[float, ...]]]:
-        """Computes the log-probability of each word and of the end of each caption.
-
-        Args:
-          features: [B, R, F].
-          captions: the captions of each of the B pictures.
-        """
+        """Computes the log-probability of each word and of the end of each caption [B][K]."""
         longest = self.server.search.max_length
         tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
         for rows, texts in zip(tokens, captions, strict=True):
@@ -201,15 +174,9 @@ class TrainedRun:
     def attend(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]], kind: str
     ) -> list[list["visualize.Attended | visualize.Details"]]:
-        """Computes what the model looked at for captions of B pictures.
+        """Computes what the model looked at for captions [B][K] of features [B, R, F].
 
-        Args:
-          features: [B, R, F].
-          captions: the captions of each picture, at least one in all.
-          kind: `attention`, `contribution` or `details`.
-
-        Returns:
-          For each picture a list with one entry for each of its captions.
+        `kind` is `attention`, `contribution` or `details`. Returns one result for each caption.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(features, rows)
@@ -226,10 +193,7 @@ class TrainedRun:
     def placed(
         self, seen: "visualize.Attended | visualize.Details", height: int, width: int
     ) -> "visualize.Attended | visualize.Details":
-        """Returns a result of `attend` with the boxes, in 0..1, of a picture of this size.
-
-        The boxes differ from the cells of the grid if the backbone crops the picture.
-        """
+        """Returns a result of `attend` with the boxes of a picture of this size, maybe cropped."""
         boxes = self.server.backbone.boxes_in(height, width)[: self.regions]
         if isinstance(seen, visualize.Details):
             attended = dataclasses.replace(seen.attended, boxes=boxes)
@@ -237,11 +201,7 @@ class TrainedRun:
         return dataclasses.replace(seen, boxes=boxes)
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
-        """Computes log P(text | picture) float32 [B, S], and a note on words that are not known.
-
-        Raises:
-          ValueError: a text has no words, or a probability is 0 or NaN.
-        """
+        """Computes log P(text | picture) float32 [B, S], and a note on words that are not known."""
         from tfcap.scoring.likelihood import PairScorer, encode
 
         encoded = encode(self.run.vocab, texts, self.model.max_length)
@@ -272,23 +232,12 @@ class TrainedRun:
 
 
 def _traced(function: Callable) -> Any:
-    """Returns a graph of a function.
-
-    The first batch is traced with its own size, which is fast for one picture; with a batch of
-    another size the function is traced once more, for all sizes.
-    """
+    # Traced for the size of the first batch, which is fast for one picture, then for all sizes.
     return tf.function(function, autograph=False, reduce_retracing=True)
 
 
 class ExportedModel:
-    """The SavedModel that `tfcap.export` wrote. It captions pictures, and does nothing else.
-
-    Args:
-      path: the directory of one version.
-
-    Raises:
-      ValueError: it cannot be read, or it takes no pictures.
-    """
+    """The SavedModel in a directory, which captions pictures and does nothing else."""
 
     exported = True
     decoding = None  # its options are not in the file
@@ -314,11 +263,7 @@ class ExportedModel:
         return f"the SavedModel {self.path}"
 
     def prepare(self, content: bytes | np.ndarray | FrameFolder) -> bytes:
-        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG.
-
-        Raises:
-          ValueError: a folder of frames, which is not one file.
-        """
+        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG."""
         if isinstance(content, FrameFolder):
             raise ValueError(
                 "an exported SavedModel reads no folders of frames. Save them as a GIF file, or "
@@ -329,35 +274,24 @@ class ExportedModel:
         return tf.io.encode_png(content, compression=0).numpy()
 
     def find(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> Found:
-        """Finds the captions of B pictures; see `TrainedRun.find`.
-
-        Raises:
-          ValueError: a picture cannot be decoded, and the SavedModel is of an earlier version,
-            which gives no status of each picture.
-        """
+        """See `TrainedRun.find`. An export of an earlier version has no status of each picture."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)
-        try:
-            results = self._function(**inputs)
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(
-                f"a picture of this batch cannot be read: {str(error).splitlines()[0]}"
-            ) from None
+        results = self._function(**inputs)
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
         refusals = [""] * len(captions)
         if "status" in results:
             statuses = [text.decode() for text in results["status"].numpy()]
-            refusals = list(map(self._refusal, prepared, statuses))
+            refusals = [
+                ""
+                if status == "ok"
+                else _bad_features(status)
+                if status.startswith("features")
+                else refusal(content, self._most_pixels)
+                for content, status in zip(prepared, statuses, strict=True)
+            ]
         return Found(captions, results["scores"].numpy(), None, refusals)
-
-    def _refusal(self, content: bytes, status: str) -> str:
-        """Returns why a picture has no captions and what to do; empty if it has."""
-        if status == "ok":
-            return ""
-        if status.startswith("features"):
-            return _bad_features(status)
-        return refusal(content, self._most_pixels)
 
     def _refuse(self, *_) -> NoReturn:
         raise ValueError(

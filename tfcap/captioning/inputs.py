@@ -12,9 +12,7 @@ Letters: B pictures, H and W height and width of a picture.
 
 import http.client
 import os
-import stat
 import string
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from tfcap import files
 from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, upright
 
 _SECONDS = 30  # without an answer, until a download fails
@@ -52,19 +51,11 @@ class Picture(NamedTuple):
 
 
 def is_single(images: Any, clips: bool = False) -> bool:
-    """Returns whether `images` is one picture, and not a folder or a collection of pictures.
-
-    Args:
-      images: a picture or pictures.
-      clips: whether the model reads clips.
-
-    Raises:
-      ValueError: it is neither.
-    """
+    """Returns whether `images` is one picture; a folder is one clip if the model reads clips."""
     if isinstance(images, str | os.PathLike):
         path = os.path.expanduser(images)
         return _is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
-    if isinstance(images, bytes | bytearray | memoryview | Image.Image) or hasattr(images, "read"):
+    if isinstance(images, bytes | Image.Image) or hasattr(images, "read"):
         return True
     if hasattr(images, "shape"):  # an array or a tensor; a data set has none
         return len(images.shape) in (0, 2, 3)
@@ -80,16 +71,11 @@ def is_clip(folder: str | os.PathLike) -> bool:
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
-    """Reads one picture or many, one after the other, in order.
-
-    A picture that cannot be read gives a reason, and the others are read.
+    """Reads one picture or many, in order; one that cannot be read has a reason.
 
     Args:
       images: a picture or pictures.
       clips: whether the model reads clips.
-
-    Raises:
-      ValueError: `images` is neither a picture nor pictures.
     """
     for position, image in enumerate(_pictures(images, clips)):
         source = None
@@ -101,10 +87,9 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             else:
                 yield Picture(position, None, content)
         except (ValueError, OSError) as error:
-            lines = (
-                getattr(error, "strerror", None) or str(error) or "it cannot be read"
-            ).splitlines()
-            yield Picture(position, source and _shortened(source), None, _shortened(lines[0]))
+            reason = getattr(error, "strerror", None) or str(error) or "it cannot be read"
+            # A text may be a whole picture in base64.
+            yield Picture(position, source and source[:200], None, reason.splitlines()[0][:200])
 
 
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
@@ -145,93 +130,51 @@ def _pictures(images: Any, clips: bool) -> Iterator[Any]:
 
 
 def _plain(image: Any) -> str | bytes | np.ndarray:
-    """Returns a path or URL, the bytes of a file, or uint8 [H, W, 3].
-
-    Raises:
-      ValueError: it is no picture.
-    """
+    """Returns a path or URL, the bytes of a file, or uint8 [H, W, 3]."""
     if isinstance(image, Image.Image):
-        return _pixels_of(image)
+        try:
+            image = np.asarray(upright(image).convert("RGB"))
+        except Exception as error:  # of the file that Pillow reads only now
+            raise ValueError(f"Pillow cannot read it: {error}") from None
     if isinstance(image, str | os.PathLike):
         return os.path.expanduser(os.fsdecode(image))
     if hasattr(image, "read"):
         image = image.read(MOST_BYTES + 1)
-        if not isinstance(image, bytes):
-            raise ValueError("an open file must give bytes. Open it with the mode 'rb'.")
-    if isinstance(image, bytes | bytearray | memoryview):
-        return _small_enough(bytes(image))
+    if isinstance(image, bytes):
+        return _small_enough(image)
     if hasattr(image, "numpy"):
         image = image.numpy()
     if isinstance(image, np.ndarray) and image.ndim == 0:
         image = image.item()
-    if isinstance(image, bytes):  # of a tensor, which has no other type for text
-        return _path_or_content(image)
+    if isinstance(image, bytes):  # of a tensor, which has no other type for a path
+        try:
+            return image if b"\0" in image[:100] else image.decode()
+        except UnicodeDecodeError:
+            return image
     if isinstance(image, str):
         return image
-    if isinstance(image, np.ndarray):
-        return _checked(image)
-    raise ValueError(_unknown(image))
-
-
-def _pixels_of(image: Image.Image) -> np.ndarray:
-    """Returns the pixels of a Pillow image, uint8 [H, W, 3]."""
-    if image.mode == "F":  # Pillow would cut the values to 0..255, and those of 0..1 would be black
-        raise ValueError("a Pillow image of the mode F. Scale it to 0..255 and convert it to RGB.")
-    try:
-        return _checked(np.asarray(upright(image).convert("RGB")))
-    except Exception as error:  # of the file that Pillow reads only now
-        raise ValueError(f"Pillow cannot read it: {error}") from None
-
-
-def _path_or_content(text: bytes) -> str | bytes:
-    """Returns the path that a string tensor holds, or the bytes of a picture file."""
-    if b"\0" in text[:100]:
-        return text
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return text
-
-
-def _checked(pixels: np.ndarray) -> np.ndarray:
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+    if not isinstance(image, np.ndarray):
+        raise ValueError(_unknown(image))
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise ValueError(
             "an array must be RGB with values from 0 to 255, uint8 [height, width, 3]. This one "
-            f"is {pixels.dtype} {list(pixels.shape)}."
+            f"is {image.dtype} {list(image.shape)}."
         )
-    return pixels
+    return image
 
 
 def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
     """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
     if _is_url(path):
         return _download(path)
-    if "://" in path:  # a file system of TensorFlow, such as gs://bucket/photo.jpg
-        return _read_remote(path)
     if os.path.isdir(path):
         if clips and is_clip(path):
             return FrameFolder(path)
         raise ValueError(f"the directory holds no pictures ({', '.join(ENDINGS)}).")
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise ValueError("there is no such file") from None
-    if not stat.S_ISREG(status.st_mode):  # a pipe waits, and a device may have no end
-        raise ValueError("a picture must be a regular file, and not a pipe or a device.")
-    with open(path, "rb") as file:
+    if not files.is_file(path):  # a pipe would wait, and a device has no end
+        raise ValueError("there is no such file")
+    with files.local_copy(path) as local, open(local, "rb") as file:
         return _small_enough(file.read(MOST_BYTES + 1))
-
-
-def _read_remote(path: str) -> bytes:
-    import tensorflow as tf
-
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return _small_enough(file.read(MOST_BYTES + 1))
-    except tf.errors.NotFoundError:
-        raise ValueError("there is no such file") from None
-    except tf.errors.OpError as error:
-        raise ValueError(str(error)) from None
 
 
 def _is_url(path: Any) -> bool:
@@ -244,10 +187,8 @@ def _download(url: str) -> bytes:
         request = urllib.request.Request(_ascii(url), headers={"User-Agent": "tfcap"})
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             content = answer.read(MOST_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"the server answers {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:  # no server, not a URL
-        raise ValueError(f"the download failed: {getattr(error, 'reason', error)}") from None
+        raise ValueError(f"the download failed: {error}") from None
     return _small_enough(content)
 
 
@@ -264,15 +205,8 @@ def _small_enough(content: bytes) -> bytes:
     return content
 
 
-def _shortened(text: str) -> str:
-    """Returns a text for a message; a long one, such as a picture in base64, is cut."""
-    return text if len(text) <= 500 else f"{text[:60]}... ({len(text)} characters)"
-
-
 def _unknown(images: Any) -> str:
-    if isinstance(images, Mapping):
-        return "Pictures must be a list and not a dictionary. Give list(pictures.values())."
     return (
-        "A picture must be a path, a URL, bytes of a file, an open file, a Pillow image, or an "
-        f"array uint8 [height, width, 3], and not of the type {type(images).__name__}."
+        "A picture must be a path, a URL, bytes of a file, a Pillow image, or an array uint8 "
+        f"[height, width, 3], and not of the type {type(images).__name__}."
     )

@@ -1,12 +1,18 @@
 """Converts a released PyTorch checkpoint to a run directory."""
 
+import collections
+import json
 import os
+import re
 from typing import Any
+
+import numpy as np
 
 from tfcap import configs, runs
 from tfcap.data import tokens
+from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.files import file_sha256
-from tfcap.released import systems, torch_file, weights, words
+from tfcap.released import systems, torch_file, weights
 
 # How the released code decodes: the largest number of words, and the options of the search.
 # X-LAN's authors computed the numbers of the paper with an older search, which is a comment in
@@ -39,7 +45,7 @@ def convert(
     Args:
       family: one of `released.FAMILIES`.
       path: a file of `torch.save`.
-      vocab_file: the released words, see `words.read`.
+      vocab_file: the released words, see `read_words`.
       model_dir: the directory to write; it must be empty or not exist.
       max_length: T, the longest caption in words; None takes the value of the released code.
       override: changes of the configuration, see `configs.resolve`. Use it where tensor shapes do
@@ -47,30 +53,20 @@ def convert(
 
     Returns:
       One line that describes the model.
-
-    Raises:
-      ValueError: the file is refused or damaged; the vocabulary has another number of words;
-        tensors are missing, not used or of another shape (the error lists all of them); or
-        `model_dir` is not empty.
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
-    vocab, ids = words.read(family, vocab_file)
+    vocab, ids = read_words(family, vocab_file)
     state = torch_file.load(path)
     try:
         checkpoint = systems.recognize(family, state)
         if ids.max() + 1 != checkpoint.rows:
             raise ValueError(
-                f"{vocab_file} must have a word for each of the {checkpoint.rows} ids of the "
-                f"checkpoint. Received: words for {ids.max() + 1} ids"
+                f"{vocab_file} has words for {ids.max() + 1} ids, and the checkpoint has "
+                f"{checkpoint.rows}."
             )
         params = _resolve(family, checkpoint, max_length, override)
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
-        weights.assign(
-            model,
-            checkpoint.tensors,
-            ids,
-            lambda ours: checkpoint.names.get(ours) or systems.expected_name(ours, checkpoint),
-        )
+        weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     fingerprint = {
@@ -130,3 +126,94 @@ def _assumed(checkpoint):
     if checkpoint.options.get("stored_positions"):
         text += "; position codes of the file, which are not sinusoids"
     return text
+
+
+# X-LAN's authors, in both of their toolkits, use the id 0 for beginning, end and padding; line i of
+# their file, counted from 1, has the id i. ExpansionNet has its marks PAD, SOS, EOS and UNK among
+# the sorted words. Its search may emit PAD and SOS as words; ours never emits <pad> and <bos>. So
+# PAD and SOS stay in our vocabulary as words, and all words keep their released probabilities.
+
+_UNKNOWN = ("UNK", "<unk>", "<UNK>", "[UNK]")
+# Where toolkits keep their table; cocotalk.json of ruotianluo's has the first.
+_TABLES = ("ix_to_word", "word_to_ix", "itow", "wtoi", "idx2word", "word2idx")
+_MARKS = ("PAD", "SOS", "EOS", "UNK")  # of ExpansionNet, in our order
+
+
+def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
+    """Reads the words of a released model in our order: <pad> <bos> <eos> <unk>, then the others.
+
+    Args:
+      family: one of `released.FAMILIES`. The file of `expansionnet` has a word for every id, the
+        files of the others begin with id 1.
+      path: a file with the words in the order of their ids, one per line or as a JSON list, which
+        can also hold the newline, the first word of ExpansionNet; or a JSON file with an object
+        from ids to words or from words to ids, alone or under one of `_TABLES`.
+
+    Returns:
+      Our vocabulary, and the released id of each of our V words, int64 [V].
+    """
+    first = 0 if family == "expansionnet" else 1
+    words = _words(path, first)
+    doubled = [word for word, count in collections.Counter(words).items() if count > 1]
+    if doubled:
+        raise ValueError(f"{path} has the word {doubled[0]!r} twice.")
+    if family == "expansionnet":
+        if lost := [mark for mark in _MARKS if mark not in words]:
+            raise ValueError(f"{path} lacks {', '.join(lost)}, the marks of ExpansionNet.")
+        marks = [words.index(mark) for mark in _MARKS]
+        apart = marks[2:]
+    else:
+        unknown = [number for number, word in enumerate(words, 1) if word in _UNKNOWN]
+        if len(unknown) != 1:
+            raise ValueError(
+                f"{path} needs one word for unknown words, {' or '.join(_UNKNOWN)}, and has "
+                f"{len(unknown)}."
+            )
+        marks = [0, 0, 0, unknown[0]]
+        apart = marks
+    rest = [number for number in range(first, first + len(words)) if number not in apart]
+    known = [_printable(words[number - first]) for number in rest]
+    return Vocab([*SPECIALS, *known], source=str(path)), np.array([*marks, *rest])
+
+
+def _words(path, first):
+    """Reads the words of a table in the order of their ids, which begin with `first`."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            text = file.read()
+        content = json.loads(text)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8. Give the words as text or JSON.") from error
+    except (ValueError, RecursionError) as error:
+        if re.match(r'\s*(\{|\[\s*")', text):
+            raise ValueError(f"{path} is damaged JSON: {error}") from error
+        # splitlines() also splits at U+2028
+        content = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    words = _by_id(content, first) if isinstance(content, dict) else content
+    if not isinstance(words, list) or len(words) < 2 or set(map(type, words)) != {str}:
+        raise ValueError(
+            f"{path} must hold one word per line, a JSON list of words, or a JSON object with a "
+            f"word for each id from {first} on, such as ix_to_word of cocotalk.json"
+        )
+    return words
+
+
+def _by_id(content, first):
+    """Returns the words of an object from id to word or from word to id; None if it is neither."""
+    for name in _TABLES:
+        content = content.get(name) if isinstance(content.get(name), dict) else content
+    try:
+        by_id = {int(key): value for key, value in content.items()}
+    except (TypeError, ValueError):
+        by_id = {value: key for key, value in content.items() if type(value) is int}
+    return [by_id.get(number) for number in range(first, first + len(content))]
+
+
+def _printable(word: str) -> str:
+    """Returns a word for vocab.txt and for captions, with escapes for white space."""
+    if word in SPECIALS or not word:
+        return f"[{word.strip('<>') or 'empty'}]"
+    escapes = {ord(c): "\\x20" if c == " " else ascii(c)[1:-1] for c in word if c.isspace()}
+    return word.translate(escapes)

@@ -47,7 +47,6 @@ class Checkpoint:
       feature_dim: F, the width of the features.
       rows: the number of entries of the word table.
       positions: released name and values [P, D] of the buffer of position codes, or None.
-      table: the key of `weights.NAMES`.
     """
 
     system: str
@@ -57,7 +56,6 @@ class Checkpoint:
     feature_dim: int
     rows: int
     positions: tuple[str, np.ndarray] | None = None
-    table: str = ""
 
     def has_sinusoids(self, max_length: int) -> bool:
         """Returns whether the first `max_length` position codes of the file are the sinusoids.
@@ -73,37 +71,19 @@ class Checkpoint:
         return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
 
     def store_positions(self, max_length: int) -> None:
-        """Makes the first `max_length` position codes of the file, if any, a weight of the model.
-
-        Raises:
-          ValueError: the file has fewer codes.
-        """
-        if self.positions is None:
-            return
-        key, table = self.positions
-        if len(table) < max_length:
-            raise ValueError(
-                f"{key} must hold at least max_length ({max_length}) positions, because they are "
-                f"not sinusoids. Received: {len(table)}. Choose a smaller --max_length"
-            )
-        self.options["stored_positions"] = True
-        self.tensors["position_codes/table"] = table[:max_length]
-        self.names["position_codes/table"] = key
+        """Makes the first `max_length` position codes of the file a weight of the model."""
+        if self.positions is not None:
+            key, table = self.positions
+            self.options["stored_positions"] = True
+            self.tensors["position_codes/table"] = table[:max_length]
+            self.names["position_codes/table"] = key
 
 
 def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
-    """Finds the released model of a state dict.
+    """Finds the released model of a family in `state`, the result of `torch_file.load`.
 
     The model may be a part of a larger module, as in Lightning: then its names begin with one of
     `_PARTS`, and other tensors, such as the weights of a loss, are left out.
-
-    Args:
-      family: one of `released.FAMILIES`.
-      state: the result of `torch_file.load`.
-
-    Raises:
-      ValueError: `state` is not a state dict of this family, two tensors map to the same name of
-        ours, a tensor is empty, or a buffer of positions does not fit the system.
     """
     checkpoint = _recognized(family, state)
     for part in _PARTS:
@@ -111,10 +91,7 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
         if checkpoint is None and inside:
             checkpoint = _recognized(family, inside)
     if checkpoint is None:
-        raise ValueError(
-            f"the checkpoint must be one of --from={family}. "
-            f"Received: the tensors {_first_names(sorted(state))}"
-        )
+        raise ValueError(f"the file is no checkpoint of --from={family}.")
     return checkpoint
 
 
@@ -134,82 +111,21 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     for key, value in state.items():
         ((name, tensor),) = weights.translate({key: value}, weights.NAMES[table]).items()
         if name in names:
-            raise ValueError(
-                f"only one tensor may belong to the weight {name}. "
-                f"Received: {names[name]} and {key}"
-            )
+            raise ValueError(f"{names[name]} and {key} are the same weight, {name}.")
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
         return None
     if empty := [names[name] for name, value in tensors.items() if not value.size]:
-        raise ValueError(f"{empty[0]} must not be empty. Received: {state[empty[0]].shape}")
-    options, feature_dim = _SYSTEMS[system](_Sizes(tensors))
+        raise ValueError(f"{empty[0]} is empty.")
+    sizes = _Sizes(tensors)
+    options, feature_dim = _SYSTEMS[system](sizes)
     options |= _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}
-    sizes = _Sizes(tensors)
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
-    positions = _positions(buffers, system, sizes.width())
-    return Checkpoint(
-        system, tensors, names, options, feature_dim or 2048, rows or 0, positions, table
-    )
-
-
-def expected_name(ours: str, checkpoint: Checkpoint) -> str:
-    """Returns the released name of a missing weight.
-
-    It is derived from the names of present weights, or from the table of names.
-
-    Args:
-      ours: our name of the missing weight.
-      checkpoint: the released model.
-
-    Returns:
-      The released name; `ours` if neither shows it.
-    """
-    layer = re.search(r"/(\d+)/", ours)
-    for name, key in checkpoint.names.items():
-        path, _, leaf = name.rpartition("/")
-        other, _, wanted = ours.rpartition("/")
-        if layer:
-            path = re.sub(r"/\d+/", layer[0], f"{path}/", count=1).rstrip("/")
-            key = re.sub(r"\.\d+\.", layer[0].replace("/", "."), key, count=1)
-        if path != other:
-            continue
-        if leaf == wanted:
-            return key
-        endings = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
-        if "lstm" in path:
-            endings = {ours: ending for ending, ours in weights.LSTM.items()}
-        if leaf in endings and wanted in endings:
-            return key.removesuffix(endings[leaf]) + endings[wanted]
-    other, _, wanted = ours.rpartition("/")
-    for pattern, name in weights.NAMES[checkpoint.table]:
-        if other and name == other.replace("/", "."):
-            path = re.sub(r"\(.*\)\??|[\^$\\]", "", pattern)
-            return f"{path}.{'bias' if wanted in ('bias', 'beta') else 'weight'}"
-    return ours
-
-
-def _positions(buffers, system, width):
-    """Returns name and values [P, D] of the buffer of positions, or None if there is none."""
-    if not buffers:
-        return None
-    (key, table), *others = buffers.items()
-    if others or system not in _WITH_POSITIONS:
-        raise ValueError(f"the file must not hold {', '.join(buffers)}: {system} cannot use it")
-    if table.size and table.ndim == 3 and len(table) == 1:  # drop the axis of the batch
-        table = table[0]
-    if not table.size or table.ndim != 2 or table.shape[1] != width:
-        raise ValueError(f"{key} must have the shape [positions, {width}]. Received: {table.shape}")
-    if not np.isfinite(table).all():
-        raise ValueError(f"{key} must be finite. Received: NaN or infinity")
-    return key, table
-
-
-def _first_names(names) -> str:
-    """Returns the first three names and the number of the others."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(str, names[:3])) + more
+    positions = None
+    for key, codes in buffers.items():
+        positions = key, codes.reshape(-1, codes.shape[-1] if codes.ndim else 1)  # of a batch of 1
+    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows or 0, positions)
 
 
 class _Sizes:
@@ -342,7 +258,6 @@ _SYSTEMS = {
     "aoanet": _aoanet,
     "expansionnet": _expansionnet,
 }
-_WITH_POSITIONS = ("xtransformer", "transformer")  # their position codes are not learned
 # Options that no shape shows and that are not the defaults of the system, by table of names.
 _NOT_IN_SHAPES: dict[str, dict[str, Any]] = {
     # The defaults of X-LAN's authors' code (docs/systems.md 4.1).

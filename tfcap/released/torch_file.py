@@ -16,7 +16,6 @@ import itertools
 import math
 import os
 import pickle
-import reprlib
 import struct
 import zipfile
 from collections.abc import Callable
@@ -52,8 +51,7 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a file of `torch.save`.
 
     The state dict may stand in other dictionaries under the keys `WRAPPERS`; the first one that
-    holds tensors counts. What stands beside it is not read, and entries of it that are no tensors
-    are left out.
+    holds tensors counts. Entries that are no tensors are left out.
 
     Returns:
       Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names
@@ -62,8 +60,8 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
       the counter of an average of weights.
 
     Raises:
-      ValueError: the file cannot be read, is not a file of `torch.save`, is cut or damaged, or has
-        no tensors by name.
+      ValueError: the file cannot be read, is no file of `torch.save`, is damaged, or has no tensors
+        by name.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
@@ -191,7 +189,7 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
             raise ValueError("it has a storage of an unknown type")
         (count,) = struct.unpack("<q" if order == "little" else ">q", file.read(8))
         if count != storages[key].length:
-            raise ValueError(f"the storage {key!r} has {count} numbers, not {storages[key].length}")
+            raise ValueError(f"a storage has {count} numbers, not {storages[key].length}")
         starts[key] = file.tell()
         file.seek(_size(storages[key]), os.SEEK_CUR)
 
@@ -203,16 +201,13 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
 
 
 def _size(storage: _Storage) -> int:
-    """Returns the size in bytes."""
     return storage.length * np.dtype(_KINDS[storage.kind]).itemsize
 
 
 def _numbers(storage: _Storage, content: bytes, order: str) -> np.ndarray:
     """Returns the numbers of a storage, [count]."""
     if len(content) != _size(storage):
-        raise ValueError(
-            f"the storage {storage.key!r} has {len(content)} bytes, not {_size(storage)}"
-        )
+        raise ValueError(f"a storage has {len(content)} bytes, not {_size(storage)}")
     numbers = np.frombuffer(content, {"little": "<", "big": ">"}[order] + _KINDS[storage.kind])
     if storage.kind == "BFloat16Storage":
         return (numbers.astype(np.uint32) << 16).view(np.float32)
@@ -233,10 +228,7 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
     strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides, strict=True))
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if last >= len(numbers) or math.prod(shape) > len(numbers):
-        raise ValueError(
-            f"a tensor of shape {reprlib.repr(shape)} reaches out of its storage of "
-            f"{len(numbers)} numbers"
-        )
+        raise ValueError("a tensor reaches out of its storage")
     strides = tuple(step * numbers.itemsize for step in strides)
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
 

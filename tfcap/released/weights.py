@@ -8,7 +8,7 @@ that turn a released name into ours.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -196,10 +196,7 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Returns a state dict in which each tensor is one weight of ours.
-
-    The tensor `ctx2att.weight` of AoANet becomes `ctx2att.value.weight` and `ctx2att.key.weight`.
-    """
+    """Splits joint tensors: `ctx2att.weight` of AoANet into `ctx2att.value.weight` and `.key`."""
     parts = {}
     for key, value in state.items():
         path, _, leaf = key.rpartition(".")
@@ -213,15 +210,11 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
 
 
 def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
-    """Renames the tensors of a state dict, and transposes its matrices.
+    """Renames the tensors of a state dict, after `split`, and transposes its matrices.
 
     Args:
-      state: the tensors by their released names, after `split`.
+      state: the tensors by their released names.
       names: a value of `NAMES`; its patterns are applied in order.
-
-    Returns:
-      The tensors by our names. If two released names give the same name, the last one counts;
-      `systems.recognize` therefore translates one tensor at a time.
     """
     tensors = {}
     for key, value in state.items():
@@ -250,7 +243,7 @@ def assign(
     model: Captioner,
     tensors: Mapping[str, np.ndarray],
     released: np.ndarray,
-    name_of: Callable[[str], str] = str,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assigns every weight of a released model to `model`.
 
@@ -262,11 +255,8 @@ def assign(
       model: the captioner.
       tensors: the result of `translate`.
       released: int [V], the released id of each of our words.
-      name_of: returns the name that errors show for one of our weights.
-
-    Raises:
-      ValueError: lists every tensor that is missing, not used, of another shape or not finite, with
-        shapes in the released layout.
+      names: the released names of our weights, for errors, which list every tensor that does not
+        fit.
     """
     weights, axes = model.checkpoint_items["weights"], model.vocabulary_axes
     values, faults = {}, []
@@ -274,25 +264,20 @@ def assign(
         wanted = variable.shape.as_list()
         if name in axes:
             wanted[axes[name]] = int(released.max()) + 1
+        called = (names or {}).get(name, name)
         if name not in tensors:
-            faults.append(f"{name_of(name)} {_released_shape(name, wanted)} is missing")
+            faults.append(f"{called} {wanted} is missing")
         elif list(tensors[name].shape) != wanted:
-            shape, wanted = (_released_shape(name, s) for s in (tensors[name].shape, wanted))
-            faults.append(f"{name_of(name)} is {shape} and should be {wanted}")
+            faults.append(f"{called} is {list(tensors[name].shape)} and should be {wanted}")
         elif not np.isfinite(tensors[name]).all():
-            faults.append(f"{name_of(name)} holds NaN or infinity")
+            faults.append(f"{called} holds NaN or infinity")
         else:
             values[name] = _reorder(tensors[name], name, axes, released)
-    faults += [f"{name_of(name)} is not used" for name in tensors if name not in weights]
+    faults += [f"{(names or {}).get(n, n)} is not used" for n in tensors if n not in weights]
     if faults:
         raise ValueError(f"the weights do not fit {model.name}: " + "; ".join(faults))
     for name, value in values.items():
         weights[name].assign(value)
-
-
-def _released_shape(name, shape):
-    """Returns a shape in the released layout."""
-    return list(shape)[:: -1 if "kernel" in name.split("/")[-1] else 1]
 
 
 def _reorder(value, name, axes, released):

@@ -18,10 +18,9 @@ STATE = "checkpoint"  # the file in which TensorFlow names the newest checkpoint
 
 
 def newest_checkpoint(directory: str) -> str | None:
-    """Finds the checkpoint that the file `checkpoint` names, otherwise the one of the highest step.
+    """Finds the path, without ending, of the newest checkpoint; None if there is none.
 
-    Returns:
-      The path of the checkpoint without its extension; None if there is none.
+    It is the one that the file `checkpoint` names, otherwise the one of the highest step.
     """
     path = _named(directory)
     if path or not os.path.isdir(directory):
@@ -40,11 +39,10 @@ def _named(directory: str) -> str | None:
 
 
 def find(checkpoint: str) -> str:
-    """Returns the path of a checkpoint without its extension.
+    """Finds a checkpoint by its path, its directory or the name of a pretrained model.
 
-    Args:
-      checkpoint: this path, or a directory, in which the newest one is taken, or the name of a
-        pretrained model.
+    Returns:
+      The path without its ending; of a directory, that of the newest checkpoint.
     """
     checkpoint = pretrained.place(checkpoint)
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
@@ -65,19 +63,14 @@ def restore_weights(
 
     Args:
       model: the captioner.
-      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken.
-      rows: for a checkpoint of another vocabulary: int [V], for each of the V words of the model
-        its id in the checkpoint, or -1 if it has no such word. The weights of such words keep their
-        values.
+      checkpoint: as in `find`.
+      rows: for a checkpoint of another vocabulary: int [V], for each word of the model its id in
+        the checkpoint, or -1 if it has no such word. The weights of such words keep their values.
       start: whether another run starts from the checkpoint. If that checkpoint has no backbone, the
         backbone of `model` keeps the weights of the prepared data.
 
     Returns:
       The path of the checkpoint that was read.
-
-    Raises:
-      ValueError: if there is no checkpoint, it is damaged, or its weights differ from those of the
-        model in name or shape.
     """
     path = find(checkpoint)
     weights = model.checkpoint_items["weights"]
@@ -91,8 +84,9 @@ def restore_weights(
         averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
         group = "average" if averaged else "weights"
         check_weights(model, path, group)
-        if start and not any(key.startswith(f"{group}/{_escaped(PREFIX)}") for key in shapes):
-            weights = {n: weight for n, weight in weights.items() if not n.startswith(PREFIX)}
+        backbone = [name for name in weights if name.startswith(PREFIX)]
+        if start and not any(_tensor_name(name, group) in shapes for name in backbone):
+            weights = {n: weight for n, weight in weights.items() if n not in backbone}
         for name, variable in weights.items():
             shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
@@ -138,10 +132,10 @@ def has_half_weights(checkpoint: str) -> bool:
 
 
 def check_weights(model: Captioner, checkpoint: str, group: str = "weights") -> None:
-    """Raises ValueError if `group` of a checkpoint has a weight that the model does not have.
+    """Raises ValueError if a checkpoint has a weight that the model does not have.
 
-    Checkpoints number the variables of the optimizer. If the model lacked a weight, the variables
-    of the following weights would be restored from the wrong ones wherever the shapes agree.
+    Checkpoints number the variables of the optimizer: those of the weights behind a missing one
+    would be restored from the wrong ones wherever the shapes agree.
     """
     known = {_tensor_name(name, group) for name in model.checkpoint_items["weights"]}
     for key in sorted(tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()):
@@ -153,13 +147,9 @@ def check_weights(model: Captioner, checkpoint: str, group: str = "weights") -> 
 
 
 def _tensor_name(name: str, group: str) -> str:
-    """Returns the name in a checkpoint of the tensor of weight `name` in `group`."""
-    return f"{group}/{_escaped(name)}/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def _escaped(name: str) -> str:
-    """Returns the name of a weight as TensorFlow writes the key of a dictionary."""
-    return name.replace(".", "..").replace("/", ".S")
+    """Returns the key of a weight in a checkpoint, as TensorFlow writes dictionaries."""
+    escaped = name.replace(".", "..").replace("/", ".S")
+    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def is_weight(tensor: str) -> bool:
@@ -193,15 +183,11 @@ def step_of(checkpoint: str | None) -> int:
 def repair_checkpoints(directory: str) -> str | None:
     """Finds the newest readable checkpoint and makes TensorFlow find the same one.
 
-    TensorFlow reads the name of the newest checkpoint from the small file `checkpoint`. If that
-    file is damaged, a run silently starts from step 0. If the newest checkpoint is damaged,
-    TensorFlow does not try an older one. Temporary files of a killed save are removed.
+    If the file `checkpoint` is damaged, a run would silently start from step 0; if the newest
+    checkpoint is damaged, TensorFlow tries no older one. Files of a killed save are removed.
 
     Returns:
       The path of the checkpoint; None if there is no checkpoint.
-
-    Raises:
-      ValueError: if there are checkpoints but none can be read.
     """
     names = os.listdir(directory)
     for name in names:
@@ -209,11 +195,15 @@ def repair_checkpoints(directory: str) -> str | None:
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
     seen = saved_steps(directory)
     good = [f"ckpt-{step}" for step in seen]
-    while good and (why := _damage(os.path.join(directory, good[-1]))):
-        print(f"warning: {directory}/{good[-1]} is damaged and skipped: {why}", file=sys.stderr)
-        good.pop()
-    if good:
+    while good:
         newest = os.path.join(directory, good[-1])
+        try:
+            for _ in tensors(newest):
+                pass
+        except ValueError as why:
+            print(f"warning: {newest} is damaged and skipped: {why}", file=sys.stderr)
+            good.pop()
+            continue
         if len(good) < len(seen) or _named(directory) != newest:
             write_state(directory, good)
         return newest
@@ -250,13 +240,3 @@ def tensors(path: str) -> Iterator[tuple[str, np.ndarray | bytes]]:
     except Exception as error:  # TensorFlow raises four unrelated types of errors here
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(reason) from error
-
-
-def _damage(path: str) -> str:
-    """Reads all tensors of a checkpoint; returns the reason if one is damaged, otherwise ''."""
-    try:
-        for _ in tensors(path):
-            pass
-    except ValueError as error:
-        return str(error)
-    return ""

@@ -61,7 +61,6 @@ from tfcap.runs.checkpoints import (
 PARAMS = "params.yaml"
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
 CROSS_ENTROPY = "cross-entropy"
-_OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 
 # What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
 _SCORE = "by it the best checkpoint was chosen"
@@ -82,14 +81,15 @@ MUST_STAY = {
 _APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
 # Keys that say where something is, and change no number.
 _OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
+_IMAGE_WIDTH = "width of the images' vectors"  # only some systems read them
 # What must agree in the fingerprints of a run and of the data that it reads.
 _SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "vocabulary": lambda fingerprint: fingerprint["vocab_sha256"][:12],
     "feature width": lambda fingerprint: fingerprint["features"]["dim"],
     "backbone": lambda fingerprint: source_of_features(fingerprint),
     "number of frames": lambda fingerprint: fingerprint.get("frames") or "none",
+    _IMAGE_WIDTH: lambda f: f["features"].get("image_dim", "none"),
 }
-_IMAGE_DIM = "width of the images' vectors"
 
 
 @dataclasses.dataclass(repr=False)
@@ -163,13 +163,10 @@ class Run:
     def search(
         self, changes: str = "", beam: int = 0, data_dir: str | None = None
     ) -> decoding.Search:
-        """Makes the search that finds captions.
+        """Makes the search that finds captions; `changes` and `beam` are as in `configs.decoding`.
 
-        Args:
-          changes: changes to the decoding of the run, as `--decoding`.
-          beam: the beam width; 0 keeps that of the run.
-          data_dir: prepared data with the document frequencies of `order=consensus`; by default
-            those of the run.
+        `data_dir` is prepared data with the document frequencies of `order=consensus`; by default
+        those of the run.
         """
         task = self.params.task
         options = configs.decoding(task, changes, beam)
@@ -212,10 +209,6 @@ def begin(
 
     Returns:
       The step from which training resumes; 0 for a new run.
-
-    Raises:
-      ValueError: if the directory holds a run with another model, data or experiment, or none of
-        its checkpoints can be read.
     """
     _check_local(directory)
     path = os.path.join(directory, PARAMS)
@@ -234,14 +227,22 @@ def begin(
         if not newest:
             raise ValueError(f"{directory} has no checkpoint yet: wait until training saves one.")
         return step
+    best = best_directory(directory, params)
     if newest:  # also the first weights of an averaged or converted run, at step 0
         old = configs.load(path)
         if step:
             _note_changes(directory, old, params, step)
-        params = _with_origin(params, old, step)
-    else:
-        _forget_best(directory, params)
-    for name in (VOCABULARY, FINGERPRINT, *_OPTIONAL):
+        # `init_checkpoint` is read at the first start alone: another one would be a false origin.
+        origin = {key: getattr(old.task, key) for key in ("init_checkpoint", "remap_vocab")}
+        params = params.replace(task=origin)
+    elif read_best(best).get("best_ckpt_global_step"):
+        raise ValueError(
+            f"{best} is of a training whose checkpoints are gone. Move it away, or choose another "
+            "--model_dir."
+        )
+    elif os.path.exists(best):  # self-critical training keeps one before its first step
+        shutil.rmtree(best)
+    for name in (VOCABULARY, FINGERPRINT, *saved.SAVED, DOCUMENT_FREQUENCY):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if files.exists(source):
             saved.copy(source, target)
@@ -265,51 +266,13 @@ def _note_changes(
     changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
     for key, (before, now) in changed.items():
         print(f"note: {key} {before} -> {now} from step {step}", flush=True)
+    given = params.task.init_checkpoint
+    if given not in ("", old.task.init_checkpoint):
+        print(f"note: the run goes on, so task.init_checkpoint={given} is not read", flush=True)
     copy = os.path.join(directory, f"params_until_step_{step}.yaml")
     if changed and not os.path.exists(copy):
         shutil.copyfile(os.path.join(directory, PARAMS), copy)
         print(f"note: {copy} keeps the old values", flush=True)
-
-
-def _with_origin(
-    params: configs.Experiment, old: configs.Experiment, step: int
-) -> configs.Experiment:
-    """Returns `params` with the checkpoint that the run, which goes on from `step`, started from.
-
-    `init_checkpoint` is read only where there is no checkpoint yet. With another one, params.yaml
-    would name a false origin of the weights.
-    """
-    origin, given = old.task.init_checkpoint, params.task.init_checkpoint
-    if given not in ("", origin):
-        print(
-            f"note: task.init_checkpoint={given} is not read, because the run goes on from step "
-            f"{step}. To start from it, choose another --model_dir.",
-            flush=True,
-        )
-    return params.replace(task={"init_checkpoint": origin, "remap_vocab": old.task.remap_vocab})
-
-
-def _forget_best(directory: str, params: configs.Experiment) -> None:
-    """Checks the best checkpoint of an earlier start that saved no other checkpoint.
-
-    It is removed if it was kept before the first step, as self-critical training does. A trained
-    one is never removed: a start with the same training reaches the same score.
-    """
-    best = best_directory(directory, params)
-    step = read_best(best).get("best_ckpt_global_step")
-    if step == 0:
-        shutil.rmtree(best)
-    elif step:
-        old = configs.load(os.path.join(directory, PARAMS))
-        may_change = ("task.data_dir", "task.decoding.", "task.validation_data.")
-        for key, (before, _) in differing(
-            old, params, ("task.", "trainer.optimizer_config.")
-        ).items():
-            if not key.startswith(may_change):
-                raise ValueError(
-                    f"{best} has a checkpoint of a start with {key}={before!r}. Move it away, or "
-                    "choose another --model_dir."
-                )
 
 
 def create(
@@ -324,19 +287,14 @@ def create(
 ) -> str:
     """Writes a new run directory for a model with given weights, completely or not at all.
 
-    The checkpoint holds the weights and step 0. Every command that reads a trained run accepts the
-    directory, and training in it starts from these weights.
-
     Args:
       directory: path of the new directory; it may exist if it is empty.
       experiment: the registered name that `params` belong to.
       params: the configuration that `model` was built from.
       vocab: the vocabulary of `model`.
-      fingerprint: the fingerprint of the data, as `prepare` writes it, with at least the keys that
-        `load` and `begin` compare.
-      model: the captioner.
-      files: other files and directories to copy into it: weights of the backbone, document
-        frequencies.
+      fingerprint: the fingerprint of the data, as `prepare` writes it.
+      model: the captioner, whose weights become the checkpoint of step 0.
+      files: other files and directories to copy into it.
       dtype: how the weights are stored; empty keeps their own dtype.
 
     Returns:
@@ -400,15 +358,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
 def load_together(
     directories: Sequence[str], checkpoint: str = "best", dtype: str = "float32"
 ) -> Run:
-    """Loads the captioner of a run, or of several runs as one ensemble.
-
-    The first run decides how the ensemble decodes.
-
-    Args:
-      directories: one `--model_dir` or more.
-      checkpoint: `best` or `latest` for every run; for a single run also as in `load`.
-      dtype: `float32` or `bfloat16`, as in `load`.
-    """
+    """Loads a run, or several runs as one ensemble, which decodes as the first; see `load`."""
     if len(directories) > 1 and checkpoint not in ("best", "latest"):
         raise ValueError("--checkpoint PATH needs one --model_dir: an ensemble takes best, latest.")
     if len({os.path.realpath(directory) for directory in directories}) < len(directories):
@@ -417,10 +367,10 @@ def load_together(
     first, *others = members
     if not others:
         return first
+    vectors = any(reads_image(member.params.task) for member in members)
     for other in others:
-        vectors = any(reads_image(member.params.task) for member in (first, other))
-        parts = (other.fingerprint, other.directory, first.fingerprint, first.directory)
-        _check_data(*parts, vectors)
+        known = first.fingerprint
+        _check_data(other.fingerprint, other.directory, known, first.directory, vectors)
         if other.max_regions != first.max_regions:
             raise ValueError(
                 f"{other.directory} and {first.directory} differ in task.validation_data."
@@ -428,15 +378,13 @@ def load_together(
             )
     backbone = None
     if any(member.backbone is not None for member in members):
-        backbone = Backbones(
-            [
-                member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
-                for member in members
-            ]
+        networks = (
+            member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
+            for member in members
         )
-    model = Ensemble(
-        [member.model for member in members], side_by_side=backbone is not None, name="ensemble"
-    )
+        backbone = Backbones(list(networks))
+    captioners = [member.model for member in members]
+    model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
     return dataclasses.replace(
         first,
         model=model,
@@ -447,14 +395,9 @@ def load_together(
 
 
 class Backbones(tf.Module):
-    """The backbones of several runs as one backbone that concatenates their features.
+    """The backbones of several runs as one, which concatenates their features.
 
-    All read the same pictures; only their weights differ.
-
-    Letters: M backbones, B images, R regions, F feature width of each.
-
-    Args:
-      members: `preparing.features.backbone.Backbone` objects of the same network and sizes.
+    All are the same network and read the same pictures; only their weights differ.
     """
 
     def __init__(self, members: Sequence[Backbone]):
@@ -467,7 +410,7 @@ class Backbones(tf.Module):
         self.feature_dim = first.feature_dim * len(self.members)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features float32 [B, R, M F] of decoded pictures, see `Backbone.extract`."""
+        """Extracts the features float32 [B, R, M F] of decoded pictures, of M backbones."""
         return tf.concat([member.extract(images) for member in self.members], -1)
 
 
@@ -483,12 +426,10 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
 
 
 def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Captioner, str]:
-    """Loads the m-RNN whose refined features are the vectors of images, and names its checkpoint.
+    """Loads the m-RNN in `folder`, whose refined features are vectors of images; see `load_data`.
 
-    Args:
-      run: the run that the command is about; None for captions from a file.
-      data: the prepared data.
-      folder: the directory of the run of the m-RNN.
+    Returns:
+      The m-RNN and its checkpoint.
     """
     other = load(folder)
     check_vocabulary(other, data)
@@ -549,17 +490,10 @@ def check_vocabulary(run: Run, data: PreparedData) -> None:
 def _check_data(
     data: Mapping[str, Any], folder: str, known: Mapping[str, Any], directory: str, vectors: bool
 ) -> None:
-    """Raises ValueError if the fingerprint of data does not fit that of the run in `directory`.
-
-    Args:
-      data, folder: fingerprint and directory of the data.
-      known, directory: fingerprint and directory of the run.
-      vectors: whether the model reads vectors of whole images.
-    """
-    rows = dict(_SAME_DATA)
-    if vectors:
-        rows[_IMAGE_DIM] = lambda fingerprint: fingerprint["features"].get("image_dim", "none")
-    for name, value in rows.items():
+    """Compares the fingerprints of the data in `folder` and of the run in `directory`."""
+    for name, value in _SAME_DATA.items():
+        if name == _IMAGE_WIDTH and not vectors:
+            continue
         if (got := value(data)) != (wanted := value(known)):
             words = os.path.join(directory, VOCABULARY)
             again = f", or prepare with its words: --vocab {words}" * (name == "vocabulary")
@@ -598,9 +532,8 @@ def best_directory(directory: str, params: configs.Experiment) -> str:
 def read_info(best: str) -> dict[str, Any]:
     """Reads the file beside the best checkpoint; empty if there is none yet.
 
-    Returns:
-      The scores by their names, `best_ckpt_global_step`, `signature`, `measured` (see `measured`),
-      `images` (how many were scored) and `intervals` (low and high of each score, 95 %).
+    It has the scores by name, `best_ckpt_global_step`, `signature`, `measured`, `images` (their
+    number) and `intervals` (low and high of each score, 95 %).
     """
     path = os.path.join(best, INFO)
     remedy = "Remove it: the scores beside the checkpoint are then unknown."
@@ -608,15 +541,12 @@ def read_info(best: str) -> dict[str, Any]:
 
 
 def read_best(best: str) -> dict[str, float]:
-    """Reads the scores of the best checkpoint from its folder; empty if there is none yet."""
+    """Reads the scores of the best checkpoint; empty if there is none yet."""
     return {name: value for name, value in read_info(best).items() if isinstance(value, float)}
 
 
 def _info_beside(checkpoint: str) -> dict[str, Any]:
-    """Reads the file beside a checkpoint; empty if it describes another one.
-
-    A small run has the scores of its first checkpoint, number 0. Training may add others.
-    """
+    """Reads the file beside a checkpoint; that of a small run describes only its checkpoint 0."""
     folder = os.path.dirname(checkpoint)
     if os.path.exists(os.path.join(folder, PARAMS)) and step_of(checkpoint):
         return {}
@@ -624,10 +554,7 @@ def _info_beside(checkpoint: str) -> dict[str, Any]:
 
 
 def validated(run: Run) -> dict[str, float]:
-    """Returns the validation scores of the weights of a run; empty if they were not validated.
-
-    An ensemble has none. Nor has a checkpoint other than the best one.
-    """
+    """Returns the scores of a run's weights; empty for an ensemble or if they are not the best."""
     if isinstance(run.model, Ensemble):
         return {}
     info = _info_beside(run.checkpoint)
@@ -682,11 +609,7 @@ def with_backbone(
 ) -> Captioner:
     """Adds the backbone of the data to a captioner if a `configs.Task` trains both.
 
-    Args:
-      captioner: the captioner.
-      task: the configuration.
-      fingerprint: the fingerprint of the prepared data.
-      folder: the directory with the weights of the backbone: the data or the run.
+    Its weights are those in `folder`, the data or the run; `fingerprint` is that of the data.
     """
     if not task.backbone.trainable:
         return captioner
@@ -717,9 +640,6 @@ def build_search(
       max_length: T.
       vocab: the vocabulary of the model.
       frequencies: returns the document frequencies; called only for `order: consensus`.
-
-    Raises:
-      ValueError: a word is not in the vocabulary, or the prefix leaves no room for other words.
     """
 
     def ids_of(name: str, text: str) -> tuple[int, ...]:

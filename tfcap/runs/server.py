@@ -25,7 +25,6 @@ from tfcap.runs.run import Run
 
 OK = "ok"
 SIGNATURES = ("serving_default", "features")
-OUTPUTS = ("captions", "scores", "tokens")  # an export of an earlier version has no `status`
 _LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
 _PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
 
@@ -77,12 +76,10 @@ class CaptionServer(tf.Module):
 
     @property
     def model(self) -> Captioner:
-        """The captioner."""
         return self._hidden.model
 
     @property
     def backbone(self) -> Any:
-        """The backbone; None for a model of ready-made features."""
         return self._hidden.backbone
 
     def from_features(
@@ -98,13 +95,8 @@ class CaptionServer(tf.Module):
         Returns:
           `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
           log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
-          [B, K, T]; `status` string [B], "ok" or why an image has no captions: a count outside
-          1 to R, or numbers that are not finite also as float16. Such an image has empty captions,
-          scores of 0 and tokens of 0, and does not change the others.
-
-        Raises:
-          tf.errors.InvalidArgumentError: no image at all, no region at all, or another number of
-            counts than of images.
+          [B, K, T]; `status` string [B], "ok" or why an image has no captions: then its captions
+          are empty and its scores and tokens 0, and the others do not change.
         """
         features, num_regions, status = check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
@@ -124,13 +116,9 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of files, string [B], see `tfcap.data.pictures.decode`.
+        """Finds the captions of files, string [B]; `status` is why a file cannot be read.
 
-        A model of clips reads all frames of a GIF file, see `tfcap.data.clips.decode`. The results
-        are those of `from_features`; `status` is why a file cannot be read.
-
-        Raises:
-          tf.errors.InvalidArgumentError: no file at all.
+        A model of clips reads all frames of a GIF file.
         """
         shape = self.backbone.decoded_shape
         images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
@@ -141,8 +129,8 @@ class CaptionServer(tf.Module):
     def signatures(self) -> dict[str, Any]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
-        A model of ready-made features has no backbone: there `serving_default` is `features`.
-        If the search samples, both have a further input `seed` int64 [B].
+        Without a backbone `serving_default` is `features`. A search that samples adds `seed` int64
+        [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features, autograph=False).get_concrete_function(
@@ -185,16 +173,10 @@ def decode(
     shape: Sequence[int],
     most_pixels: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes picture files; a bad one becomes a picture of zeros.
+    """Decodes picture files, string [B]; a bad one, or one of too many pixels, becomes zeros.
 
     Only `tf.data` can go on after an operation has failed, so the files are a data set whose errors
-    are ignored.
-
-    Args:
-      contents: string [B], whole files.
-      decoder: of `Backbone` or `Clips`.
-      shape: of a decoded picture.
-      most_pixels: how many pixels a file may claim.
+    are ignored. `decoder` is that of a `Backbone` or of `Clips`, `shape` its decoded shape.
 
     Returns:
       float32 [B, *shape]; the status of each file, string [B].
@@ -236,14 +218,10 @@ def decode(
 def check_features(
     features: tf.Tensor, num_regions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Checks the features of images; a bad image becomes one region of zeros.
-
-    Args:
-      features: float32 [B, R, F], padded with any values to the most regions of an image.
-      num_regions: int32 [B], real regions of each image.
+    """Replaces padding of features [B, R, F] by zeros, and a bad image by one region of zeros.
 
     Returns:
-      The features with zeros as padding, the counts, and the status of each image, string [B].
+      The features, the counts, and the status of each image, string [B].
     """
     shape, num_regions = tf.shape(features), tf.convert_to_tensor(num_regions)
     checks = [
@@ -306,10 +284,6 @@ def export(
 
     Returns:
       The path `export_dir/<version>`.
-
-    Raises:
-      ValueError: if `export_dir` is remote, or the saved model gives scores that are not finite.
-      OSError: if the SavedModel cannot be written.
     """
     if files.is_remote(export_dir):
         raise ValueError(f"{export_dir} is not on a disk. Export to a disk, and copy the version.")
@@ -325,29 +299,10 @@ def export(
         call_signatures(loaded)
         if complete is not None:
             complete(temporary, dict(loaded.signatures))
-        for parent, _, names in os.walk(temporary):
-            for name in [*names, "."]:
-                _sync(os.path.join(parent, name))
-        while True:
-            number = max(files.versions(export_dir), default=0) + 1
-            target = os.path.join(export_dir, str(number))
-            try:
-                os.rename(temporary, target)
-            except OSError:
-                if not os.path.isdir(target):  # else another export has taken this number
-                    raise
-            else:
-                _sync(export_dir)
-                return target
-
-
-def _sync(path: str) -> None:
-    """Makes the system write a file or a directory to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        number = max(files.versions(export_dir), default=0) + 1
+        target = os.path.join(export_dir, str(number))
+        os.rename(temporary, target)
+        return target
 
 
 def picture() -> bytes:
@@ -359,14 +314,10 @@ def picture() -> bytes:
 
 
 def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
-    """Calls each signature of a loaded SavedModel with one image: `picture`, or features of zeros.
+    """Calls each signature of a loaded SavedModel with `picture`, or with features of zeros.
 
     Returns:
-      The outputs of each signature, by its name: `captions` string [1, K], `scores` float32 [1, K],
-      `tokens` int32 [1, K, T].
-
-    Raises:
-      ValueError: it is no export of tfcap, the image is refused, or a score is not finite.
+      The outputs of each signature, by its name. ValueError if a score is not finite.
     """
     results = {}
     for name in SIGNATURES:
@@ -380,12 +331,6 @@ def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
             "num_regions": tf.constant([2]),
             "seed": tf.constant([1], tf.int64),
         }
-        missing = set(specs) - set(inputs) | set(OUTPUTS) - set(function.structured_outputs)
-        if missing:
-            raise ValueError(
-                f"The SavedModel is of another version of tfcap: {name} has {', '.join(missing)} "
-                "otherwise. Export the run again."
-            )
         result = results[name] = function(**{key: inputs[key] for key in specs})
         good = bool(tf.reduce_all(result.get("status", tf.constant([OK])) == OK))
         if not good or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):

