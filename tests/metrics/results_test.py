@@ -129,7 +129,7 @@ def test_several_captions_and_their_scores_are_read_back(tmp_path):
     ("content", "message"),
     [
         ('[{"image_id": 1,', "captions.json is not valid JSON"),
-        (b"\xff\xfe[]", "is not UTF-8 text at byte 0"),
+        (b"\xff\xfe[]", "captions.json is not valid JSON"),
         ({"image_id": 1}, "COCO's result format: it has the entry {'image_id': 1}"),
         ([{"image_id": "1", "caption": "a"}], "has the entry {'image_id': '1'"),
         ([{"image_id": True, "caption": "a"}], "COCO's result format"),
