@@ -97,7 +97,7 @@ def test_the_list_has_every_experiment_and_every_recipe(capsys):
     commands.run_here(train, "--list")
     printed = capsys.readouterr().out
     words = set(printed.split())
-    assert set(configs.experiments.names()) <= words and set(NAMES) <= words
+    assert set(configs.experiments.factories()) <= words and set(NAMES) <= words
     descriptions = re.findall(r"^  \w+/\w+\.yaml +(\S.*)$", printed, re.M)
     assert len(descriptions) == len(NAMES) and all(line.endswith(".") for line in descriptions)
     described = recipes.systems()
