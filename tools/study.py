@@ -262,16 +262,18 @@ class Study:
             lines.append(f"| {' | '.join(cells)} | {interval.low:.1f} to {interval.high:.1f} |")
         pairs = [((a, stage), (b, stage)) for stage in ("xe", "scst") for a, b in CLAIMS]
         pairs += [((row, "scst"), (row, "xe")) for row in ROWS]
-        lines += ["", "| claim | difference in CIDEr | 95 % interval | result |", "|" + "---|" * 4]
+        pairs = [(a, b) for a, b in pairs if a in scores and b in scores]
+        if pairs:
+            lines += ["", "| claim | difference in CIDEr | 95 % interval | result |"]
+            lines.append("|" + "---|" * 4)
         for above, below in pairs:
-            if above in scores and below in scores:
-                change = bootstrap.differences(scores[below], scores[above])["CIDEr"]
-                verdicts = {"higher": "holds", "lower": "the opposite holds"}
-                lines.append(
-                    f"| {_name(above)} is above {_name(below)} | {change.value:+.1f} "
-                    f"| {change.low:+.1f} to {change.high:+.1f} "
-                    f"| {verdicts.get(change.verdict, change.verdict)} |"
-                )
+            change = bootstrap.differences(scores[below], scores[above])["CIDEr"]
+            verdicts = {"higher": "holds", "lower": "the opposite holds"}
+            lines.append(
+                f"| {_name(above)} is above {_name(below)} | {change.value:+.1f} "
+                f"| {change.low:+.1f} to {change.high:+.1f} "
+                f"| {verdicts.get(change.verdict, change.verdict)} |"
+            )
         return "\n".join(lines) + "\n"
 
     def _read(self, result: Mapping[str, Any]) -> results.Scores:
