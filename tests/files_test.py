@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import signal
 import subprocess
 import sys
 
@@ -75,12 +74,10 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(root):
     assert files.names(root) == ["x.json"] and read_json(f"{root}/x.json", "") == 1
 
 
-@pytest.mark.parametrize(
-    "content, fault", [(b"{", "is not valid JSON: .*line 1 column 2"), (b'"\xff"', "is not UTF-8")]
-)
-def test_unreadable_json_is_one_line_with_the_file_and_the_remedy(tmp_path, content, fault):
+@pytest.mark.parametrize("content", [b"{", b'"\xff"'])
+def test_unreadable_json_is_one_line_with_the_file_and_the_remedy(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(ValueError, match=f"x.json {fault}.* Make it again.$"):
+    with pytest.raises(ValueError, match="x.json is not valid JSON.* Make it again.$"):
         read_json(tmp_path / "x.json", "Make it again.")
 
 
@@ -129,20 +126,17 @@ with files.lock(sys.argv[1], "train", "choose another --model_dir"):
 def test_a_second_process_is_refused_until_the_first_has_ended_in_any_way(tmp_path):
     first = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE)
     assert first.stdout.readline() == b"held\n"
-    message = f"process {first.pid} on .* is writing to {tmp_path}.*choose another --model_dir"
-    with pytest.raises(ValueError, match=message):
-        with files.lock(tmp_path, "train", "choose another --model_dir"):
-            pass
-    first.send_signal(signal.SIGKILL)
+    refused = pytest.raises(ValueError, match=f"is writing to {tmp_path}.*choose another")
+    with refused, files.lock(tmp_path, "train", "choose another --model_dir"):
+        pass
+    first.kill()
     first.wait()
     first.stdout.close()
     with files.lock(tmp_path, "train", ""), files.lock(tmp_path, "prepare", ""):
-        assert str(os.getpid()) in (tmp_path / ".train.lock").read_text()
-        with pytest.raises(ValueError, match="is writing to"), files.lock(tmp_path, "train", ""):
-            pass
+        pass
 
 
-def test_pickled_arrays_are_refused_and_never_run(tmp_path):
+def test_pickled_and_damaged_arrays_are_refused(tmp_path):
     class Evil:
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "executed"),))
@@ -150,26 +144,16 @@ def test_pickled_arrays_are_refused_and_never_run(tmp_path):
     evil = np.array([Evil()], dtype=object)
     np.savez(tmp_path / "x.npz", a=evil)
     np.save(tmp_path / "x.npy", evil)
-    with pytest.raises(ValueError, match="x.npz cannot be read.*Make it again"):
-        files.load_npz(tmp_path / "x.npz", ["a"], "Make it again.")
-    with pytest.raises(ValueError, match="x.npy cannot be read"):
-        files.load_npy(tmp_path / "x.npy", "")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:-1])
+    (tmp_path / "empty.npy").touch()
+    for name, fault in (
+        ("x", "cannot be read as arrays"),
+        ("none", "No such file"),
+        ("cut", "cannot be read as arrays"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}.npz.*{fault}.*Make it again\."):
+            files.load_npz(tmp_path / f"{name}.npz", ["a"], "Make it again.")
+    for name in ("x", "empty"):
+        with pytest.raises(ValueError, match=f"{name}.npy cannot be read"):
+            files.load_npy(tmp_path / f"{name}.npy", "")
     assert not (tmp_path / "executed").exists()
-
-
-def test_damaged_arrays_are_named(tmp_path):
-    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
-    assert files.load_npy(tmp_path / "x.npy", "").tolist() == [[0, 1], [2, 3], [4, 5]]
-    whole = (tmp_path / "x.npy").read_bytes()
-    for content in (whole[:-1], b"no array", b""):
-        (tmp_path / "x.npy").write_bytes(content)
-        with pytest.raises(ValueError, match="x.npy cannot be read as arrays"):
-            files.load_npy(tmp_path / "x.npy", "")
-    (tmp_path / "y.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="y.npz cannot be read as arrays"):
-        files.load_npz(tmp_path / "y.npz", None, "")
-    with pytest.raises(ValueError, match="Cannot read .*none.npy: No such file"):
-        files.load_npy(tmp_path / "none.npy", "")
-    np.savez(tmp_path / "z.npz", a=1)
-    with pytest.raises(ValueError, match="z.npz cannot be read as arrays: 'c is not a file"):
-        files.load_npz(tmp_path / "z.npz", ["c"], "")

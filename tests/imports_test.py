@@ -2,6 +2,8 @@
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -26,7 +28,6 @@ ALLOWED = {
     "measure": "configs data decoding metrics objectives preparing runs scoring training",
     "captioning": "data decoding runs scoring visualize",
     "serving": "metrics runs",
-    "health": "configs data measure metrics preparing runs",
 }
 WITHOUT_TENSORFLOW = ("metrics", "visualize/figures", "visualize/report", "visualize/demo")
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
@@ -55,3 +56,8 @@ def test_a_package_imports_only_what_the_table_allows(package):
 def test_every_package_has_a_row():
     """But for `pretrained`, which has run directories and no code that imports."""
     assert {path.parent.name for path in TFCAP.glob("*/__init__.py")} <= {*ALLOWED, "pretrained"}
+
+
+def test_the_package_imports_neither_tensorflow_nor_absl():
+    program = "import tfcap, sys; sys.exit(bool({'absl', 'tensorflow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], cwd=TFCAP.parent).returncode == 0

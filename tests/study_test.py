@@ -55,7 +55,7 @@ def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, cap
     kept = json.loads((out / "results" / f"{first['name']}.json").read_text())
     mean = sum(kept["images"]["CIDEr"]) / 6  # of twelve images, six judge
     assert mean == pytest.approx(first["scores"]["CIDEr"], abs=0.01)
-    assert f"| {first['scores']['CIDEr']:.1f} |" in table == (out / "quality.md").read_text()
+    assert f"| {first['scores']['CIDEr']:.1f} |" in table
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
     study.main([f"--out={out}", *flags])
     assert capsys.readouterr().out.endswith(table)

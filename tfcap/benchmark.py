@@ -18,14 +18,10 @@ the process so far. The inputs are random, and captions have their full length, 
 """
 
 import json
-from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from tfcap import cli
-
-if TYPE_CHECKING:
-    from tfcap import configs
 
 WHAT = ("xe", "scst", "beam", "greedy", "reward", "input")
 
@@ -45,78 +41,51 @@ def _define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
 
 
-def _resolve() -> "configs.Experiment":
-    """Resolves the experiment with the changes of the flags."""
-    from tfcap import configs
-
-    given = flags.FLAGS
-    try:
-        params = configs.resolve(given.experiment, given.config_file, given.params_override)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from error
-    if given.paper_size:
-        model = configs.Model(type=params.task.model.type).as_dict()
-        params = params.replace(task={"model": model})
-    if params.task.backbone.trainable and set(given.what) - {"input", "reward"}:
-        raise cli.UsageError(
-            "Only --what=input times a trained backbone. Set task.backbone.trainable=false."
-        )
-    return params
-
-
 def _run() -> None:
     given = flags.FLAGS
     if not given.what or set(given.what) - set(WHAT):
         raise cli.UsageError(f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}.")
     if "input" in given.what and not given.data_dir:
         raise cli.UsageError("--what=input needs --data_dir, a prepared directory.")
-    params = _resolve()
-
     import keras
-
-    from tfcap import measure
-    from tfcap.layers import precision
-
-    precision.set_global(given.dtype)
-    sizes = measure.Sizes(given.images, given.regions, given.features, given.vocab)
-    for what in given.what:
-        keras.utils.set_random_seed(params.task.seed)
-        line = measure.measure(what, params, sizes, given.repeats, given.data_dir or "")
-        print(json.dumps(_settings(what, params) | line | _memory()), flush=True)
-
-
-def _settings(what: str, params: "configs.Experiment") -> dict[str, Any]:
-    """Returns the settings that each line repeats."""
     import tensorflow as tf
 
-    given = flags.FLAGS
-    return {
-        "what": what,
+    from tfcap import configs, measure
+    from tfcap.layers import precision
+    from tfcap.training.summaries import peak_memory
+
+    try:
+        params = configs.resolve(given.experiment, given.config_file, given.params_override)
+    except ValueError as error:
+        raise cli.UsageError(str(error)) from error
+    if given.paper_size:
+        params = params.replace(task={"model": configs.Model(params.task.model.type).as_dict()})
+    if params.task.backbone.trainable and set(given.what) - {"input", "reward"}:
+        raise cli.UsageError(
+            "Only --what=input times a trained backbone. Set task.backbone.trainable=false."
+        )
+    precision.set_global(given.dtype)
+    sizes = measure.Sizes(given.images, given.regions, given.features, given.vocab)
+    settings = {
         "experiment": given.experiment,
         "model": {"type": params.task.model.type, **params.task.model.get().as_dict()},
-        "images": given.images,
-        "regions": given.regions,
-        "features": given.features,
-        "vocab": given.vocab,
+        **{key: given[key].value for key in ("images", "regions", "features", "vocab", "dtype")},
         "captions_per_image": params.task.train_data.captions_per_image,
         "samples": params.task.self_critical.samples,
         "beam": params.task.decoding.beam,
         "length": params.task.max_length,
-        "dtype": given.dtype,
         "xla": params.runtime.enable_xla,
         "device": "GPU" if tf.config.list_physical_devices("GPU") else "CPU",
     }
-
-
-def _memory() -> dict[str, float | None]:
-    """Returns the peak memory so far, in GiB; TensorFlow itself needs about 0.7 GiB."""
-    from tfcap.training.summaries import peak_memory
-
-    process, gpu = peak_memory()
-    return {
-        "peak_memory_gib": round(process / 2**30, 3),
-        "gpu_peak_memory_gib": None if gpu is None else round(gpu / 2**30, 3),
-    }
+    for what in given.what:
+        keras.utils.set_random_seed(params.task.seed)
+        line = measure.measure(what, params, sizes, given.repeats, given.data_dir or "")
+        process, gpu = peak_memory()  # so far, in bytes; TensorFlow itself needs about 0.7 GiB
+        memory = {
+            "peak_memory_gib": round(process / 2**30, 3),
+            "gpu_peak_memory_gib": None if gpu is None else round(gpu / 2**30, 3),
+        }
+        print(json.dumps({"what": what, **settings, **line, **memory}), flush=True)
 
 
 def main() -> None:

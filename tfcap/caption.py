@@ -9,7 +9,6 @@ frames, as clips.
 
 import os
 import sys
-from typing import Any
 
 from absl import flags
 
@@ -50,6 +49,8 @@ def _run(argv: list[str]) -> None:
     paths = inputs.expand(argv[1:], clips)
     if not paths:
         raise cli.UsageError("Give at least one picture file.")
+    if given.rerank == "oracle":
+        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_attention(given, paths)
     done = failed = 0
     pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
@@ -84,7 +85,14 @@ def _run(argv: list[str]) -> None:
 def _print(caption: captioning.Caption, given, several: bool) -> None:
     """Prints a caption, and draws the figure of --attention."""
     if given.json:
-        print(json_text(_content(caption)), flush=True)
+        every = (caption, *caption.alternatives)
+        content = {
+            "image": caption.source or "-",
+            "caption": caption.text,
+            "captions": [one.text for one in every],
+            "scores": [one.score for one in every],
+        }
+        print(json_text(content), flush=True)
     else:
         print(f"{cli.escaped(caption.source or '-')}\t{caption}", flush=True)
     if given.attention:
@@ -109,21 +117,8 @@ def _load(given) -> captioning.ImageCaptioner:
     return captioner
 
 
-def _content(caption: captioning.Caption) -> dict[str, Any]:
-    """Returns what --json prints of a picture."""
-    every = (caption, *caption.alternatives)
-    return {
-        "image": caption.source or "-",
-        "caption": caption.text,
-        "captions": [one.text for one in every],
-        "scores": [one.score for one in every],
-    }
-
-
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
-    if given.rerank == "oracle":
-        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]

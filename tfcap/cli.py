@@ -115,13 +115,10 @@ def exhausted(error: BaseException) -> str:
     """
     text, tensorflow = str(error), type(error).__module__.startswith("tensorflow")
     path = re.search(r"[^\s:;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or (path and tensorflow):
-        name = error.filename if isinstance(error, OSError) else path and path[0]
-        return (
-            f"The disk is full: {name or 'the output'} cannot be written. Free some space, then "
-            "give the same command again."
-        )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full: {error.filename or 'the output'} cannot be written."
+    if path and tensorflow:
+        return f"The disk is full: {path[0] or 'the output'} cannot be written."
     reason = re.search(r"(?i)(OOM when|out of memory|failed to allocate)[^\n]{0,200}", text)
     if isinstance(error, MemoryError) or (reason and tensorflow):
         return (
@@ -134,8 +131,7 @@ def exhausted(error: BaseException) -> str:
 def _parse(argv: list[str]) -> list[str]:
     """Parses the flags; a wrong flag gives one line, where absl would print the whole help."""
     try:
-        words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
-        return flags.FLAGS([argv[0], *map(_with_home, words)])
+        return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
         modules = flags.FLAGS.flags_by_module_dict().items()
         names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
@@ -177,15 +173,6 @@ def duration(seconds: float) -> str:
     if seconds >= 3600:
         return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
     return f"{seconds // 60} min {seconds % 60:02d} s" if seconds >= 60 else f"{seconds} s"
-
-
-def size(number: float) -> str:
-    """Returns bytes in words: `512 bytes`, `1.5 kB`, `23 MB`, `1.2 GB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            break
-        number /= 1000
-    return f"{number:.{1 if number < 10 and unit != 'bytes' else 0}f} {unit}"
 
 
 class Bar:
@@ -269,7 +256,7 @@ class Bar:
 def progress(
     items: Iterable[T], total: int | None, label: str, unit: str = "batch"
 ) -> Generator[T]:
-    """Yields `items` and shows how many are done, their rate and the time left."""
+    """Yields `items` and shows their number, rate and time left."""
     with Bar(total, label, unit) as bar:
         for item in items:
             yield item
@@ -292,8 +279,7 @@ def driver_gpus() -> list[str]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    lines = [line for line in shown.splitlines() if line.startswith("GPU ")]
-    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
+    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", shown, re.M)
 
 
 def unused_gpus(used: int) -> str:

@@ -10,19 +10,17 @@ what to do, and changes nothing. The exit code is 0 without a problem, and 3 wit
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
 from absl import flags
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from tfcap import cli, files
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
-_BATCH = 64  # records that are read together
 
 
 class Finding(NamedTuple):
@@ -39,126 +37,114 @@ class Finding(NamedTuple):
 def findings(
     data_dir: str | None = None, model_dir: str | None = None, export_dir: str | None = None
 ) -> Iterator[Finding]:
-    """Checks the machine and each directory that is given.
+    """Yields the findings about the machine and about each directory that is given.
+
+    A check that fails does not stop the others.
 
     Args:
       data_dir: prepared data; every record is read.
       model_dir: a run; it is compared with `data_dir`, or with the data that it names.
       export_dir: an export, the directory of all versions.
-
-    Yields:
-      One finding per check. A check that fails does not stop the others.
     """
-    yield _checked("versions", _versions)
-    yield _checked("GPU", _gpus)
-    yield _checked("Java", _java)
+    yield from _checked("versions", _versions)
+    yield from _checked("GPU", _gpus)
+    yield from _checked("Java", _java)
     if data_dir:
-        yield from _data(data_dir)
+        yield from _checked("data", _data, data_dir)
     if model_dir:
-        yield from _run_directory(model_dir, data_dir)
+        yield from _checked("run", _trained, model_dir, data_dir)
+        yield from _checked("latest checkpoint", _latest, model_dir)
     if export_dir:
-        yield from _export(os.path.normpath(export_dir))
+        yield from _checked("export", _export, os.path.normpath(export_dir))
 
 
-def _checked(check: str, function: Callable[..., Finding], *arguments: Any) -> Finding:
-    """Runs a check; an error in it becomes a problem."""
+def _checked(
+    check: str, function: Callable[..., Iterable[Finding]], *arguments: Any
+) -> Iterator[Finding]:
+    """Yields what a check finds, and what the checks inside it find; an error is a problem."""
     try:
-        return function(*arguments)._replace(check=check)
+        for finding in function(*arguments):
+            yield finding if finding.check else finding._replace(check=check)
     except Exception as error:  # a fault of the program, too: the other checks go on
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        return Finding(PROBLEM, kind + _one_line(error), check)
+        yield Finding(PROBLEM, kind + " ".join(str(error).split())[:400], check)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400] or type(error).__name__
-
-
-def _versions() -> Finding:
-    """Compares Python and the installed packages with the requirements of the package."""
-    python = platform.python_version()
-    shown = [f"{name} {_version(name) or 'missing'}" for name in SHOWN]
-    text = f"Python {python} on {platform.system()} {platform.machine()}, {', '.join(shown)}"
-    if not _version("tfcap"):
-        return Finding(WARNING, f"{text}. tfcap is not installed: pip install -e .")
-    described = metadata.metadata("tfcap")
-    wanted = described["Requires-Python"] if "Requires-Python" in described else ""
-    if not SpecifierSet(wanted).contains(python, prereleases=True):
-        return Finding(PROBLEM, f"{text}. tfcap needs Python {wanted}: make such an environment")
+def _versions() -> Iterator[Finding]:
+    """Compares the installed packages with the requirements of the package."""
+    shown = ", ".join(f"{name} {_version(name)}" for name in SHOWN)
+    text = (
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {shown}"
+    )
     wrong = [
         f"'{needed.name}{needed.specifier}'"
         for needed in map(Requirement, metadata.requires("tfcap") or [])
-        if needed.marker is None or needed.marker.evaluate({"extra": ""})
-        if not needed.specifier.contains(_version(needed.name) or "0", prereleases=True)
-        or not _version(needed.name)
+        if (needed.marker is None or needed.marker.evaluate({"extra": ""}))
+        and not needed.specifier.contains(_version(needed.name), prereleases=True)
     ]
     if wrong:
-        return Finding(PROBLEM, f"{text}. Other versions are needed: pip install {' '.join(wrong)}")
-    return Finding(OK, text)
+        yield Finding(PROBLEM, f"{text}. Other versions are needed: pip install {' '.join(wrong)}")
+    else:
+        yield Finding(OK, text)
 
 
 def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return ""
+        return "0"
 
 
-def _gpus() -> Finding:
+def _gpus() -> Iterator[Finding]:
     """Compares the GPUs that the driver shows with those that TensorFlow uses."""
     import tensorflow as tf
 
     used = tf.config.list_physical_devices("GPU")
     if unused := cli.unused_gpus(len(used)):
-        return Finding(PROBLEM, f"{unused} To use them: {cli.USE_GPUS}")
-    names = [
-        tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in used
-    ]
-    return Finding(OK, ", ".join(names) or "none; TensorFlow computes on the processor")
+        yield Finding(PROBLEM, f"{unused} To use them: {cli.USE_GPUS}")
+    else:
+        details = map(tf.config.experimental.get_device_details, used)
+        names = ", ".join(gpu.get("device_name", "GPU") for gpu in details)
+        yield Finding(OK, names or "none; TensorFlow computes on the processor")
 
 
-def _java() -> Finding:
+def _java() -> Iterator[Finding]:
     from tfcap.metrics import java
 
+    missing = "METEOR and SPICE are"
     try:
         runtime = java.find_java()
-    except java.JavaError as error:
-        return Finding(WARNING, f"METEOR and SPICE are left out. {_one_line(error)}")
-    text = f"Java {runtime.version} from {runtime.source}: {runtime.path}"
-    try:
+        missing = "SPICE is"
         java.check_spice(runtime, java.spice_folder())
     except java.JavaError as error:
-        return Finding(WARNING, f"{text}. SPICE is left out. {_one_line(error)}")
-    return Finding(OK, f"{text}; it computes METEOR and SPICE")
+        yield Finding(WARNING, f"{missing} left out. {error}")
+    else:
+        text = f"Java {runtime.version} from {runtime.source}: {runtime.path}"
+        yield Finding(OK, f"{text}; it computes METEOR and SPICE")
 
 
 def _data(folder: str) -> Iterator[Finding]:
-    loaded: list = []
-    yield _checked("data", _load_data, folder, loaded)
-    for data in loaded:
-        for split in data.fingerprint["splits"]:
-            yield _checked(f"records of {split}", _records, data, split)
-        yield _checked("backbone of the data", _backbone, data.fingerprint, folder)
-
-
-def _load_data(folder: str, loaded: list) -> Finding:
-    """Reads the small files, and compares the sizes of the shards with those that were written."""
+    """Reads the small files, compares the sizes of the shards, then reads every record."""
     from tfcap.data.prepared import PreparedData
 
     data = PreparedData.load(folder)
-    for split in data.fingerprint["splits"]:
+    splits = data.fingerprint["splits"]
+    for split in splits:
         data.check_split(split)
     if data.has_document_frequencies:
         data.document_frequencies()
-    loaded.append(data)
-    splits = [f"{name} {split['images']}" for name, split in data.fingerprint["splits"].items()]
-    return Finding(
+    images = ", ".join(f"{name} {split['images']}" for name, split in splits.items())
+    yield Finding(
         OK,
-        f"{folder} has {', '.join(splits)} images, at most {data.max_regions} regions of "
+        f"{folder} has {images} images, at most {data.max_regions} regions of "
         f"{data.feature_dim} features, {len(data.vocab)} words",
     )
+    for split in splits:
+        yield from _checked(f"records of {split}", _records, data, split)
+    yield from _checked("backbone of the data", _backbone, data.fingerprint, folder)
 
 
-def _records(data: Any, split: str) -> Finding:
+def _records(data: Any, split: str) -> Iterator[Finding]:
     """Reads every record. The features must be finite, the images and captions all there."""
     import tensorflow as tf
 
@@ -167,9 +153,8 @@ def _records(data: Any, split: str) -> Finding:
     ids, references = data.index(split).id, data.references(split)
     captions = done = 0
     with data.readable_errors():
-        records = data.examples(split, tf.data.Dataset.range(len(ids))).batch(_BATCH)
-        batches = -(-len(ids) // _BATCH)
-        for batch in cli.progress(records, batches, f"batches of {split}"):
+        batches = data.examples(split, tf.data.Dataset.range(len(ids))).batch(64)
+        for batch in cli.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
             found = data.parse(batch)
             if data.has_pictures:
                 parse_pictures(batch, data.max_regions)
@@ -182,38 +167,44 @@ def _records(data: Any, split: str) -> Finding:
                     )
                 captions += len(texts)
                 done += 1
-    return Finding(OK, f"{done} images with {captions} captions can be read, all numbers finite")
+    yield Finding(OK, f"{done} images with {captions} captions can be read, all numbers finite")
 
 
-def _backbone(fingerprint: dict, folder: str) -> Finding:
+def _backbone(fingerprint: dict, folder: str) -> Iterator[Finding]:
     from tfcap.preparing.features.backbone import checked_weights
 
     made_by = fingerprint.get("backbone")
     if made_by is None:
-        return Finding(OK, "none: the features came ready-made, so no picture can be captioned")
-    path = checked_weights(made_by, folder)
-    return Finding(OK, f"{made_by['name']}, " + (f"weights {path}" if path else "without weights"))
+        yield Finding(OK, "none: the features came ready-made, so no picture can be captioned")
+    else:
+        path = checked_weights(made_by, folder)
+        yield Finding(OK, f"{made_by['name']}, weights {path or 'none'}")
 
 
-def _run_directory(directory: str, data_dir: str | None) -> Iterator[Finding]:
-    loaded: list = []
-    yield _checked("run", _weights, directory, "best", loaded)
-    yield _checked("latest checkpoint", _weights, directory, "latest", [])
-    for run in loaded:
-        yield _checked("backbone of the run", _backbone, run.fingerprint, run.directory)
-        yield _checked("caption", _caption_of_run, run)
-        yield _checked("data of the run", _data_of_run, run, data_dir)
+def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
+    """Checks the best checkpoint of a run, captions with it, and compares it with its data."""
+    from tfcap import runs
+
+    run = runs.load(directory)
+    yield from _weights(run)
+    yield from _checked("backbone of the run", _backbone, run.fingerprint, run.directory)
+    yield from _checked("caption", _caption_of_run, run)
+    yield from _checked("data of the run", _data_of_run, run, data_dir)
 
 
-def _weights(directory: str, checkpoint: str, loaded: list) -> Finding:
-    """Reads configuration, vocabulary and every tensor; the weights must be finite."""
+def _latest(directory: str) -> Iterator[Finding]:
+    from tfcap import runs
+
+    yield from _weights(runs.load(directory, "latest"))
+
+
+def _weights(run: Any) -> Iterator[Finding]:
+    """Reads every tensor of a checkpoint; the weights must be finite."""
     import numpy as np
 
     from tfcap import runs
     from tfcap.runs import checkpoints
 
-    run = runs.load(directory, checkpoint)
-    loaded.append(run)
     bad = []
     try:
         for name, value in checkpoints.tensors(run.checkpoint):
@@ -226,17 +217,18 @@ def _weights(directory: str, checkpoint: str, loaded: list) -> Finding:
             "remove it, or restore it from a backup."
         ) from error
     if bad:
-        raise ValueError(
+        yield Finding(
+            PROBLEM,
             f"{run.checkpoint} holds NaN or infinity in {', '.join(bad[:3])}. Remove this "
             "checkpoint and those after it, lower trainer.optimizer_config.schedule.learning_rate, "
-            "and train on."
+            "and train on.",
         )
-    size = runs.count_parameters(run.model)
-    kind = run.params.task.model.type
-    return Finding(OK, f"{run.checkpoint} has {size:,} finite weights of {kind}")
+    else:
+        size, kind = runs.count_parameters(run.model), run.params.task.model.type
+        yield Finding(OK, f"{run.checkpoint} has {size:,} finite weights of {kind}")
 
 
-def _caption_of_run(run: Any) -> Finding:
+def _caption_of_run(run: Any) -> Iterator[Finding]:
     """Captions a drawn picture; a model of ready-made features gets features of zeros."""
     import tensorflow as tf
 
@@ -250,7 +242,7 @@ def _caption_of_run(run: Any) -> Finding:
         inputs = {"features": features, "num_regions": tf.constant([2])}
     if server.search.samples:
         inputs["seed"] = tf.constant([1], tf.int64)
-    return _caption(server.signatures()["serving_default"](**inputs))
+    yield _caption(server.signatures()["serving_default"](**inputs))
 
 
 def _caption(result: Any) -> Finding:
@@ -268,38 +260,28 @@ def _caption(result: Any) -> Finding:
     return Finding(OK, f"{caption!r} for a drawn picture, score {score:.3f}")
 
 
-def _data_of_run(run: Any, data_dir: str | None) -> Finding:
+def _data_of_run(run: Any, data_dir: str | None) -> Iterator[Finding]:
     """Compares vocabulary and features with the data, `data_dir` or what the run names."""
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
 
     folder = data_dir or run.data_dir
-    if not files.is_directory(folder):
-        return Finding(
+    if files.is_directory(folder):
+        runs.check_vocabulary(run, PreparedData.load(folder))
+        yield Finding(OK, f"{folder} has the vocabulary and the features of the run")
+    else:
+        yield Finding(
             WARNING,
             f"{folder} does not exist. Captions can be made; for training and evaluation give "
             "--data_dir or task.data_dir",
         )
-    runs.check_vocabulary(run, PreparedData.load(folder))
-    return Finding(OK, f"{folder} has the vocabulary and the features of the run")
 
 
 def _export(export_dir: str) -> Iterator[Finding]:
-    loaded: list = []
-    yield _checked("export", _load_export, export_dir, loaded)
-    for model in loaded:
-        yield _checked("caption of the export", _caption_of_export, model)
-
-
-def _caption_of_export(loaded: Any) -> Finding:
-    from tfcap.runs.server import call_signatures
-
-    return _caption(call_signatures(loaded)["serving_default"])
-
-
-def _load_export(export_dir: str, loaded: list) -> Finding:
-    """Loads the version that TF Serving loads: the one with the highest number."""
+    """Loads the version that TF Serving loads, the one with the highest number; captions."""
     import tensorflow as tf
+
+    from tfcap.runs.server import call_signatures
 
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
@@ -307,10 +289,13 @@ def _load_export(export_dir: str, loaded: list) -> Finding:
         raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
     path = os.path.join(export_dir, str(numbers[-1]))
     try:
-        loaded.append(tf.saved_model.load(path))
+        loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow raises several unrelated types here
-        raise ValueError(f"{path} cannot be loaded: {_one_line(error)} {again}") from error
-    return Finding(OK, f"{path} can be loaded")
+        raise ValueError(f"{path} cannot be loaded: {error} {again}") from error
+    yield Finding(OK, f"{path} can be loaded")
+    yield from _checked(
+        "caption of the export", lambda: [_caption(call_signatures(loaded)["serving_default"])]
+    )
 
 
 def _define_flags() -> None:

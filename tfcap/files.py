@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +27,7 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path: Path | None) -> bool:
-    """Returns whether a path is one of `tf.io.gfile`, such as gs://bucket/data or ram://data."""
+    """True for a path of `tf.io.gfile`, such as gs://bucket/data or ram://data."""
     return path is not None and _REMOTE.match(os.fspath(path)) is not None
 
 
@@ -38,31 +37,23 @@ def absolute(path: Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Returns whether there is a file or directory."""
+    """True if there is a file or directory."""
     return _gfile("exists", path)
 
 
 def is_directory(path: Path) -> bool:
-    """Returns whether there is a directory."""
+    """True if there is a directory."""
     return _gfile("isdir", path)
 
 
 def is_file(path: Path) -> bool:
-    """Returns whether there is a file; a device is none."""
+    """True if there is a file; a device is none."""
     return exists(path) and not is_directory(path) if is_remote(path) else os.path.isfile(path)
 
 
 def size(path: Path) -> int:
     """Returns the size of a file in bytes."""
     return _gfile("stat", path).length
-
-
-def changed(path: Path) -> float:
-    """Returns when a file was changed or put in place last, in seconds of the system's clock."""
-    if is_remote(path):
-        return _gfile("stat", path).mtime_nsec / 1e9
-    status = os.stat(path)
-    return max(status.st_mtime, status.st_ctime)  # a file that is moved keeps its mtime
 
 
 def names(folder: Path) -> list[str]:
@@ -205,28 +196,15 @@ def file_sha256(path: Path) -> str:
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Writes UTF-8 JSON. Raises ValueError for NaN and infinity, which JSON does not have.
-
-    Args:
-      path: the file.
-      value: its content.
-      indent: spaces per level; None writes one line.
-    """
+    """Writes UTF-8 JSON. Raises ValueError for NaN and infinity, which JSON does not have."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(json_text(value, indent) + "\n")
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Returns JSON with letters as they are, or with escapes where UTF-8 cannot hold them.
-
-    Names of files that are not UTF-8 have lone surrogates in Python.
-    """
+    """Returns JSON with letters as they are, or escaped if a name of a file is not UTF-8."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, indent=indent, allow_nan=False)
-    return text
+    return json.dumps(value, indent=indent) if re.search(r"[\ud800-\udfff]", text) else text
 
 
 def read_json(path: Path, remedy: str) -> Any:
@@ -241,9 +219,7 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text at byte {error.start}. {remedy}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}. {remedy}") from None
 
 
@@ -251,71 +227,50 @@ def read_json(path: Path, remedy: str) -> Any:
 def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
     """Lets one process at a time write into a directory, until the block or the process ends.
 
-    A remote directory, and one on a file system without locks, is not locked.
-
-    Args:
-      folder: the directory; it must exist.
-      name: the lock is the file `.NAME.lock`, which stays.
-      remedy: what to do instead, for the error.
-
-    Raises:
-      ValueError: another process holds the lock.
+    The lock is the file `.NAME.lock`. A remote directory, and one on a file system without locks,
+    is not locked. The error of a second process ends with `remedy`.
     """
     if is_remote(folder):
         yield
         return
-    with open(os.path.join(folder, f".{name}.lock"), "a+", encoding="utf-8") as file:
+    with open(os.path.join(folder, f".{name}.lock"), "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.truncate(0)
-            print(f"process {os.getpid()} on {socket.gethostname()}", file=file, flush=True)
         except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
             raise ValueError(
-                f"{holder} is writing to {folder}. Wait for it, or {remedy}."
+                f"Another process is writing to {folder}. Wait for it, or {remedy}."
             ) from None
         except OSError:
             pass
         yield
 
 
-def load_npz(path: Path, names: Sequence[str] | None, remedy: str) -> dict[str, np.ndarray]:
-    """Reads arrays from an npz file, without unpickling.
-
-    Args:
-      path: the file.
-      names: the arrays; None reads all.
-      remedy: last sentence of the error.
+def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
+    """Reads these arrays from an npz file, without unpickling.
 
     Raises:
-      ValueError: missing or damaged; one line that names the file.
+      ValueError: missing or damaged; one line that names the file and ends with `remedy`.
     """
 
-    def read() -> dict[str, np.ndarray]:
-        with np.load(_opened(path), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in (arrays.files if names is None else names)}
+    def read(file: Any) -> dict[str, np.ndarray]:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
 
     return _read_array(read, path, remedy)
 
 
 def load_npy(path: Path, remedy: str) -> np.ndarray:
     """Reads an array from an npy file; its errors are those of `load_npz`."""
-    return _read_array(lambda: np.load(_opened(path), allow_pickle=False), path, remedy)
+    return _read_array(lambda file: np.load(file, allow_pickle=False), path, remedy)
 
 
-def _opened(path: Path) -> Any:
-    return io.BytesIO(read_bytes(path)) if is_remote(path) else path
-
-
-def _read_array(read: Callable[[], Any], path: Path, remedy: str) -> Any:
+def _read_array(read: Callable[[Any], Any], path: Path, remedy: str) -> Any:
     try:
-        return read()
+        return read(io.BytesIO(read_bytes(path)) if is_remote(path) else path)
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
     except Exception as error:  # zip, zlib, header and pickle errors have no common base
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path} cannot be read as arrays: {reason}. {remedy}") from None
+        raise ValueError(f"{path} cannot be read as arrays: {error}. {remedy}") from None
 
 
 def write_npz(path: Path, **arrays: Any) -> None:
@@ -325,24 +280,18 @@ def write_npz(path: Path, **arrays: Any) -> None:
 
 
 def new_matrix(path: Path, dtype: Any, shape: Sequence[int]) -> np.memmap:
-    """Makes an npy file and memory-maps it for writing.
-
-    The space on the disk is reserved now, because a write into a memory map kills the process if
-    the disk is full.
-    """
+    """Makes an npy file and memory-maps it for writing."""
     matrix = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
-    if hasattr(os, "posix_fallocate"):  # not on macOS
+    if hasattr(os, "posix_fallocate"):  # a full disk would kill the process at a later write
         with open(path, "rb+") as file:
             os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
     return matrix
 
 
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
-    """Computes the SHA-256 of named arrays, such as a model's weights, in the order of their names.
+    """Computes the SHA-256 of `before` and of named arrays, such as a model's weights.
 
-    Args:
-      arrays: name -> array or variable; shapes and dtypes are not part of the digest.
-      before: bytes that the digest reads before the arrays.
+    Shapes and dtypes are not part of the digest.
     """
     digest = hashlib.sha256(before)
     for name, value in sorted(arrays.items()):

@@ -1,11 +1,9 @@
 """Finds recipes by name, and lists experiments and recipes with a description of each.
 
 A recipe is a YAML file of `experiments/`. This directory lies beside the package in a checkout, and
-inside the package if it is installed. This module does not load TensorFlow, so that the list is
-printed at once.
+inside the package if it is installed.
 """
 
-import ast
 import difflib
 import os
 import pathlib
@@ -34,9 +32,6 @@ def find(source: str, flag: str) -> str:
     Args:
       source: the path or the name; `experiments/` may stand before the name.
       flag: the flag that gave it, for the error.
-
-    Raises:
-      ValueError: there is neither a file nor a recipe.
     """
     if os.path.isfile(path := os.path.expanduser(source)):
         return path
@@ -52,44 +47,25 @@ def find(source: str, flag: str) -> str:
     )
 
 
-def header(name: str) -> str:
-    """Returns the first line of a recipe, which says what it is."""
-    with open(directory() / name, encoding="utf-8") as file:
-        return file.readline().lstrip("#").strip()
-
-
-def systems() -> dict[str, str]:
-    """Returns the first line of the description of every registered system, by its name.
-
-    It is read from the sources of `tfcap.models`, because importing them loads TensorFlow.
-    """
-    descriptions = {}
-    for path in sorted((_PACKAGE / "models").glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if not isinstance(node, ast.ClassDef):
-                continue
-            for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "register":
-                    name = ast.literal_eval(decorator.args[0])
-                    descriptions[name] = (ast.get_docstring(node) or "").partition("\n")[0]
-    return dict(sorted(descriptions.items()))
-
-
 def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
-    described, recipes = systems() | {"xtransformer_video": _VIDEO}, names()
+    from tfcap.models import registry
+
+    described = {name: cls.__doc__.partition("\n")[0] for name, cls in registry.MODELS.items()}
+    described["xtransformer_video"] = _VIDEO
+    recipes = {}
+    for name in names():  # the first line of a recipe says what it is
+        text = (directory() / name).read_text(encoding="utf-8")
+        recipes[name] = text.partition("\n")[0].lstrip("#").strip()
+    width = 2 + max(map(len, described))
     lines = [
         "Experiments, for --experiment. Each trains on the built-in shapes. NAME_scst continues",
         "from the result of NAME with self-critical training.",
-    ]
-    width = 2 + max(len(name) for name in described)
-    for name, text in described.items():
-        lines += [f"  {name:{width}}{text}", f"  {name}_scst"]
-    lines.append(f"  {'finetune':{width}}{_FINETUNE}")
-    lines += [
+        *(f"  {name:{width}}{text}\n  {name}_scst" for name, text in sorted(described.items())),
+        f"  {'finetune':{width}}{_FINETUNE}",
         "",
         "Recipes, for --config_file. The head of the file has the command and the scores.",
     ]
     width = 2 + max(map(len, recipes), default=0)
-    lines += [f"  {name:{width}}{header(name)}" for name in recipes]
+    lines += [f"  {name:{width}}{text}" for name, text in recipes.items()]
     return "\n".join([*lines, "", f"The recipes are in {directory()}"])

@@ -6,20 +6,14 @@ python tools/study.py --data=data/flickr8k --seeds=3 --tune
 Each run is `tfcap.train` and then `tfcap.evaluate`. The first half of the images of `val` chooses
 the best checkpoint, the learning rate and the dropout; the second half gives the scores of the
 table. A finished run is only read, and an interrupted one goes on, so give the same command again
-to continue. The directory of a study holds:
-
-runs/NAME            the directory of each run
-captions/NAME.json   its captions of `val`
-results/NAME.json    its settings and scores, also of each image that judges
-logs/NAME.txt        the output of its commands
-quality.md           the table
-
-The table is written from `results` alone, which hold no path: they can be copied to another study.
+to continue. The directory of a study holds runs/NAME, their captions, logs, and results/NAME.json,
+which has the settings and scores of a run. The table is made from `results` alone.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -160,50 +154,39 @@ class Study:
         self.half = len(ids) // 2
         captions = data.references("val")
         self.references = {image: captions[image] for image in ids[self.half :] if captions[image]}
-        known = data.fingerprint
-        hashes = [data.split(split).get("references_sha256") for split in ("train", "val")]
-        self.data = {
-            "vocab_sha256": known["vocab_sha256"],
-            "references_sha256": hashes,
-            "features": {key: known["features"][key] for key in ("dim", "max_regions")},
-            "backbone": known["backbone"],
-        }
         self.scorer = coco.CocoScorer(("BLEU", "METEOR", "CIDEr"))
         self.results: dict[Job, dict[str, Any]] = {}
 
     def run(self, jobs: Iterable[Job]) -> None:
-        """Runs the jobs that have no result yet, and writes the table."""
+        """Runs the jobs that have no result yet, and reads the results of the others."""
         for job in jobs:
-            self._run(job)
-        (self.out / "quality.md").write_text(self.table(), encoding="utf-8")
-
-    def _run(self, job: Job) -> None:
-        path = self.out / "results" / f"{job.name}.json"
-        expected = {"data": self.data, **changes(job, self.given, self.half)}
-        result = {"settings": json.loads(json.dumps(expected)), "finished": True}
-        if path.exists():
-            known = json.loads(path.read_text())
-            if known["settings"] != result["settings"]:
-                raise ValueError(f"{path} has other settings. Remove it or choose another --out.")
-            result = known
-        else:
-            minutes = self._train(job) + self._evaluate(job)
-            result |= {"cpu_minutes": round(minutes, 2), **self._scores(job)}
-            path.write_text(json.dumps(result))
-        self.results[job] = result
-        shown = ("cpu_minutes", "scores", "chosen", "step", "parameters")
-        print(json.dumps({"name": job.name} | {key: result[key] for key in shown}), flush=True)
+            path = self.out / "results" / f"{job.name}.json"
+            settings = json.loads(json.dumps(changes(job, self.given, self.half)))
+            if path.exists():
+                result = json.loads(path.read_text())
+                result["settings"].pop("data", None)
+                if result["settings"] != settings:
+                    raise ValueError(
+                        f"{path} has other settings. Remove it or choose another --out."
+                    )
+            else:
+                minutes = self._train(job) + self._evaluate(job)
+                result = {"settings": settings, "cpu_minutes": round(minutes, 2)}
+                result |= self._scores(job)
+                path.write_text(json.dumps(result))
+            self.results[job] = result
+            shown = {
+                key: value for key, value in result.items() if key not in ("settings", "images")
+            }
+            print(json.dumps({"name": job.name} | shown), flush=True)
 
     def _train(self, job: Job) -> float:
         settings = changes(job, self.given, self.half)
         task = settings["changes"]["task"]
         task["data_dir"] = os.path.abspath(self.given.data)
         if job.stage == "scst":
-            first = job._replace(stage="xe")
-            best = self.out / "runs" / first.name / "best_ckpt"
-            if not best.exists():  # the result was copied from another study
-                self._train(first)
-            task["init_checkpoint"] = str(best)
+            first = self.out / "runs" / job._replace(stage="xe").name
+            task["init_checkpoint"] = str(first / "best_ckpt")
         return self._command(
             job,
             "tfcap.train",
@@ -250,44 +233,33 @@ class Study:
         tried = [job for job in self.results if job[:2] == (row, "xe") and job.seed == 1]
         return max(sorted(tried, reverse=True), key=lambda job: self.results[job]["chosen"])
 
-    def systems(self) -> dict[tuple[str, str], list[Job]]:
-        """Returns the seeds of the best options of each row and stage."""
-        found: dict[tuple[str, str], list[Job]] = {}
-        for stage, row in itertools.product(("xe", "scst"), self.given.rows):
-            wanted = self.best(row)._replace(stage=stage)
-            jobs = [job for job in self.results if job[:4] == wanted[:4]]
-            if jobs:
-                found[row, stage] = sorted(jobs)
-        return found
-
     def table(self) -> str:
-        """Writes the scores with intervals over images and seeds, and the claims of the papers."""
-        systems, scores = self.systems(), {}
+        """Returns the scores with intervals over images and seeds, and the claims of the papers."""
         lines = [
             "| system | parameters | seeds | rate, dropout | minutes | BLEU-4 | METEOR | CIDEr "
             "| 95 % interval |",
             "|" + "---|" * 9,
         ]
-        for key, jobs in systems.items():
+        scores = {}
+        for key in itertools.product(self.given.rows, ("xe", "scst")):
+            wanted = self.best(key[0])._replace(stage=key[1])
+            jobs = [job for job in self.results if job[:4] == wanted[:4]]
+            if not jobs:
+                continue
             found = [self.results[job] for job in jobs]
             scores[key] = [self._read(result) for result in found]
-            mean = {
-                name: f"{sum(result['scores'][name] for result in found) / len(found):.1f}"
-                for name in ("BLEU-4", "METEOR", "CIDEr")
-                if all(name in result["scores"] for result in found)
-            }
             interval = bootstrap.intervals(scores[key])["CIDEr"]
-            minutes = sum(result["cpu_minutes"] for result in found) / len(found)
-            cells = (
+            cells = [
                 _name(key),
                 f"{found[0]['parameters'] / 1e6:.2f} M",
                 str(len(jobs)),
-                f"{jobs[0].rate:g}, {jobs[0].dropout:g}",
-                f"{minutes:.1f}",
-                *(mean.get(name, "") for name in ("BLEU-4", "METEOR", "CIDEr")),
-                f"{interval.low:.1f} to {interval.high:.1f}",
-            )
-            lines.append(f"| {' | '.join(cells)} |")
+                f"{wanted.rate:g}, {wanted.dropout:g}",
+                f"{sum(result['cpu_minutes'] for result in found) / len(found):.1f}",
+            ]
+            for name in ("BLEU-4", "METEOR", "CIDEr"):  # without Java there is no METEOR
+                values = [result["scores"].get(name, math.nan) for result in found]
+                cells.append(f"{sum(values) / len(values):.1f}")
+            lines.append(f"| {' | '.join(cells)} | {interval.low:.1f} to {interval.high:.1f} |")
         pairs = [((a, stage), (b, stage)) for stage in ("xe", "scst") for a, b in CLAIMS]
         pairs += [((row, "scst"), (row, "xe")) for row in ROWS]
         pairs = [(a, b) for a, b in pairs if a in scores and b in scores]
@@ -297,13 +269,11 @@ class Study:
         for above, below in pairs:
             change = bootstrap.differences(scores[below], scores[above])["CIDEr"]
             verdicts = {"higher": "holds", "lower": "the opposite holds"}
-            cells = (
-                f"{_name(above)} is above {_name(below)}",
-                f"{change.value:+.1f}",
-                f"{change.low:+.1f} to {change.high:+.1f}",
-                verdicts.get(change.verdict, change.verdict),
+            lines.append(
+                f"| {_name(above)} is above {_name(below)} | {change.value:+.1f} "
+                f"| {change.low:+.1f} to {change.high:+.1f} "
+                f"| {verdicts.get(change.verdict, change.verdict)} |"
             )
-            lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
     def _read(self, result: Mapping[str, Any]) -> results.Scores:
@@ -323,19 +293,15 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", default="shapes", help="shapes, or a prepared directory")
     add("--out", default="runs/quality", help="directory of the study")
-    add("--rows", default=",".join(ROWS), help="systems to train, all by default")
+    add("--rows", default=",".join(ROWS), help=f"systems to train, some of {', '.join(ROWS)}")
     add("--width", type=int, help="width of all systems, by default 256, on shapes 128")
     add("--examples", type=int, default=200_000, help="captions that a run sees")
-    add("--scst_examples", type=int, help="those of a self-critical run, half of --examples; or 0")
+    add("--scst_examples", type=int, default=100_000, help="those of a self-critical run; or 0")
     add("--seeds", type=int, default=1, help="number of seeds")
     add("--tune", action="store_true", help="choose learning rate and dropout of each system")
     given = parser.parse_args(arguments)
     given.rows = given.rows.split(",")
-    if unknown := set(given.rows) - set(ROWS):
-        parser.error(f"--rows has {', '.join(unknown)}. Give some of {', '.join(ROWS)}.")
     given.width = given.width or (128 if given.data == "shapes" else 256)
-    if given.scst_examples is None:
-        given.scst_examples = given.examples // 2
     if given.data == "shapes":
         given.data = "data/shapes"
         prepare_built_in("shapes", given.data)
@@ -357,7 +323,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    main()

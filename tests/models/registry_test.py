@@ -6,7 +6,6 @@ import pathlib
 import pytest
 import tensorflow as tf
 from keras import ops
-from official.core import exp_factory
 
 from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
@@ -54,8 +53,6 @@ def toy():
     captioner.register("toy", small=dict(width=16))(Toy)
     yield "toy"
     del captioner.MODELS["toy"], captioner.SMALL["toy"]
-    for name in ("toy", "toy_scst"):
-        exp_factory._REGISTERED_CONFIGS.pop(name, None)
 
 
 @pytest.fixture(scope="module")

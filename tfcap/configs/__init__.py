@@ -1,23 +1,20 @@
 """Configurations of every experiment: dataclasses over TF Model Garden's `hyperparams.Config`.
 
-An experiment is a registered configuration (`--experiment=xtransformer`). A recipe is a YAML file
+An experiment is a configuration with a name (`--experiment=xtransformer`). A recipe is a YAML file
 with changes to it (`--config_file`). `--params_override` comes last.
 
 `schema` holds the groups of keys and says what they mean, `load` reads, changes, checks and writes
-a configuration, and `experiments` has the registered ones. Only `resolve` imports `experiments`,
-and with it official.core: reading the configuration of a run does not.
+a configuration, and `experiments` has the named ones. Only training imports official.core.
 """
 
 from tfcap.configs.load import check, decoding, given, load, nested, resolve, resume, save, values
 from tfcap.configs.schema import (
     SYSTEMS,
-    Backbone,
     Data,
     Decoding,
     Experiment,
     Model,
     Optimizer,
-    Reward,
     Runtime,
     Schedule,
     ScheduledSampling,
@@ -28,13 +25,11 @@ from tfcap.configs.schema import (
 
 __all__ = [
     "SYSTEMS",
-    "Backbone",
     "Data",
     "Decoding",
     "Experiment",
     "Model",
     "Optimizer",
-    "Reward",
     "Runtime",
     "Schedule",
     "ScheduledSampling",

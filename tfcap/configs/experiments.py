@@ -1,4 +1,4 @@
-"""The registered experiments: each trains on the built-in shapes and needs no file.
+"""The experiments: each trains on the built-in shapes and needs no file.
 
 Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
 of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
@@ -12,20 +12,17 @@ trains the packaged captioner on photographs of the user's own.
 """
 
 import functools
-import pathlib
-
-import yaml
-from official.core import exp_factory
-from official.modeling import hyperparams
+import os
+from collections.abc import Callable
 
 from tfcap import models, pretrained
+from tfcap.configs.load import load
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,
     Experiment,
     Model,
     Optimizer,
-    Runtime,
     Schedule,
     Task,
     Trainer,
@@ -39,37 +36,27 @@ _CLIPS = "data/moving_shapes"  # made on first use, as the shapes are
 _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has a tenth of it
 
 
-def names() -> list[str]:
-    """Registers the experiments of new systems, and returns the sorted names of all experiments."""
-    known = exp_factory._REGISTERED_CONFIGS
+def factories() -> dict[str, Callable[[], Experiment]]:
+    """Returns a function for each experiment that makes its configuration."""
+    # Not a constant: a system can register after this import.
     first = {system: functools.partial(_shapes, system) for system in SYSTEMS} | {VIDEO: _clips}
-    second = {f"{name}_scst": functools.partial(_self_critical, name) for name in first}
-    for name, factory in (first | second | {FINETUNE: _finetune}).items():
-        if name not in known:
-            exp_factory.register_config_factory(name)(factory)
-    return sorted(known)
+    second = {
+        f"{name}_scst": functools.partial(_self_critical, name, make)
+        for name, make in first.items()
+    }
+    return first | second | {FINETUNE: _finetune}
 
 
-def get(name: str) -> Experiment:
-    """Returns a new copy of a registered configuration."""
-    return exp_factory.get_exp_config(name)
-
-
-def _small_model(system: str) -> hyperparams.OneOfConfig:
-    """The system at the size of the built-in shapes."""
+def _shapes(system: str) -> Experiment:
+    """A system on the built-in shapes, at its small size."""
     model = Model(type=system)
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
     standardize = {"standardize": True} if models.MODELS[system].reads_order else {}
     group.override(rates | standardize | SMALL[system])
-    return model
-
-
-def _shapes(system: str) -> Experiment:
-    """A system on the built-in shapes."""
     return Experiment(
         task=Task(
-            model=_small_model(system),
+            model=model,
             train_data=Data(global_batch_size=32, captions_per_image=2),
             validation_data=Data(split="val", is_training=False, global_batch_size=50),
             max_length=20,
@@ -87,7 +74,6 @@ def _shapes(system: str) -> Experiment:
             validation_interval=500,
             checkpoint_interval=250,
         ),
-        runtime=Runtime(),
     )
 
 
@@ -102,14 +88,14 @@ def _clips() -> Experiment:
 
 def _finetune() -> Experiment:
     """The packaged captioner, with its own model and decoding, for further training."""
-    path = pathlib.Path(pretrained.directory(pretrained.DEFAULT), "params.yaml")
-    packaged = yaml.safe_load(path.read_text(encoding="utf-8"))["task"]
-    params = _shapes(packaged["model"]["type"])
-    params.task.model = Model(type=packaged["model"]["type"])  # not that of the built-in shapes
-    same = {key: packaged[key] for key in ("model", "max_length", "decoding")}
+    path = os.path.join(pretrained.directory(pretrained.DEFAULT), "params.yaml")
+    packaged = load(path).task
+    params = _shapes(packaged.model.type)
+    params.task.model, params.task.decoding = packaged.model, packaged.decoding
+    params.task.max_length = packaged.max_length
     start = {"init_checkpoint": pretrained.DEFAULT, "remap_vocab": True}
     batch = {"global_batch_size": 10, "captions_per_image": 5}
-    params.task.override(same | start | {"train_data": batch}, is_strict=False)
+    params.task.override(start | {"train_data": batch})
     schedule = {"learning_rate": 0.0005, "warmup_steps": 20, "decay_steps": 100}
     params.trainer.override(
         {
@@ -123,9 +109,9 @@ def _finetune() -> Experiment:
     return params
 
 
-def _self_critical(first: str) -> Experiment:
+def _self_critical(first: str, make: Callable[[], Experiment]) -> Experiment:
     """Self-critical training that starts from the result of the experiment `first`."""
-    params = get(first)
+    params = make()
     params.task.override(
         {
             "objective": "scst",

@@ -5,7 +5,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -39,6 +39,22 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     ),
     "runtime.mixed_precision_dtype": (None, "float32", "bfloat16", "float16"),
 }
+# Keys that `params.yaml` of older runs has, and nothing reads.
+IGNORED = {
+    "trainer": ("eval_tf_while_loop", "allow_tpu_summary", "preemption_on_demand_checkpoint"),
+    "runtime": (
+        "gpu_thread_mode",
+        "dataset_num_private_threads",
+        "per_gpu_thread_count",
+        "loss_scale",
+        "run_eagerly",
+        "batchnorm_spatial_persistent",
+        "tpu_enable_xla_dynamic_padder",
+        "num_cores_per_replica",
+        "default_shard_dim",
+        "use_tpu_mp_strategy",
+    ),
+}
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
 _OVERRIDE = "--params_override"
 
@@ -58,15 +74,15 @@ def resolve(
       changes: groups of keys that are applied before the files.
 
     Raises:
-      ValueError: if the experiment or a key is unknown, or a value has a wrong type or cannot work.
+      ValueError: the experiment or a key is unknown, or a value has a wrong type or cannot work.
     """
-    from tfcap.configs import experiments  # it imports official.core, which reading a run avoids
+    from tfcap.configs import experiments  # it imports this module
 
-    known = experiments.names()
+    known = experiments.factories()
     if experiment not in known:
-        hint = did_you_mean(experiment, known)
-        raise ValueError(f"--experiment={experiment} is unknown.{hint} Known: {', '.join(known)}.")
-    params = experiments.get(experiment)
+        hint, names = did_you_mean(experiment, known), ", ".join(sorted(known))
+        raise ValueError(f"--experiment={experiment} is unknown.{hint} Known: {names}.")
+    params = known[experiment]()
     _apply(params, changes or {}, experiment)
     return _changed(params, config_files, override)
 
@@ -95,6 +111,9 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
+    for group, keys in IGNORED.items():
+        for key in keys:
+            content.get(group, {}).pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)
@@ -126,23 +145,20 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
             f"--decoding={text}: {preset} is no preset. Give one of {', '.join(options.PRESETS)}, "
             "keys as in beam=5, or both."
         )
-    changes = _parse(text, "--decoding")
-    _apply(params, changes | ({"beam": beam} if beam else {}), "--decoding")
+    _apply(params, _parse(text, "--decoding") | ({"beam": beam} if beam else {}), "--decoding")
     _check_decoding(params, task.max_length)
     return params
 
 
 def values(params: hyperparams.Config) -> dict[str, Any]:
     """Returns all values of a configuration by their dotted keys."""
-    return _flat(params.as_dict())
 
+    def flat(groups: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in groups.items():
+            inside = isinstance(value, dict)
+            yield from flat(value, f"{prefix}{key}.") if inside else [(prefix + key, value)]
 
-def _flat(groups: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in groups.items():
-        path = prefix + key
-        found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return found
+    return dict(flat(params.as_dict(), ""))
 
 
 def given(override: str) -> dict[str, Any]:
@@ -150,24 +166,22 @@ def given(override: str) -> dict[str, Any]:
     return _read(override, _OVERRIDE)
 
 
-def nested(changes: Mapping[str, Any], groups: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Returns changes as groups of keys: `{"a.b": 1}` becomes `{"a": {"b": 1}}`.
+def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns changes as groups of keys: `{"a.b": 1}` becomes `{"a": {"b": 1}}`."""
+    groups: dict[str, Any] = {}
 
-    Args:
-      changes: values by dotted keys; groups may be dictionaries.
-      groups: what the changes are added to.
-    """
-    groups = {} if groups is None else groups
-    for key, value in changes.items():
-        name, _, rest = str(key).partition(".")
-        value = {rest: value} if rest else value
-        if isinstance(value, Mapping):
-            group = groups.setdefault(name, {})
-            if not isinstance(group, dict):
+    def add(changes: Mapping[str, Any], groups: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            name, _, rest = str(key).partition(".")
+            value = {rest: value} if rest else value
+            if not isinstance(value, Mapping):
+                groups[name] = value
+            elif isinstance(groups.setdefault(name, {}), dict):
+                add(value, groups[name])
+            else:
                 raise ValueError(f"{name} is given as a value and as a group of keys.")
-            nested(value, group)
-        else:
-            groups[name] = value
+
+    add(changes, groups)
     return groups
 
 
@@ -300,7 +314,6 @@ def check(params: Experiment) -> None:
 
 
 def _check_decoding(params: Decoding, max_length: int) -> None:
-    """Raises ValueError if options of a search do not fit together or to `max_length`."""
     options.check(params, "task.decoding.")
     if params.max_length > max_length:
         raise ValueError(

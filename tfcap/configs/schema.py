@@ -328,8 +328,6 @@ class Trainer(hyperparams.Config):
     train_tf_while_loop: bool = True
     train_tf_function: bool = True
     eval_tf_function: bool = True
-    eval_tf_while_loop: bool = False  # TF Model Garden's: captions are scored outside the graph
-    allow_tpu_summary: bool = False
     steps_per_loop: int = 20
     summary_interval: int = 20
     checkpoint_interval: int = 500
@@ -345,7 +343,6 @@ class Trainer(hyperparams.Config):
     recovery_begin_steps: int = 0
     recovery_max_trials: int = 0
     validation_summary_subdir: str = "validation"
-    preemption_on_demand_checkpoint: bool = True
     patience: int = 0
     shown_images: int = 8
 
@@ -380,10 +377,6 @@ class Runtime(hyperparams.Config):
 
     distribution_strategy: str = "mirrored"
     enable_xla: bool = False
-    # From here on, keys without a description are accepted for files of TF Model Garden, not used.
-    gpu_thread_mode: str | None = None
-    dataset_num_private_threads: int | None = None
-    per_gpu_thread_count: int = 0
     tpu: str | None = None
     num_gpus: int = 0
     worker_hosts: str | None = None
@@ -391,13 +384,6 @@ class Runtime(hyperparams.Config):
     all_reduce_alg: str | None = None
     num_packs: int = 1
     mixed_precision_dtype: str | None = "float32"
-    loss_scale: str | float | None = None
-    run_eagerly: bool = False
-    batchnorm_spatial_persistent: bool = False
-    tpu_enable_xla_dynamic_padder: bool | None = None
-    num_cores_per_replica: int = 1
-    default_shard_dim: int = -1
-    use_tpu_mp_strategy: bool = False
     replicas: int = 0
     start_timeout: float = 600.0
     worker_timeout: float = 10.0
