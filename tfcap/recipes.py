@@ -49,9 +49,9 @@ def find(source: str, flag: str) -> str:
 
 def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
-    from tfcap.models import registry
+    from tfcap.models import MODELS
 
-    described = {name: cls.__doc__.partition("\n")[0] for name, cls in registry.MODELS.items()}
+    described = {name: cls.__doc__.partition("\n")[0] for name, cls in MODELS.items()}
     described["xtransformer_video"] = _VIDEO
     recipes = {}
     for name in names():  # the first line of a recipe says what it is

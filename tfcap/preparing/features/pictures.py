@@ -193,6 +193,7 @@ class ClipFeatures(Pictures):
         )
 
     def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        pixels: clips.Frames
         if entry.content is not None:
             pixels = clips.read(entry.content.read(), self.regions)
         else:
