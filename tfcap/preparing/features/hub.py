@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.preparing.features.networks import Network, float32, one_line
+from tfcap.preparing.features.networks import Network, float32, one_line, steady_names
 
 _PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
 _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
@@ -150,7 +150,8 @@ class Hub(Network):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the preset into the directory `path`."""
-        self._backbone.save_to_preset(os.fspath(path))
+        with steady_names(self._backbone):
+            self._backbone.save_to_preset(os.fspath(path))
         self._converter.save_to_preset(os.fspath(path))
         metadata = os.path.join(path, "metadata.json")  # it has the date and is not needed
         if os.path.exists(metadata):

@@ -7,6 +7,7 @@ feature width; in state dicts O output channels, C input channels, k size of a k
 flattened grid.
 """
 
+import collections
 import contextlib
 import functools
 import importlib.metadata
@@ -86,8 +87,9 @@ class Network:
         return 0.0, 0.0, 1.0, 1.0
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the weights; `path` ends in .weights.h5."""
-        self.model.save_weights(path)
+        """Writes the weights, always as the same bytes; `path` ends in .weights.h5."""
+        with steady_names(self.model):
+            self.model.save_weights(path)
 
 
 class Pixels(Network):
@@ -522,3 +524,27 @@ def float32() -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+@contextlib.contextmanager
+def steady_names(model: Any) -> Iterator[None]:
+    """Gives layers without a name of their own the names that a new process gives them.
+
+    Keras counts such layers over all models of a process (`input_layer`, `input_layer_1`), and a
+    file of weights holds the names. So the file of a second model would have other bytes.
+
+    Args:
+      model: a Keras model; its layers get their old names back when the block ends.
+    """
+    before, numbers = {}, collections.Counter[str]()
+    for layer in model._flatten_layers():
+        kind = re.sub(r"_\d+$", "", layer.name)
+        if kind.replace("_", "") == type(layer).__name__.lower():
+            before[layer] = layer.name
+            layer.name = f"{kind}_{numbers[kind]}" if numbers[kind] else kind
+            numbers[kind] += 1
+    try:
+        yield
+    finally:
+        for layer, name in before.items():
+            layer.name = name
