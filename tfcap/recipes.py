@@ -51,7 +51,7 @@ def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
     from tfcap.models import MODELS
 
-    described = {name: cls.__doc__.partition("\n")[0] for name, cls in MODELS.items()}
+    described = {name: (cls.__doc__ or "").partition("\n")[0] for name, cls in MODELS.items()}
     described["xtransformer_video"] = _VIDEO
     recipes = {}
     for name in names():  # the first line of a recipe says what it is

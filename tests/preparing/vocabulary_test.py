@@ -177,3 +177,11 @@ def test_words_of_all_splits_are_counted_on_request(photos, capsys):
     assert "vocabulary: all 5 different words" in said
     assert "vocabulary: 4 of 5 different words occur at least 7 times. The" in said
     assert "% of the words of the captions of all splits" in said
+
+
+def test_sentences_without_spaces_give_a_warning_before_the_error(photos, capsys):
+    for entry in photos[1]:
+        entry["sentences"] = [{"raw": "一只狗在草地上奔跑"}]
+    with pytest.raises(ValueError, match="No word occurs 500 times"):
+        run(photos, out=str(photos[0] / "c"), min_count=500)
+    assert "warning: a caption has 1.0 words on average" in capsys.readouterr().out

@@ -23,9 +23,8 @@ RECORDED = {
     "updown": [("attention", "regions")],
     "xlan": XLINEAR,
     "xtransformer": 2 * ([("attention", "words"), ("channel", "channels")] + XLINEAR),
-    "transformer": 2 * [("attention", "words"), ("attention", "regions")],
-    "expansionnet": 2
-    * [
+    "transformer": [("attention", "words"), ("attention", "regions")],
+    "expansionnet": [
         ("forward_a", "words"),
         ("forward_b", "words"),
         ("backward_a", "vectors"),
@@ -38,8 +37,8 @@ RECORDED = {
 LAST = {
     "xlan": "attention/0",
     "xtransformer": "decoder/1/cross_att",
-    "transformer": "decoder/1/cross_att/attend",
-    "expansionnet": "decoder/1/mha",
+    "transformer": "decoder/0/cross_att/attend",
+    "expansionnet": "decoder/0/mha",
     "updown": "attention",
     "attention_lstm": "attention",
 }

@@ -73,6 +73,7 @@ def image_to_text(
     scores: np.ndarray,
     owners: np.ndarray,
     marginal: np.ndarray | None = None,
+    shortlists: np.ndarray | None = None,
 ) -> Iterator[Query]:
     """Ranks the captions for every image that has its own captions.
 
@@ -82,10 +83,14 @@ def image_to_text(
       marginal: [N], log of the mean of P(caption | I') over other images, or of their sum, which
         ranks alike; subtracted from every row: equation 7 of Mao et al. (ICLR 2015). None ranks by
         the scores alone.
+      shortlists: int [I, K]; only captions of these images are ranked.
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal
         right = owners == image
+        if shortlists is not None:
+            kept = np.isin(owners, shortlists[image])
+            row, right = row[kept], right[kept]
         if right.any():
             yield Query(ranks(row, right), len(row))
 

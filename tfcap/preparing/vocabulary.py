@@ -26,6 +26,7 @@ from tfcap.preparing.sources import Entry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
+FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
 
 
 class Kept(NamedTuple):
@@ -162,6 +163,7 @@ class Vocabulary:
     def __init__(self, settings: Settings, images: Sequence[Kept]):
         self.settings = settings
         self.vocab, self.frequencies = load_given(settings.vocab, settings.document_frequency)
+        _warn_of_long_words(images)  # it explains the error and the numbers that may follow
         train = [image for image in images if image.split == "train"]
         if self.vocab is None:
             if not any(image.captions for image in train):
@@ -272,3 +274,18 @@ def load_given(
         )
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
     return vocab, table
+
+
+def _warn_of_long_words(images: Sequence[Kept]) -> None:
+    """Prints a warning if whole sentences are one word: the language writes no spaces."""
+    captions = [words for image in images for words in image.words]
+    average = sum(map(len, captions)) / max(len(captions), 1)
+    if captions and average < FEW_WORDS:
+        print(
+            f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
+            "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
+            "Japanese or Thai is one word. Put spaces between the words of the captions first, "
+            "with a word segmenter for the language, or give --tokens given if the caption file "
+            "has the words",
+            flush=True,
+        )
