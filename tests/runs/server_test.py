@@ -151,6 +151,34 @@ def test_bad_features_have_a_status_and_do_not_affect_good_ones(
     check_rows(mixed, alone, {1: reason})
 
 
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda f: {"num_regions": tf.constant([6, 4])}, "one count per image"),
+        (lambda f: {"features": f[0][:, :0]}, "at least one region"),
+        (lambda f: {"features": f[0][..., :100]}, "194"),
+        (lambda f: {"features": tf.cast(f[0], tf.float64)}, "double"),
+    ],
+)
+def test_a_request_that_contradicts_the_signature_is_an_error(signatures, features, change, part):
+    describe = signatures["features"]
+    good = {"features": features[0], "num_regions": features[1]}
+    # What contradicts the signature does not get as far as the graph.
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError, TypeError)) as caught:
+        describe(**{**good, **change(features)})
+    assert part in str(caught.value)
+    assert describe(**good)["scores"].shape == (3, 2)
+
+
+def test_a_request_without_images_is_refused(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
+        signatures["features"](
+            features=tf.zeros([0, 4, WIDTH]), num_regions=tf.zeros([0], tf.int32)
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
+        signatures["serving_default"](image_bytes=tf.constant([], tf.string))
+
+
 def _jpeg(quality=90):
     pixels = np.random.default_rng(1).integers(0, 256, (80, 60, 3), np.uint8)
     file = io.BytesIO()

@@ -247,7 +247,8 @@ class ImageCaptioner:
 
         Yields:
           For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
-          does not stop the other pictures.
+          does not stop the other pictures. A caption that is kept holds the features of its batch
+          until its `log_probs` are read.
         """
         kinds = (*visualize.KINDS, "details")
         if attention is not None and attention not in kinds:

@@ -148,8 +148,8 @@ class Loop:
     def _train(self) -> None:
         """Trains to the last step, with validations and checkpoints in between.
 
-        A checkpoint is saved before the validation of its step, so that a run that is killed in a
-        validation has lost no step. Such a run validates first when it goes on.
+        Where both are due, the checkpoint is saved before the validation, so that a run that is
+        killed in it has lost no step. Such a run validates first when it goes on.
         """
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
         first = int(self.step.numpy())

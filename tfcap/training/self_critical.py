@@ -1,4 +1,4 @@
-"""Self-critical training under official.core: the whole step in one graph.
+"""Self-critical training: the whole step in one graph.
 
 Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabulary.
 """

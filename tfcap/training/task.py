@@ -1,4 +1,4 @@
-"""The captioning task under official.core: cross-entropy training, validation by beam search.
+"""The captioning task: cross-entropy training, and validation by beam search.
 
 Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, T' the words of
 the longest caption of a batch, V vocabulary.
