@@ -151,3 +151,12 @@ def test_a_fault_of_the_program_is_a_sentence(capfd, pictures, captioner):
         status, found = site.ask(PREDICT, {"instances": [instance(pictures[0])]})
     assert status == 500 and found["error"].startswith("The program has failed.")
     assert capfd.readouterr().err.startswith("error: AttributeError: ")
+
+
+def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
+    row = instance(pictures[0])["image_bytes"]
+    lines = {"b64": "\n".join(row["b64"][i : i + 76] for i in range(0, len(row["b64"]), 76))}
+    forms = [{"instances": [{"image_bytes": row}]}, {"instances": [row]}, {"inputs": [row]}]
+    forms += [{"inputs": {"image_bytes": [lines]}}, {"inputs": {"image_bytes": row}}]
+    answers = [models["captions"].predict(form)["predictions"] for form in forms]
+    assert all(answer == answers[0] for answer in answers) and answers[0][0]["captions"]

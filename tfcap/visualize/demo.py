@@ -88,6 +88,10 @@ class Model:
         they were asked for, `attention` have a list per caption.
         """
         instances = request.get("instances")
+        if instances is None and "inputs" in request:  # TF Serving's form by columns
+            column = request["inputs"]
+            column = column.get("image_bytes", column) if isinstance(column, dict) else column
+            instances = column if isinstance(column, list) else [column]
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
             raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
@@ -116,8 +120,9 @@ class Model:
 
 def _picture(instance: Any) -> bytes:
     try:
-        content = base64.b64decode(instance["image_bytes"]["b64"], validate=True)
-    except (TypeError, KeyError, binascii.Error, ValueError):
+        text = instance.get("image_bytes", instance)["b64"]
+        content = base64.b64decode("".join(text.split()), validate=True)
+    except (AttributeError, TypeError, KeyError, binascii.Error, ValueError):
         form = '{"image_bytes": {"b64": "..."}}'
         raise Refused(400, f"An instance must be {form}, with the file in base64.") from None
     if len(content) > MOST_BYTES:
