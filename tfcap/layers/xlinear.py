@@ -276,6 +276,7 @@ class XLinearEncoderLayer(common.Layer):
 
     @classmethod
     def from_config(cls, config):
+        """Makes a layer from a result of `get_config`."""
         block = keras.saving.deserialize_keras_object(config["attention"])
         return super().from_config({**config, "attention": lambda name: block})
 
