@@ -60,6 +60,8 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
+    if files.is_file(out):
+        raise cli.UsageError(f"--out is a directory, and {out} is a file.")
     run_on = engine(settings.engine, settings.workers, settings.engine_options, out)
     with local_captions(settings) as local:
         inputs = read(local)
