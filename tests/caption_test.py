@@ -15,14 +15,6 @@ from PIL import Image
 import tfcap
 from tfcap import caption as caption_command
 from tfcap import cli
-from tfcap.data.prepared import PreparedData
-
-
-@pytest.fixture(scope="module")
-def pictures(shapes):
-    """Paths of five pictures of the data."""
-    data = PreparedData.load(shapes)
-    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
 
 
 @pytest.fixture

@@ -141,6 +141,31 @@ def shapes(made_once):
     )
 
 
+@pytest.fixture(scope="module")
+def data(shapes):
+    """The prepared directory `shapes`, opened."""
+    from tfcap.data.prepared import PreparedData
+
+    return PreparedData.load(shapes)
+
+
+@pytest.fixture(scope="session")
+def pictures(shapes):
+    """Paths of five pictures of `shapes`."""
+    from tfcap.data.prepared import PreparedData
+
+    data = PreparedData.load(shapes)
+    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    """The run `trained`, loaded."""
+    from tfcap import runs
+
+    return runs.load(trained)
+
+
 @pytest.fixture(scope="session")
 def moving_shapes(made_once):
     """A prepared directory with 24 training, 4 validation and 3 test clips of 8 frames."""

@@ -23,11 +23,6 @@ NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 
 
 @pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
-@pytest.fixture(scope="module")
 def evaluated(trained, tmp_path_factory):
     """Runs the command once over the validation split; returns its output and its files.
 

@@ -8,7 +8,6 @@ import pytest
 from helpers import commands
 
 from tfcap import models, runs
-from tfcap.data.prepared import PreparedData
 from tfcap.scoring import nearest
 
 SPEC = importlib.util.spec_from_file_location(
@@ -18,11 +17,6 @@ mrnn_analyses = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(mrnn_analyses)
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
 
 
 @pytest.fixture(scope="module")

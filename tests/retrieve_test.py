@@ -8,23 +8,12 @@ from helpers import commands
 from helpers.prepared import with_other_vocabulary, without_training_images
 from PIL import Image
 
-from tfcap import cli, retrieve, runs
-from tfcap.data.prepared import PreparedData
+from tfcap import cli, retrieve
 from tfcap.scoring.nearest import Candidates
 from tfcap.scoring.retrieval import Pairs, find, rank
 from tfcap.visualize import figures
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
-@pytest.fixture(scope="module")
-def run(trained):
-    return runs.load(trained)
 
 
 def test_the_command_prints_and_writes_the_ranks(trained, run, data, tmp_path):

@@ -5,15 +5,6 @@ import os
 import pytest
 from PIL import Image
 
-from tfcap.data.prepared import PreparedData
-
-
-@pytest.fixture(scope="package")
-def pictures(shapes):
-    """Paths of five pictures of the data."""
-    data = PreparedData.load(shapes)
-    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
-
 
 @pytest.fixture(scope="package")
 def bad(pictures, tmp_path_factory):

@@ -14,11 +14,6 @@ from tfcap.data.tokens import SPECIALS, Vocab
 
 
 @pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
-@pytest.fixture(scope="module")
 def params(small):
     return configs.resolve(EXPERIMENT, override=json.dumps(small))
 

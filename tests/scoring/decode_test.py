@@ -3,21 +3,9 @@
 import numpy as np
 import pytest
 
-from tfcap import runs
-from tfcap.data.prepared import PreparedData
 from tfcap.scoring.decode import decode_split
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def run(trained):
-    return runs.load(trained)
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
 
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):

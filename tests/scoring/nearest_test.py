@@ -66,11 +66,6 @@ def test_a_sentence_of_unknown_words_gets_the_mean_of_all_images():
     assert vectors([]).shape == (0, 3)
 
 
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
 def draw(images, queries, width, seed=0):
     rng = np.random.default_rng(seed)
     return (rng.normal(size=(n, width)).astype(np.float32) for n in (images, queries))

@@ -9,15 +9,9 @@ from helpers.reranking import (
     literal_scores,
 )
 
-from tfcap.data.prepared import PreparedData
 from tfcap.scoring.rerank import Consensus, rank
 
 NEIGHBOURS = 6
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
 
 
 @pytest.fixture(scope="module")

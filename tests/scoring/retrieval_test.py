@@ -3,24 +3,13 @@
 import numpy as np
 import pytest
 
-from tfcap import cli, runs
-from tfcap.data.prepared import PreparedData
+from tfcap import cli
 from tfcap.metrics import retrieval
 from tfcap.scoring import likelihood
 from tfcap.scoring.nearest import Candidates
 from tfcap.scoring.retrieval import Pairs, find, find_sentences, rank
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
-@pytest.fixture(scope="module")
-def run(trained):
-    return runs.load(trained)
 
 
 @pytest.fixture(scope="module")

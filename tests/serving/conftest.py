@@ -12,13 +12,6 @@ from tfcap.data.prepared import PreparedData
 
 
 @pytest.fixture(scope="session")
-def pictures(shapes):
-    """Paths of five pictures."""
-    data = PreparedData.load(shapes)
-    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
-
-
-@pytest.fixture(scope="session")
 def expected(captioner, pictures):
     """(captions [K], scores [K]) of the pictures, as tfcap.caption finds them."""
     return [(texts, scores) for _, texts, scores in captions.every(captioner, pictures)]

@@ -9,14 +9,8 @@ from helpers.steps import batch as a_batch
 from helpers.steps import update
 
 from tfcap import configs
-from tfcap.data.prepared import PreparedData
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
 
 
 @pytest.fixture(scope="module")

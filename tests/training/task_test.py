@@ -12,7 +12,6 @@ from helpers import events
 from helpers.steps import batch, update
 
 from tfcap import configs
-from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.runs import checkpoints
 from tfcap.training import optim
@@ -25,11 +24,6 @@ SIZES = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
 def float32():
     yield
     keras.mixed_precision.set_global_policy("float32")
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
 
 
 @pytest.fixture(scope="module")
