@@ -50,7 +50,7 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
     said = capsys.readouterr()
     assert "6 skipped" in said.out
     assert "skipped image 11 (1.jpg): a truncated or damaged JPEG" in said.err
-    assert "dropped 1 empty captions of 7.jpg" in said.err
+    assert "captions without a word, dropped: 1 of 7.jpg" in said.err
     # The first shard had three bad images: it has no file, and the others keep their names.
     shards = data.fingerprint["splits"]["train"]["shards"]
     assert [(s["file"], s["records"]) for s in shards] == [
@@ -142,7 +142,7 @@ def test_files_that_prepare_did_not_write_are_not_replaced(photos):
     out.mkdir()
     for name in ("references_mine.json", "x.index.npz", "splits.json"):
         (out / name).write_text("mine")
-        with pytest.raises(ValueError, match=f"{name}, which was written by no known command"):
+        with pytest.raises(ValueError, match=f"{name}, which prepare did not write"):
             run(photos)
         assert (out / name).read_text() == "mine"
         (out / name).unlink()

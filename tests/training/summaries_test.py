@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import events, seeds
+from helpers.picture_bytes import claiming
 from PIL import Image
 
 from tfcap import configs, models, visualize
@@ -96,6 +97,7 @@ def test_pictures_are_upright_and_torn_ones_are_left_out(tmp_path):
     (tmp_path / "torn.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:-40])
     for name, shape in (("a.jpg", (40, 20, 3)), ("grey.png", (3, 4, 3))):
         assert summaries.read_picture(str(tmp_path), name).shape == shape
-    for name in ("torn.jpg", "missing.png"):
+    (tmp_path / "bomb.png").write_bytes(claiming("PNG", 20_000, 20_000))
+    for name in ("torn.jpg", "missing.png", "bomb.png"):
         assert summaries.read_picture(str(tmp_path), name) is None
     assert summaries.read_picture(None, "grey.png") is None

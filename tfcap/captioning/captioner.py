@@ -355,8 +355,10 @@ class ImageCaptioner:
           float64 [B, S], natural logarithm.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
-        scored = self._scored(images, wanted, batch_size, strict=True)
-        return np.concatenate([np.zeros((0, len(wanted))), *(scores for _, scores in scored)])
+        rows = [np.zeros((0, len(wanted)))]
+        for _, batch_scores in self._scored(images, wanted, batch_size, strict=True):
+            rows.append(batch_scores)
+        return np.concatenate(rows)
 
     def search(
         self, texts: str | Sequence[str], images: Any, top: int = 5, *, batch_size: int = 16

@@ -149,10 +149,12 @@ class _Preparation:
         found = [path for pattern in _WRITTEN for path in files.matching(self.out, pattern)]
         if found := [path for path in found if path != self.state_path]:
             keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
-            why = f"with other settings ({', '.join(keys)})" if old else "by no known command"
+            why = "which prepare did not write"
+            if old:
+                why = f"which was prepared with other settings ({', '.join(keys)})"
             raise ValueError(
-                f"{self.out} has {os.path.basename(found[0])}, which was written {why}. Choose "
-                "another --out, or give --overwrite to replace it."
+                f"{self.out} has {os.path.basename(found[0])}, {why}. Choose another --out, or "
+                "give --overwrite to replace it."
             )
 
     def _is_finished(self) -> bool:
@@ -374,7 +376,8 @@ def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
         if number := len(entry.captions) - len(image.captions):
             dropped += number
             cli.say(
-                cli.escaped(f"dropped {number} empty captions of {entry.file_name}"), sys.stderr
+                cli.escaped(f"captions without a word, dropped: {number} of {entry.file_name}"),
+                sys.stderr,
             )
     return dropped
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfcap import cli
 from tfcap.data import pictures
-from tfcap.images import refusal
 
 _BATCH = 32
 
@@ -82,9 +81,6 @@ class KerasHubClip:
 def _read(path: str) -> tf.Tensor:
     """Returns a picture, upright, float32 [height, width, 3] in 0..255."""
     try:
-        return tf.cast(pictures.decode(tf.io.read_file(path)), tf.float32)
-    except tf.errors.InvalidArgumentError:
-        reason = refusal(pathlib.Path(path).read_bytes())
-    except tf.errors.OpError as error:
-        reason = " ".join(str(error).split())[:200]
-    raise ValueError(f"{path}: {reason}")
+        return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

@@ -11,9 +11,9 @@ from typing import Any, TextIO
 import tensorflow as tf
 
 from tfcap import cli, visualize
-from tfcap.data import clips
-from tfcap.data.pictures import decode
+from tfcap.data import clips, pictures
 from tfcap.data.record import inputs_of
+from tfcap.files import read_bytes
 
 # Attention figures: pixels of a panel, panels in a row.
 FIGURE: dict[str, Any] = {"size": 100, "columns": 8}
@@ -165,7 +165,7 @@ def read_picture(directory: str | None, name: str, frames: int | None = None) ->
     try:
         if frames:
             return tf.constant(clips.sheet(clips.read_path(path, frames)))
-        return decode(tf.io.read_file(path))
+        return tf.constant(pictures.read(read_bytes(path)))
     except (ValueError, OSError, tf.errors.OpError):
         return None
 

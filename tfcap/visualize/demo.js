@@ -71,15 +71,13 @@ async function caption() {
   try {
     const b64 = await base64(file);
     const request = requestOf(b64);
-    const notes = new Set();
     await Promise.all(models.map(async (model) => {
       const answer = await ask(`/v1/models/${model.path}:predict`, request(model));
       if (mine !== turn) return;
-      answer.notes.forEach((note) => notes.add(note));
       model.fill(answer.predictions[0]);
     }));
     if (mine !== turn) return;
-    tell([`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`, ...notes].join(" "));
+    tell(`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`);
   } catch (error) {
     if (mine !== turn) return;
     for (const model of models) model.clear();

@@ -2,7 +2,7 @@
 
 A request has the form of TF Serving's REST interface: `instances`, a list of `{"image_bytes":
 {"b64": ...}, "seed": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and
-`attention`. An answer has `predictions`, in the order of the instances, and `notes`.
+`attention`. An answer has `predictions`, in the order of the instances.
 
 A request must name this machine as its host. This check stops DNS rebinding: a web page can let its
 own domain name point to this machine, but its requests then have that domain as their host. A POST
@@ -21,7 +21,6 @@ import re
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -105,17 +104,14 @@ class Model:
         if captioner.engine.exported:
             kind = None
         predictions = []
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for content, seed in pictures:
-                [result] = captioner.stream(
-                    [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
-                )
-                if isinstance(result, Failure):
-                    raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
-                predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
-        notes = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
-        return {"predictions": predictions, "notes": list(dict.fromkeys(notes))}
+        for content, seed in pictures:
+            [result] = captioner.stream(
+                [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
+            )
+            if isinstance(result, Failure):
+                raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
+            predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+        return {"predictions": predictions}
 
 
 def _picture(instance: Any) -> bytes:
