@@ -18,6 +18,8 @@ from sphinx.util.inspect import stringify_signature
 sys.path.insert(0, os.path.dirname(__file__))
 import tables  # noqa: E402
 
+_PAGES = pathlib.Path(__file__).parent
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 project = "tfcap"
@@ -109,6 +111,15 @@ def modules(app, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- modules ([\w.]+?)(\.\*)? -->", documented, source[0])
 
 
+def package_pages(app) -> None:
+    """Writes a page of the reference for every package; its docstring introduces it."""
+    for path in sorted((_PAGES.parent / "tfcap").glob("*/__init__.py")):
+        name = path.parent.name
+        if name != "captioning":  # python.md has it
+            text = f"# tfcap.{name}\n\n<!-- modules tfcap.{name}.* -->\n"
+            (_PAGES / "api" / f"{name}.md").write_text(text, encoding="utf-8")
+
+
 def constructor(app, what, name, obj, options, signature, annotation):
     """Shows the arguments of `__init__` for layers, whose `__new__` takes any."""
     if what != "class" or not (signature or "").startswith("(*args"):
@@ -117,7 +128,6 @@ def constructor(app, what, name, obj, options, signature, annotation):
     return stringify_signature(inspect.Signature(parameters), show_annotation=False), None
 
 
-_PAGES = pathlib.Path(__file__).parent
 _WORK = tempfile.TemporaryDirectory()  # where the notebooks run
 
 
@@ -158,6 +168,7 @@ def fill_tables(app, page: str, source: list[str]) -> None:
 
 def setup(app) -> None:
     """Connects what reads pages, and docstrings before napoleon does."""
+    app.connect("builder-inited", package_pages)
     app.connect("source-read", fill_tables)
     app.connect("source-read", modules)
     app.connect("source-read", notebooks)
