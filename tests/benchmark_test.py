@@ -33,19 +33,12 @@ def test_a_line_for_each_kind_of_work(lines):
         assert (line["images"], line["regions"], line["length"], line["vocab"]) == (2, 3, 3, 40)
         assert line["model"]["type"] == "mrnn" and line["dtype"] == "float32"
         assert line["peak_memory_gib"] > 0.1
-        for rates in [line["graph"], line["python"]] if what == "reward" else [line]:
-            seconds, captions = rates["seconds"], PER_IMAGE[what] * line.get("batches", 1)
-            assert 0 < seconds["min"] <= seconds["median"] <= seconds["max"]
-            milliseconds = 1000 * seconds["median"] / (2 * captions)
-            assert rates["milliseconds_per_caption"] == pytest.approx(milliseconds, rel=1e-3)
+        seconds, captions = line["seconds"], PER_IMAGE[what] * line.get("batches", 1)
+        assert 0 < seconds["min"] <= seconds["median"] <= seconds["max"]
+        milliseconds = 1000 * seconds["median"] / (2 * captions)
+        assert line["milliseconds_per_caption"] == pytest.approx(milliseconds, rel=1e-3)
     assert isinstance(lines["greedy"]["full_length"], bool)
-
-
-@pytest.mark.slow
-def test_the_reward_of_the_graph_is_that_of_the_python_scorer(lines):
-    line = lines["reward"]
-    assert line["captions"] == 6 and line["ngrams"] > 1000
-    assert line["largest_difference"] < 1e-5
+    assert lines["reward"]["captions"] == 6 and lines["reward"]["ngrams"] > 1000
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,3 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
         about = model.about()
         assert about["decoding"]["beam"] == 3 and about["decoding"]["length_power"] == 0.5
         assert "ckpt-" in about["about"] and "best_ckpt" not in about["about"]
-
-
-def test_what_cannot_be_shown_is_refused(exported, tmp_path):
-    for arguments, part in (
-        ([f"--model_dir={tmp_path}"], "params.yaml"),
-        ([f"--model_dir={exported}", "--beam=2"], "checkpoint, precision and decoding are fixed"),
-    ):
-        with pytest.raises(ValueError, match=part):
-            commands.run_here(demo, *arguments)

@@ -73,21 +73,3 @@ def test_grey_pictures_of_16_bits_keep_their_brightness(mode):
     image = Image.frombytes(mode, (64, 48), values.astype(kind).tobytes())
     grey = np.asarray(images.upright(image).convert("RGB"))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content.getvalue())), grey)
-
-
-def test_the_size_of_a_picture_is_that_of_the_upright_one(tmp_path):
-    image = Image.new("RGB", (30, 20))
-    image.save(tmp_path / "plain.png")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    image.save(tmp_path / "turned.jpg", exif=exif)
-    (tmp_path / "none.jpg").write_bytes(b"no picture")
-    sizes = [
-        images.upright_size(tmp_path / name)
-        for name in ("plain.png", "turned.jpg", "none.jpg", "a")
-    ]
-    assert sizes == [(30, 20), (20, 30), None, None]
-    assert images.upright_size(io.BytesIO((tmp_path / "turned.jpg").read_bytes())) == (
-        20,
-        30,
-    )

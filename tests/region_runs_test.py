@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import commands, features
 
-from tfcap import cli, configs, evaluate, export, runs
+from tfcap import configs, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -67,22 +67,6 @@ def test_figures_and_report_show_boxes_of_all_models(over_boxes, trained, shapes
     boxes = [{one["seen"]["boxes"] for one in row["runs"]} for row in content["images"]]
     assert all(len(pair) == 2 for pair in boxes)  # each model has its own regions
     assert [tiles for _, tiles in content["boxes"]].count(True) == 1
-
-
-def test_an_export_of_regions_refuses_flags_about_pictures(over_boxes, tmp_path):
-    given = ["--model_dir", over_boxes, "--export_dir", tmp_path / "served"]
-    with pytest.raises(ValueError, match="warmup_images"):
-        commands.run_here(export, *given, "--bundle", "--warmup_images", tmp_path)
-    assert not (tmp_path / "served").exists()
-
-
-def test_figures_need_pictures_and_boxes(over_boxes, shapes, tmp_path):
-    given = ["--model_dir", over_boxes, "--limit", "3", "--attention", tmp_path / "figures"]
-    with pytest.raises(cli.UsageError, match="--attention finds no picture.* Give --images"):
-        commands.run_here(evaluate, *given)
-    with pytest.raises(cli.UsageError, match="must be NAME=results.json or NAME=MODEL"):
-        commands.run_here(evaluate, *given, "--images", f"{shapes}/images", "--beside", "run=a")
-    assert not (tmp_path / "figures").exists()
 
 
 def test_mrnn_is_trained_and_scored_on_vectors_of_another_width(shapes, small, tmp_path, capsys):

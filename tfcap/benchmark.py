@@ -9,7 +9,7 @@
 `--what` is one of these, or several separated by commas:
 * `xe` and `scst`: a training step.
 * `beam` and `greedy`: decoding.
-* `reward`: CIDEr-D in the graph and, for comparison, in Python.
+* `reward`: CIDEr-D.
 * `input`: the training batches of a prepared directory.
 
 A line holds the seconds of one call (the first call, which compiles; then median, least and most

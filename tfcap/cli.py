@@ -178,12 +178,7 @@ def duration(seconds: float) -> str:
 class Bar:
     """A bar of tqdm on a terminal; in a log file one line every 30 seconds.
 
-    Args:
-      total: number of items; None if it is not known.
-      label: what is done.
-      unit: the name of an item.
-      done: number of items that were done before.
-      stream: where it is shown, standard error by default.
+    `total` may be unknown, and `done` items were done before.
     """
 
     def __init__(
@@ -196,22 +191,21 @@ class Bar:
     ):
         from tqdm import tqdm  # a tenth of a second, which --version does not need
 
+        self._stream, self._note = stream or sys.stderr, ""
+        self._texts: dict[str, Any] = {"unit": unit, "initial": done}
         columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
-        self._stream = stream or sys.stderr
         self._tqdm = tqdm(
-            total=total,
+            **self._texts,
             desc=label,
-            unit=unit,
-            initial=done,
+            total=total,
             file=self._stream,
             leave=False,
             disable=None,  # not a terminal
             ncols=columns - 1,
             nrows=rows,
         )
-        self._label, self._unit, self._done = label, unit, done
+        self._texts["prefix"] = label
         self._start = self._shown = time.monotonic()
-        self._note = ""
 
     def update(self, items: int = 1, note: str = "") -> None:
         """Counts items; `note` stands at the end of the bar, such as `loss 1.234`."""
@@ -223,17 +217,9 @@ class Bar:
         bar.n += items
         if now - self._shown >= LOG_INTERVAL:
             self._shown = now
-            line = bar.format_meter(
-                bar.n,
-                bar.total,
-                now - self._start,
-                prefix=self._label,
-                unit=self._unit,
-                initial=self._done,
-                postfix=self._note,
-                bar_format="{desc}: {n_fmt}/{total_fmt} "
-                "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
-            )
+            form = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+            texts = {**self._texts, "postfix": self._note, "bar_format": form}
+            line = bar.format_meter(bar.n, bar.total, now - self._start, **texts)
             print(line, file=self._stream, flush=True)
 
     @property

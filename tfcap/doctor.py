@@ -39,12 +39,8 @@ def findings(
 ) -> Iterator[Finding]:
     """Yields the findings about the machine and about each directory that is given.
 
-    A check that fails does not stop the others.
-
-    Args:
-      data_dir: prepared data; every record is read.
-      model_dir: a run; it is compared with `data_dir`, or with the data that it names.
-      export_dir: an export, the directory of all versions.
+    A check that fails does not stop the others. A run is compared with `data_dir`, or with the data
+    that it names; `export_dir` is the directory of all versions.
     """
     yield from _checked("versions", _versions)
     yield from _checked("GPU", _gpus)
@@ -53,7 +49,9 @@ def findings(
         yield from _checked("data", _data, data_dir)
     if model_dir:
         yield from _checked("run", _trained, model_dir, data_dir)
-        yield from _checked("latest checkpoint", _latest, model_dir)
+        from tfcap import runs
+
+        yield from _checked("latest checkpoint", lambda: _weights(runs.load(model_dir, "latest")))
     if export_dir:
         yield from _checked("export", _export, os.path.normpath(export_dir))
 
@@ -61,7 +59,6 @@ def findings(
 def _checked(
     check: str, function: Callable[..., Iterable[Finding]], *arguments: Any
 ) -> Iterator[Finding]:
-    """Yields what a check finds, and what the checks inside it find; an error is a problem."""
     try:
         for finding in function(*arguments):
             yield finding if finding.check else finding._replace(check=check)
@@ -71,11 +68,8 @@ def _checked(
 
 
 def _versions() -> Iterator[Finding]:
-    """Compares the installed packages with the requirements of the package."""
-    shown = ", ".join(f"{name} {_version(name)}" for name in SHOWN)
-    text = (
-        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {shown}"
-    )
+    text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
+    text += ", ".join(f"{name} {_version(name)}" for name in SHOWN)
     wrong = [
         f"'{needed.name}{needed.specifier}'"
         for needed in map(Requirement, metadata.requires("tfcap") or [])
@@ -96,7 +90,6 @@ def _version(name: str) -> str:
 
 
 def _gpus() -> Iterator[Finding]:
-    """Compares the GPUs that the driver shows with those that TensorFlow uses."""
     import tensorflow as tf
 
     used = tf.config.list_physical_devices("GPU")
@@ -124,7 +117,6 @@ def _java() -> Iterator[Finding]:
 
 
 def _data(folder: str) -> Iterator[Finding]:
-    """Reads the small files, compares the sizes of the shards, then reads every record."""
     from tfcap.data.prepared import PreparedData
 
     data = PreparedData.load(folder)
@@ -145,7 +137,6 @@ def _data(folder: str) -> Iterator[Finding]:
 
 
 def _records(data: Any, split: str) -> Iterator[Finding]:
-    """Reads every record. The features must be finite, the images and captions all there."""
     import tensorflow as tf
 
     from tfcap.data.record import parse_pictures
@@ -182,7 +173,6 @@ def _backbone(fingerprint: dict, folder: str) -> Iterator[Finding]:
 
 
 def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
-    """Checks the best checkpoint of a run, captions with it, and compares it with its data."""
     from tfcap import runs
 
     run = runs.load(directory)
@@ -190,12 +180,6 @@ def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
     yield from _checked("backbone of the run", _backbone, run.fingerprint, run.directory)
     yield from _checked("caption", _caption_of_run, run)
     yield from _checked("data of the run", _data_of_run, run, data_dir)
-
-
-def _latest(directory: str) -> Iterator[Finding]:
-    from tfcap import runs
-
-    yield from _weights(runs.load(directory, "latest"))
 
 
 def _weights(run: Any) -> Iterator[Finding]:
@@ -261,7 +245,6 @@ def _caption(result: Any) -> Finding:
 
 
 def _data_of_run(run: Any, data_dir: str | None) -> Iterator[Finding]:
-    """Compares vocabulary and features with the data, `data_dir` or what the run names."""
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
 
@@ -278,7 +261,6 @@ def _data_of_run(run: Any, data_dir: str | None) -> Iterator[Finding]:
 
 
 def _export(export_dir: str) -> Iterator[Finding]:
-    """Loads the version that TF Serving loads, the one with the highest number; captions."""
     import tensorflow as tf
 
     from tfcap.runs.server import call_signatures

@@ -158,9 +158,8 @@ def evaluate(
       references: a COCO annotation file; or the reference captions of each image, by image id or as
         a list in the order of the predictions. A reference is text or a `tfcap.Caption`. A model
         has those of its data.
-      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore", or a
-        metric that a module registered; None computes the first five and those that modules
-        registered.
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore", or of
+        those that a module registered; None computes all but CHAIR and CLIPScore.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
       partial: score only the images that have predictions and references, in place of an error.
       instances: COCO's files of labelled objects, for CHAIR.
@@ -189,15 +188,10 @@ def evaluate(
 
 
 class _Evaluation:
-    """Captions with their references, and what they are shown with.
+    """The arguments of `evaluate`, captions with their references, and what they are shown with.
 
-    Attributes:
-      given: the arguments of `evaluate`.
-      captions: captions of each image; the first of each image is scored.
-      references: references of the same images; empty for a split without captions.
-      run: the run that made the captions; None for given captions.
-      data: the prepared data; None for given captions without `data_dir`.
-      others: captions of other runs by name.
+    The first caption of each image is scored. A split without captions has no references. Captions
+    from a file have no `run`, and no `data` without `data_dir`.
     """
 
     def __init__(self, given: Any):
@@ -291,11 +285,10 @@ class _Evaluation:
             from tfcap.data.prepared import PreparedData
 
             self.data = PreparedData.load(given.data_dir)
-            shown = given.report or given.clip
-            if shown and not set(references) & set(self.data.index(given.split).id):
+            if not set(references) & set(self.data.index(given.split).id):
                 given.say(
-                    f"note: no picture is shown or scored, because split {given.split} of "
-                    f"{self.data.folder} has none of the images. --split names another split"
+                    f"note: split {given.split} of {self.data.folder} has none of the images, so "
+                    "no picture is shown or scored. --split names another split"
                 )
         self._load_others(list(references))
         if given.rerank:
@@ -464,11 +457,6 @@ class _Evaluation:
         notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
         if any(compared.intervals.values()):
             notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
-        for other_name, other in self.others.items():
-            from tfcap.scoring.decode import same_weights
-
-            if run and other.run and same_weights(run, other.run):
-                notes.append(f"{other_name} has the same weights as A ({name})")
         if given.rerank and self.others:
             notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
         pictures = visualize.shown_paths(data, given.split, given.images, captions) if data else {}
@@ -482,7 +470,7 @@ class _Evaluation:
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
     """Returns the captions that a model was trained on; none if their data is not there.
 
-    For given captions and a converted run, these are the training captions of the evaluated data.
+    For captions from a file and a converted run, they are those of the evaluated data.
     """
     from tfcap.data.prepared import PreparedData, stored_captions
 

@@ -92,11 +92,7 @@ def export(
 ) -> str:
     """Exports a run, or an ensemble of runs; the arguments are the flags of the command.
 
-    Returns:
-      The directory that was written.
-
-    Raises:
-      ValueError: the run cannot be read, or cannot be exported in this way.
+    Returns the directory that was written.
     """
     folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     if last and (format != "run" or checkpoint != "best"):
@@ -104,7 +100,15 @@ def export(
     if format == "run":
         if len(folders) > 1 or bundle:
             raise cli.UsageError("--format=run writes one run, without --bundle.")
-        return _export_run(folders[0], export_dir, checkpoint, last, weights, decoding, beam or 0)
+        from tfcap import runs
+        from tfcap.runs import small
+
+        run = small.load_mean(folders[0], last) if last else runs.load(folders[0], checkpoint)
+        small.write(run, export_dir, weights, decoding, beam or 0)
+        described = f"the mean of {last} checkpoints of {run.directory}" if last else run.described
+        print(f"{described} is exported to {export_dir}: {sum(sizes(export_dir)) / 1e6:.1f} MB")
+        print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")
+        return export_dir
     if bool(results) != bool(references):
         raise cli.UsageError("--results and --references must be given together.")
     if bundle and importlib.util.find_spec("tensorflow_serving") is None:
@@ -129,31 +133,6 @@ def export(
     serve = f"{server} --model_base_path={base}"
     print(f"serve: {f'docker compose --project-directory {base} up' if bundle else serve}")
     return path
-
-
-def _export_run(
-    model_dir: str,
-    out: str,
-    checkpoint: str,
-    last: int,
-    weights: str,
-    decoding: str,
-    beam: int,
-) -> str:
-    """Writes a small run directory."""
-    from tfcap import runs
-    from tfcap.runs import small
-
-    if last:
-        run = small.load_mean(model_dir, last)
-        described = f"the mean of {last} checkpoints of {run.directory}"
-    else:
-        run = runs.load(model_dir, checkpoint)
-        described = run.described
-    small.write(run, out, weights, decoding, beam)
-    print(f"{described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
-    print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
-    return out
 
 
 def main() -> None:

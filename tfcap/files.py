@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,13 +98,13 @@ def remove(path: Path) -> None:
 
 def copy_files(source: Path, target: Path) -> None:
     """Copies a file, or all files of a directory; each file appears when it is whole."""
-    if not is_directory(source):
+    if is_directory(source):
+        make_directory(target)
+        for name in names(source):
+            copy_files(os.path.join(source, name), os.path.join(target, name))
+    else:
         with local_copy(source) as copy, replacing(target) as temporary:
             shutil.copyfile(copy, temporary)
-        return
-    make_directory(target)
-    for name in names(source):
-        copy_files(os.path.join(source, name), os.path.join(target, name))
 
 
 @contextlib.contextmanager
@@ -208,12 +208,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Reads UTF-8 JSON, with or without a byte order mark.
-
-    Raises:
-      ValueError: missing, not UTF-8 or not JSON; one line that names the file and ends with
-        `remedy`.
-    """
+    """Reads UTF-8 JSON; an error is a ValueError, a line with the file, which `remedy` ends."""
     path = os.path.expanduser(path)
     try:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
@@ -246,30 +241,25 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
 
 
 def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
-    """Reads these arrays from an npz file, without unpickling.
-
-    Raises:
-      ValueError: missing or damaged; one line that names the file and ends with `remedy`.
-    """
-
-    def read(file: Any) -> dict[str, np.ndarray]:
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names}
-
-    return _read_array(read, path, remedy)
+    """Reads these arrays from an npz file, without unpickling; errors as of `read_json`."""
+    arrays = _read_arrays(path, remedy)
+    try:
+        return {name: arrays[name] for name in names}
+    except Exception as error:  # zip, zlib, header and pickle errors have no common base
+        raise ValueError(f"{path} cannot be read as arrays: {error}. {remedy}") from None
 
 
 def load_npy(path: Path, remedy: str) -> np.ndarray:
     """Reads an array from an npy file; its errors are those of `load_npz`."""
-    return _read_array(lambda file: np.load(file, allow_pickle=False), path, remedy)
+    return _read_arrays(path, remedy)
 
 
-def _read_array(read: Callable[[Any], Any], path: Path, remedy: str) -> Any:
+def _read_arrays(path: Path, remedy: str) -> Any:
     try:
-        return read(io.BytesIO(read_bytes(path)) if is_remote(path) else path)
+        return np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
-    except Exception as error:  # zip, zlib, header and pickle errors have no common base
+    except Exception as error:
         raise ValueError(f"{path} cannot be read as arrays: {error}. {remedy}") from None
 
 
@@ -277,15 +267,6 @@ def write_npz(path: Path, **arrays: Any) -> None:
     """Writes arrays into an npz file."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
-
-
-def new_matrix(path: Path, dtype: Any, shape: Sequence[int]) -> np.memmap:
-    """Makes an npy file and memory-maps it for writing."""
-    matrix = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
-    if hasattr(os, "posix_fallocate"):  # a full disk would kill the process at a later write
-        with open(path, "rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
-    return matrix
 
 
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:

@@ -30,9 +30,7 @@ def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     """Returns why `tfcap.data.pictures.decode` refuses a file, and what to do, on one line.
 
-    Args:
-      content: the whole file.
-      most_pixels: largest number of pixels, of a GIF file of all frames.
+    `most_pixels` are those of all frames of a GIF file.
     """
     if not content:
         return "the file is empty. Copy or download it again."

@@ -8,20 +8,18 @@ and captions have their full length. Untrained weights almost never emit the end
 runs its full length too (`full_length`); trained systems stop after about 11 of 17 words.
 """
 
-import collections
 import functools
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
-from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
@@ -50,70 +48,42 @@ def measure(
 ) -> dict[str, Any]:
     """Measures one kind of work.
 
-    Args:
-      what: xe, scst, beam, greedy, reward or input.
-      params: the configuration.
-      sizes: sizes of the inputs.
-      repeats: number of timed calls after the warm-up.
-      data_dir: the prepared directory that `input` reads.
-
-    Returns:
-      `seconds` of a call, and what follows from its median.
+    `what` is xe, scst, beam, greedy, reward or input, which reads `data_dir`. After the warm-up
+    there are `repeats` timed calls. Returns `seconds` of a call, and what follows from its median.
     """
     config, images = params.task, sizes.images
+    samples, captions = config.self_critical.samples, config.train_data.captions_per_image
     if what == "reward":
-        return _reward(params, sizes, repeats)
+        reward, table = _reward(params, sizes)
+        rates = _rates(_timed(reward, repeats), images, images * samples)
+        return {**rates, "captions": images * samples, "ngrams": len(table.ngrams)}
     if what == "input":
-        captions = BATCHES * images * config.train_data.captions_per_image
-        seconds = timed({what: _batches(params, sizes, data_dir)}, repeats)[what]
-        return {"batches": BATCHES, **_rates(seconds, BATCHES * images, captions)}
+        seconds = _timed(_batches(params, sizes, data_dir), repeats)
+        images *= BATCHES
+        return {"batches": BATCHES, **_rates(seconds, images, images * captions)}
     model = runs.build_model(config, sizes.vocab, sizes.features)
     inputs = _random_inputs(params, sizes)
     if what in ("beam", "greedy"):
         decode = _decoding(what, params, model, inputs)
-        seconds = timed({what: decode}, repeats)[what]
+        seconds = _timed(decode, repeats)
         full = bool(tf.reduce_any(decode()[..., -1] != PAD))
         return {**_rates(seconds, images, images), "full_length": full}
-    step = _training_step(what, params, sizes, model, inputs)
-    seconds = timed({what: step}, repeats)[what]
-    each = config.self_critical.samples
-    if what == "xe":
-        each = config.train_data.captions_per_image
-    return _rates(seconds, images, images * each)
+    seconds = _timed(_training_step(what, params, sizes, model, inputs), repeats)
+    return _rates(seconds, images, images * (captions if what == "xe" else samples))
 
 
-def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, dict]:
-    """Times functions: two calls of each for warm-up, then `repeats` calls of each.
-
-    The timed calls alternate between the functions, so that a slower machine slows all of them.
-
-    Returns:
-      For each function the seconds of its `first` call, which compiles, and the `median`, the `min`
-      and the `max` of the timed ones.
-    """
-    first = {name: _seconds(function) for name, function in functions.items()}
-    for function in functions.values():
-        _seconds(function)
-    calls: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, function in functions.items():
-            calls[name].append(_seconds(function))
-    return {
-        name: {
-            "first": _rounded(first[name]),
-            "median": _rounded(statistics.median(seconds)),
-            "min": _rounded(min(seconds)),
-            "max": _rounded(max(seconds)),
-        }
-        for name, seconds in calls.items()
-    }
-
-
-def _seconds(function):
-    start = time.perf_counter()
-    function()
-    tf.test.experimental.sync_devices()
-    return time.perf_counter() - start
+def _timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
+    """Returns seconds: of the first call, which compiles, and after one more those of the rest."""
+    calls = []
+    for _ in range(2 + repeats):
+        start = time.perf_counter()
+        function()
+        tf.test.experimental.sync_devices()
+        calls.append(time.perf_counter() - start)
+    first, _, *rest = calls
+    seconds = {"first": first, "median": statistics.median(rest)}
+    seconds |= {"min": min(rest), "max": max(rest)}
+    return {name: _rounded(value) for name, value in seconds.items()}
 
 
 def _rounded(number: float) -> float:
@@ -153,7 +123,7 @@ def _training_step(what, params, sizes, model, inputs):
     if what == "xe":
         task = CaptionTask(*arguments, xla=xla)
     else:
-        table = _random_table(sizes.corpus, sizes.vocab)
+        table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
         options = params.task.self_critical.reward.as_dict()
         reward = rewards.Reward(table, sizes.vocab, **options)
         task = SelfCriticalTask(*arguments, reward=reward, xla=xla)
@@ -232,57 +202,15 @@ def padded(images: list[list[list[int]]]) -> np.ndarray:
     return np.array(rows, np.int32)
 
 
-@functools.lru_cache(1)
-def _random_table(corpus: int, vocab: int) -> DocumentFrequencies:
-    """Counts the document frequencies of the random references of `corpus` images."""
-    return document_frequencies(random_captions(corpus, vocab, seed=2))
-
-
-def _reward(params, sizes, repeats):
-    """Times CIDEr-D of the same captions in the graph and in Python, alternately.
-
-    `python` is the scorer that the released systems train with, which takes the number of scored
-    captions as the number of images in the table. So that the results are comparable, the table
-    here has this number of images too, and its counts are limited to it.
-    """
-    references = random_captions(sizes.images, sizes.vocab, seed=1)
-    samples = params.task.self_critical.samples
+def _reward(params, sizes):
+    """Returns a compiled CIDEr-D of random samples, and its table of document frequencies."""
+    table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
+    references = padded(random_captions(sizes.images, sizes.vocab, seed=1))
     # Samples [B, S, T] are references in which every second word is another one.
-    hypotheses = padded(references)[:, np.arange(samples) % REFERENCES, : params.task.max_length]
+    samples = np.arange(params.task.self_critical.samples) % REFERENCES
+    hypotheses = references[:, samples, : params.task.max_length]
     changed = (np.arange(hypotheses.shape[-1]) % 2 == 1) & (hypotheses > UNK)
     other = np.random.default_rng(3).integers(UNK + 1, sizes.vocab, hypotheses.shape, np.int32)
-    hypotheses = np.where(changed, other, hypotheses)
-    table = _random_table(sizes.corpus, sizes.vocab)
-    number = sizes.images * samples
-    table = table._replace(counts=np.minimum(table.counts, number), images=number)
-    scorer = rewards.CiderD(table, sizes.vocab)
-    given, tokens = tf.constant(padded(references)), tf.constant(hypotheses)
-    frequencies = collections.defaultdict(float)
-    for ngram, count in zip(table.ngrams.tolist(), table.counts.tolist(), strict=True):
-        frequencies[tuple(str(word) for word in ngram if word != PAD)] = float(count)
-    texts = [
-        (_text(row), [_text([*caption, EOS]) for caption in captions])
-        for rows, captions in zip(hypotheses, references, strict=True)
-        for row in rows
-    ]
-
-    def python():
-        python_scorer = CiderScorer(n=4, sigma=6.0)
-        for hypothesis, of_image in texts:
-            python_scorer += (hypothesis, of_image)
-        python_scorer.document_frequency = frequencies
-        return np.array(python_scorer.compute_cider())
-
-    graph = _compiled(lambda: scorer(tokens, scorer.references(given)))
-    seconds = timed({"graph": graph, "python": python}, repeats)
-    return {
-        **{name: _rates(values, sizes.images, number) for name, values in seconds.items()},
-        "captions": number,
-        "ngrams": len(table.ngrams),
-        "largest_difference": float(np.abs(graph().numpy().ravel() - python()).max()),
-        "ratio": round(seconds["python"]["median"] / seconds["graph"]["median"], 2),
-    }
-
-
-def _text(words):
-    return " ".join(str(word) for word in words if word != PAD)
+    tokens = tf.constant(np.where(changed, other, hypotheses))
+    scorer, given = rewards.CiderD(table, sizes.vocab), tf.constant(references)
+    return _compiled(lambda: scorer(tokens, scorer.references(given))), table

@@ -29,9 +29,7 @@ def names() -> list[str]:
 def find(source: str, flag: str) -> str:
     """Returns the path of a YAML file, or of the recipe with this name if there is no such file.
 
-    Args:
-      source: the path or the name; `experiments/` may stand before the name.
-      flag: the flag that gave it, for the error.
+    `experiments/` may stand before the name; `flag` gave it.
     """
     if os.path.isfile(path := os.path.expanduser(source)):
         return path

@@ -25,7 +25,6 @@ from tfcap.files import write_json
 from tfcap.metrics import retrieval
 
 if TYPE_CHECKING:
-    from tfcap.data.prepared import PreparedData
     from tfcap.scoring.retrieval import Pairs
 
 
@@ -113,13 +112,8 @@ def retrieve(
 ) -> dict[str, retrieval.Summary]:
     """Ranks a split in both directions, or answers queries, and prints what it finds.
 
-    The arguments are the flags of the command.
-
-    Returns:
-      The statistics by direction; empty if queries were answered.
-
-    Raises:
-      ValueError: the run or the data cannot be read, or the data lacks what is asked for.
+    The arguments are the flags of the command. Returns the statistics by direction; empty if
+    queries were answered.
     """
     from tfcap import runs
     from tfcap.captioning import captioner_of_run
@@ -134,8 +128,12 @@ def retrieve(
     if sheet and data.images is None:
         raise ValueError(f"--sheet needs pictures, and {data.folder} was prepared from features.")
     images = bool(query or query_image)
-    if candidates or (marginal_images and (image or not images)):
-        _check_training_images(data)
+    splits, marginal = data.fingerprint["splits"], marginal_images and (image or not images)
+    if (candidates or marginal) and not splits.get("train", {}).get("images"):
+        raise cli.UsageError(
+            f"{data.folder} has no split train, only {', '.join(splits)}. --marginal_images=0 does "
+            "not normalise; --candidates needs its images."
+        )
     print(f"{run.described} on {data.folder}, split {split}", flush=True)
     pairs = Pairs(run, data, split, limit, batch_size)
     first = None
@@ -167,16 +165,6 @@ def retrieve(
         content["marginal"] = {"images": marginal_images, "seed": seed}
         write_json(metrics, {**content, "note": note, "signature": run.signature})
     return summaries
-
-
-def _check_training_images(data: "PreparedData") -> None:
-    """Raises UsageError, before the scoring, if there are no images of the split train."""
-    splits = data.fingerprint["splits"]
-    if not splits.get("train", {}).get("images"):
-        raise cli.UsageError(
-            f"{data.folder} has no split train, only {', '.join(splits)}. --marginal_images=0 does "
-            "not normalise; --candidates needs its images."
-        )
 
 
 def _find_images(

@@ -149,9 +149,6 @@ def train(
 
     Returns:
       The directory of the run, that of the last stage if there are several. `tfcap.load` loads it.
-
-    Raises:
-      ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
     from tfcap import configs
     from tfcap.training import run

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -12,12 +11,11 @@ from PIL import Image, ImageSequence
 
 import tfcap
 from tfcap import caption as command
-from tfcap import configs, evaluate, visualize
+from tfcap import configs
 from tfcap.captioning import reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.run import train
-from tfcap.visualize import attention
 
 # It trains, and writes a SavedModel.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -138,19 +136,3 @@ def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_
 
 def test_a_run_knows_whether_it_reads_clips(trained, run):
     assert reads_clips(run) and not reads_clips(trained) and not reads_clips("/nowhere")
-
-
-@pytest.mark.usefixtures("no_java")
-def test_a_report_shows_sheets_of_the_frames(run, moving_shapes, tmp_path):
-    data = PreparedData.load(moving_shapes)
-    ids = list(data.file_names("val"))[:2]
-    shown = visualize.shown_paths(data, "val", ids=ids)
-    assert list(shown) == ids
-    sheet = np.asarray(Image.open(shown[ids[0]]))
-    expected = clips.sheet(clips.read_path(data.picture_paths("val")[ids[0]], 8))
-    np.testing.assert_array_equal(sheet, expected)
-    page = tmp_path / "report.html"
-    commands.run_here(evaluate, f"--model_dir={run}", f"--report={page}", "--limit=2")
-    assert page.stat().st_size > 10_000
-    sheets = os.listdir(attention._SHEETS[-1].name)
-    assert sorted(sheets) == sorted(map(str, ids))  # of all others none

@@ -56,18 +56,3 @@ def test_the_nearest_images_have_their_captions(captioner, data_dir):
         similarities = [one.similarity for one in near]
         assert similarities == sorted(similarities, reverse=True) and len(set(similarities)) == 3
     assert len(collection.nearest(paths[0], top=999)[0]) == len(collection) == 64
-
-
-def test_picture_files_of_another_folder_are_named(captioner, data_dir, tmp_path):
-    shutil.copy(captioner.collection(data_dir).sources[3], tmp_path)
-    sources = captioner.collection(data_dir, images=tmp_path).sources
-    assert [name for name in sources if name.startswith(str(tmp_path))] == [sources[3]]
-
-
-def test_bad_arguments_are_refused(captioner, collection, tmp_path):
-    with pytest.raises(ValueError, match="knows no word of the query"):
-        collection.search("zebras everywhere", candidates=3)
-    with pytest.raises(ValueError, match="has no split"):
-        captioner.collection(split="dev")
-    with pytest.raises(ValueError, match="dataset.json"):
-        captioner.collection(tmp_path)

@@ -60,12 +60,6 @@ def test_what_is_no_picture_has_a_reason_and_does_not_stop_the_others(image, wor
     np.testing.assert_array_equal(good.content, PIXELS)
 
 
-@pytest.mark.parametrize("image", [3, {"a.jpg": PIXELS}])
-def test_what_holds_no_pictures_is_refused_at_once(image):
-    with pytest.raises(ValueError, match="picture"):
-        inputs.is_single(image)
-
-
 def test_bytes_and_open_files_are_pictures(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(_png())

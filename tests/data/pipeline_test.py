@@ -74,7 +74,7 @@ def test_epoch_is_a_permutation(stream):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [1, 5, 13])
+@pytest.mark.parametrize("start", [1, 13])
 def test_resume_equals_skipping(data, stream, start):
     assert same(training(data, 15 - start, start_batch=start), stream[start:])
 
@@ -137,14 +137,6 @@ def test_captions_are_drawn_without_replacement(data):
 
 
 @pytest.mark.slow
-def test_fewer_captions_than_asked_are_all_kept(data):
-    for batch in training(data, 10, captions_per_image=8):
-        assert batch["tokens"].shape[1] == 8
-        for image, chosen in zip(batch["id"].tolist(), sentences(data, batch), strict=True):
-            assert len(set(chosen[: 1 + image % 6])) == 1 + image % 6
-
-
-@pytest.mark.slow
 def test_regions_are_cut_and_shapes_static(data):
     for batch in training(data, 5, max_regions=2):
         assert batch["features"].shape[1] == 2
@@ -167,7 +159,7 @@ def test_regions_are_cut_and_shapes_static(data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size, replicas", [(2, 1), (2, 2), (3, 1), (7, 1), (4, 2)])
+@pytest.mark.parametrize("batch_size, replicas", [(2, 2), (7, 1)])
 def test_decoding_covers_each_image_once_in_order(data, batch_size, replicas):
     batches = decoding(data, batch_size=batch_size, replicas=replicas)
     assert len(batches) % replicas == 0 and all(len(b["id"]) == batch_size for b in batches)

@@ -13,7 +13,6 @@ from tfcap.data.prepared import PreparedData
 from tfcap.preparing import run
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.settings import Settings
-from tfcap.scoring import likelihood
 
 pytestmark = pytest.mark.slow
 
@@ -81,10 +80,3 @@ def test_batches_have_pictures_until_the_features_are_computed(data, expected):
             batch["id"].numpy(), data.with_features(batch)["features"], strict=True
         ):
             np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)
-
-
-def test_scores_read_the_features_too(data, expected):
-    (block,) = likelihood.images(data, "train", [3, 1], 2)
-    ids = data.index("train").id[[3, 1]]
-    for image, features in zip(ids, block["features"].numpy(), strict=True):
-        np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)

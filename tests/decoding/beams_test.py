@@ -71,7 +71,7 @@ def test_the_loop_ends_when_every_caption_has_ended(policy, steps):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("beam, end", [(2, 0.0), (3, 1.0), (6, -1.0)])
 def test_beams_equal_the_literal_search(policy, beam, end, seed):
     """Tokens exact for all beams of all images, in worlds where the whole history counts."""
@@ -141,10 +141,8 @@ def test_the_cache_belongs_to_the_captions(policy, power):
         np.testing.assert_array_equal(read[image, slot, :length], [BOS, *words[: length - 1]])
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    "beam, groups, price", [(4, 2, 0.5), (6, 3, 2.0), (6, 2, 8.0), (4, 4, 1.0)]
-)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("beam, groups, price", [(4, 2, 0.5), (6, 3, 2.0), (4, 4, 1.0)])
 def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, seed):
     """Captions are ordered by log-probability without penalties, which is also their score."""
     model, context, tables = worlds.random_world(seed, vocab=9, length=5, end=0.5)

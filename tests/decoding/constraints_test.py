@@ -46,7 +46,6 @@ RULES = [
     options(prefix=(C, A, C)),
     options(min_length=3),
     options(no_repeat_ngram=1),
-    options(no_repeat_ngram=2),
     options(no_repeat_ngram=3),
     options(no_repeat_ngram=10**9),  # longer than any caption; its graph is no larger
     options(suppress=(B,), prefix=(B,)),  # what is asked for comes first
@@ -137,8 +136,6 @@ def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
     ("rules", "cuts"),
     [
         ({}, {"top_k": 2}),
-        ({}, {"top_k": 1}),
-        ({}, {"top_p": 0.7}),
         ({}, {"top_p": 0.9, "temperature": 1.5}),
         ({}, {"top_k": 3, "top_p": 0.8, "temperature": 0.7}),
         ({"no_repeat_ngram": 2, "min_length": 2}, {}),

@@ -43,7 +43,7 @@ def prepare(folder: str) -> PreparedData:
             ),
             "shards": [shard.entry for shard in shards],
         }
-    vocab = tokens.Vocab.build([["image", "caption", *NUMBERS]], 1)
+    vocab = tokens.Vocab([*tokens.SPECIALS, *sorted(["image", "caption", *NUMBERS])])
     vocab.save(os.path.join(folder, VOCABULARY))
     write_fingerprint(
         folder,

@@ -1,6 +1,8 @@
 """Small prepared directories for tests, written with the public writers."""
 
+import collections
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -46,7 +48,7 @@ def write_directory(
     write_index(folder, "train", shards)
     count = write_references(folder, "train", [(r.image_id, r.file_name, r.captions) for r in made])
     words = tokens.tokenize_all([caption for record in made for caption in record.captions])
-    vocab = tokens.Vocab.build(words, 1)
+    vocab = tokens.Vocab.from_counts(collections.Counter(itertools.chain(*words)), 1)
     vocab.save(os.path.join(folder, VOCABULARY))
     per_image = [[vocab.ids(words[2 * i]), vocab.ids(words[2 * i + 1])] for i in range(7)]
     write_document_frequencies(folder, document_frequencies(per_image))

@@ -50,16 +50,3 @@ def test_the_scores_are_those_of_the_formulas():
     each = [scores["CLIPScore"] for scores in found.per_image.values()]
     assert found.corpus["CLIPScore"] == pytest.approx(np.mean(each))
     assert encoder.asked[0] == ["3.jpg", "1.jpg", "2.jpg"]  # only pictures of scored images
-
-
-def test_a_picture_that_cannot_be_read_leaves_the_other_scores():
-    class Refusing(Random):
-        def pictures(self, paths):
-            raise ValueError(f"{paths[0]}: it is no picture")
-
-    options = results.Options(pictures=PICTURES, clip=Refusing())
-    with coco.CocoScorer(["CIDEr", "CLIPScore"], java=None, options=options) as scorer:
-        found = scorer.score(REFERENCES, CAPTIONS)
-    assert found.corpus.keys() == {"CIDEr"}
-    assert found.unavailable.keys() == {"CLIPScore", "RefCLIPScore"}
-    assert "3.jpg: it is no picture" in found.unavailable["CLIPScore"]

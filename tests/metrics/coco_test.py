@@ -1,8 +1,6 @@
 """Scores equal pycocoevalcap; if Java fails, the scores that need no Java are computed."""
 
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -73,30 +71,6 @@ def test_meteor_of_a_resample_with_perfect_captions(scorer):
     assert interval.low < interval.value < interval.high
 
 
-def test_an_interrupted_meteor_does_not_answer_for_the_next_captions(
-    scorer, scores, references, predictions
-):
-    gold = scorer.tokenize_references(references)
-    cut = scorer.tokenize([predictions[image] for image in gold])
-    meteor, received = scorer._meteor, []
-    expected = meteor_scores(scorer, list(gold.values()), cut)
-
-    class Interrupted:
-        def __init__(self, answers):
-            self.put, self.answers = answers.put, answers
-
-        def get(self, timeout):
-            received.append(self.answers.get(timeout=timeout))
-            if len(received) == 2:
-                raise KeyboardInterrupt
-            return received[-1]
-
-    meteor._answers = Interrupted(meteor._answers)
-    with pytest.raises(KeyboardInterrupt):
-        meteor_scores(scorer, list(gold.values())[::-1], cut[::-1])
-    assert meteor_scores(scorer, list(gold.values()), cut) == expected
-
-
 def test_unusual_captions_do_not_change_the_scores_of_others(
     scorer, scores, references, predictions
 ):
@@ -128,34 +102,6 @@ def test_without_java_the_other_scores_are_computed(
         assert "not comparable" in found.notes[0] and len(found.notes) == 1
         # The plain tokenizer is similar, so the score is similar.
         assert found.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
-
-
-def test_a_failing_tokenizer_is_replaced_for_captions_and_references(
-    java, monkeypatch, references, predictions
-):
-    with coco.CocoScorer(FAST, java=java.path) as broken, coco.CocoScorer(FAST, java=None) as bare:
-        good = broken.score(references, predictions)
-        # Java does not start from here on, after the references are in the cache.
-        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
-        found = broken.score(references, predictions)
-        assert found.corpus == bare.score(references, predictions).corpus != good.corpus
-        assert "NoSuchOption" in found.notes[0] and "not comparable" in found.notes[0]
-
-
-def test_meteor_starts_only_when_needed_and_ends_with_the_interpreter(java):
-    script = (
-        "from tfcap.metrics import coco\n"
-        "s = coco.CocoScorer(('CIDEr',)); s.score({1: ['a dog'], 2: ['a cat']}, {1: 'a', 2: 'b'})\n"
-        "assert s._meteor._process is None\n"
-        "s._meteor.start(); print(s._meteor._process.pid)\n"
-        "import sys; assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(done.stdout), 0)
 
 
 def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):

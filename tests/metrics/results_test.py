@@ -90,10 +90,8 @@ def test_several_captions_and_their_scores_are_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"image_id": 1,', "captions.json is not valid JSON"),
         ({"image_id": 1}, "COCO's result format: it has the entry {'image_id': 1}"),
         ([{"image_id": "1", "caption": "a"}], "has the entry {'image_id': '1'"),
-        ([{"image_id": 1, "captions": ["a", 2]}], "COCO's result format"),
         ([{"image_id": 1, "caption": "a"}] * 2, "two entries for image 1"),
     ],
 )

@@ -115,21 +115,3 @@ def test_scores_in_blocks_beside_meteor_equal_serial_ones(
     assert asked[0][0].keys() == {"image_id", "test", "refs"} and len(asked[0][0]["refs"]) == 3
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("SPICE")]
     assert [line.split()[1] for line in lines][-3:] == ["3/8", "6/8", "8/8"]  # what a log file gets
-
-
-def test_ctrl_c_ends_spice(stand_in, jars, references, predictions, monkeypatch):
-    started = []
-    real = java_lib.launch
-    monkeypatch.setattr(
-        java_lib, "launch", lambda *c, **k: started.append(real(*c, **k)) or started[-1]
-    )
-
-    def interrupt(*given):
-        raise KeyboardInterrupt
-
-    stand_in.write_text(stand_in.read_text().replace(f"exec {sys.executable}", "sleep 60; exec"))
-    with coco.CocoScorer(("BLEU", "SPICE"), java=stand_in, spice_jars=jars) as scorer:
-        monkeypatch.setattr(scorer, "_score_ngrams", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            scorer.score(references, predictions)
-    assert started[-1].returncode == -9

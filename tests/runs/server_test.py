@@ -132,10 +132,10 @@ def check_rows(mixed, alone, reasons):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda f: {"num_regions": [6, 0, 1]}, "num_regions must be at least 1. Received: 0"),
+        (lambda f: {"num_regions": [6, 0, 1]}, "num_regions must be at least 1, not 0"),
         (
             lambda f: {"num_regions": [6, 7, 1]},
-            "num_regions must be at most the regions given. Received: 7",
+            "num_regions must be at most the regions given, not 7",
         ),
         (lambda f: {"features": _with(f, -65520.0)}, FINITE),
     ],

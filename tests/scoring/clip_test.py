@@ -71,16 +71,6 @@ def test_vectors_are_those_of_the_networks(preset, pictures):
         np.testing.assert_allclose(vector, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_file_that_is_no_picture_is_named(preset, tmp_path):
-    path = tmp_path / "a.jpg"
-    path.write_text("<html>")
-    with pytest.raises(ValueError, match="a.jpg: a picture must be JPEG"):
-        KerasHubClip(preset).pictures([str(path)])
-    with pytest.raises(ValueError, match="none.jpg"):
-        KerasHubClip(preset).pictures([str(tmp_path / "none.jpg")])
-
-
 def test_what_is_no_preset_is_refused(tmp_path, monkeypatch):
     if importlib.util.find_spec("keras_hub"):
         (tmp_path / "config.json").write_text(json.dumps({"class_name": "Dense", "config": {}}))

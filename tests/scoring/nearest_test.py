@@ -138,7 +138,7 @@ def test_an_index_is_made_once_for_what_it_depends_on(shapes, tmp_path, monkeypa
     np.testing.assert_array_equal(both.ids, [*data.index("val").id, *data.index("train").id])
     np.testing.assert_array_equal(both.vectors[12:], first.vectors)
     with monkeypatch.context() as patch:
-        patch.setattr(nearest, "_parts", None)  # fails if features are read again
+        patch.setattr(PreparedData, "examples", None)  # fails if features are read again
         nearest.load(data, space, "")
     faiss = pytest.importorskip("faiss", reason="the extra tfcap[search] is not installed")
     nearest.load(data, space, "", approximate=True)
@@ -191,7 +191,7 @@ def test_candidates_are_the_nearest_by_centred_cosine(data):
     np.testing.assert_allclose(candidates.index.vectors, images, atol=1e-5)
     cosines = sentences @ images.T
     order = np.argsort(-cosines, axis=1)
-    np.testing.assert_array_equal(candidates.of_sentences(texts, 5), order[:, :5])
+    np.testing.assert_array_equal(candidates.nearest(candidates.sentences(texts), 5), order[:, :5])
     order = np.argsort(-cosines.T, axis=1)
     among = candidates.among_sentences(candidates.index.vectors, texts, 3)
     np.testing.assert_array_equal(among, order[:, :3])

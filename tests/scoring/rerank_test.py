@@ -103,31 +103,6 @@ def test_a_training_image_is_not_its_own_neighbour(data, made):
     assert knowing.scores[0] > fair.scores[0]
 
 
-@pytest.mark.slow
-def test_references_and_frequencies_can_come_from_several_splits(data):
-    """Validation images are ranked by captions of both splits, but not by their own."""
-    options = {"references": ("train", "val"), "frequencies": ("val", "test")}
-    consensus = Consensus(data, neighbours=4, best=5, **options)
-    ids, counted = data.index("val").id[:3], []
-    texts = {}
-    for split in ("train", "val", "test"):
-        references = data.references(split)
-        own = {int(i): [clean(text) for text in references[int(i)]] for i in data.index(split).id}
-        texts |= own if split != "test" else {}
-        counted += list(own.values()) if split != "train" else []
-    similarity = literal_similarity("cider", counted)
-    places = [list(texts).index(image) for image in ids]
-    vectors = consensus.index.vectors
-    hypotheses = draw(data, 3, seed=3)[1]
-    ranked = consensus.rerank(vectors[places], hypotheses, ids)
-    for image, place, own, one in zip(ids, places, hypotheses, ranked, strict=True):
-        distances = np.linalg.norm(vectors.astype(float) - vectors[place], axis=1)
-        near = [int(consensus.index.ids[i]) for i in np.argsort(distances, kind="stable")]
-        near = [other for other in near if other != image][:4]
-        references = [text for other in near for text in texts[other]]
-        check(one, own, literal_scores([clean(h) for h in own], references, similarity, 5))
-
-
 def test_ranks_are_stable_and_use_the_available_captions():
     similarities = [[0.1, 0.2, 0.3], [0.3, 0.3, 0.0], [0.3, 0.2, 0.1], [0, 0, 0.9]]
     ranked = rank("abcd", similarities, 2)

@@ -50,8 +50,10 @@ def test_only_the_candidates_of_a_query_are_scored(run, data, candidates):
     for own, column in zip(whole, scores.T, strict=True):
         np.testing.assert_allclose([s for _, s in own], np.sort(column)[::-1], rtol=1e-5)
         np.testing.assert_allclose([column[place] for place, _ in own], [s for _, s in own], 1e-5)
-    assert find(pairs, queries, 12, candidates.of_sentences(queries, 99))[0] == whole
-    chosen = candidates.of_sentences(queries, 4)
+    assert (
+        find(pairs, queries, 12, candidates.nearest(candidates.sentences(queries), 99))[0] == whole
+    )
+    chosen = candidates.nearest(candidates.sentences(queries), 4)
     assert set(chosen[0].tolist()) != set(chosen[1].tolist())
     matches, _ = find(pairs, queries, 9, chosen)
     for own, places, every in zip(matches, chosen, map(dict, whole), strict=True):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from helpers import commands, picture_bytes
+from helpers import picture_bytes
 
 from tfcap import cli, runs
-from tfcap import export as command
 
 prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
 from tfcap.serving import bundle as bundles  # noqa: E402  it imports tensorflow_serving
@@ -102,11 +101,6 @@ def test_measuring_ends_after_a_slow_batch(monkeypatch):
     assert bundles.measure(called.append) == {1: 1, 2: 6} and called == [1] * 4 + [2] * 4
 
 
-def test_drawn_pictures_are_different_and_always_the_same():
-    drawn = [bundles._draw(n) for n in range(7)]
-    assert drawn == [bundles._draw(n) for n in range(7)] and len(set(drawn)) == 7
-
-
 def test_a_second_version_keeps_the_files_that_exist(bundle, run_and_server, tmp_path, capsys):
     folder, (run, served) = shutil.copytree(bundle, tmp_path / "served"), run_and_server
     (folder / "batching.config").write_text("# of a person")
@@ -127,11 +121,6 @@ def test_pictures_that_cannot_be_captioned_end_the_export(run_and_server, tmp_pa
     with pytest.raises(ValueError, match="has no caption: not a JPEG"):
         bundles.write_bundle(*arguments)
     assert os.listdir(tmp_path / "served") == []
-
-
-def test_results_need_references():
-    with pytest.raises(cli.UsageError, match="--references"):
-        commands.run_here(command, "--model_dir=x", "--export_dir=y", "--bundle", "--results=x")
 
 
 def test_the_card_states_what_the_run_knows(bundle, trained, run_and_server):

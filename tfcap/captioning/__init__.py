@@ -54,8 +54,6 @@ def load(
         path = pretrained.DEFAULT
     paths = [path] if isinstance(path, str | os.PathLike) else path
     directories = [pretrained.place(one) for one in paths]
-    if not directories:
-        raise ValueError(f"path is an empty list. Name runs. {pretrained.hint()}")
     exports = [export for one in directories if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
@@ -67,7 +65,7 @@ def load(
         raise ValueError(f"An ensemble is of run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
-            f"{exports[0]} is an export, whose checkpoint, precision and decoding are fixed. Load "
+            f"The checkpoint, precision and decoding of {exports[0]}, an export, are fixed. Load "
             "the run directory, or export it with these options."
         )
     from tfcap.captioning.engines import ExportedModel
@@ -96,7 +94,7 @@ def reads_clips(directory: str | os.PathLike) -> bool:
 def exported_model(directory: str | os.PathLike) -> str | None:
     """Finds a SavedModel in its directory or in that of its versions; None if there is none.
 
-    Of versions it is the newest that has a SavedModel: a newer one may be half copied.
+    Of versions it is the newest that has a SavedModel: a newer version may be half copied.
     """
     directory = pretrained.place(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []

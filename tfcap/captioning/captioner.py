@@ -12,10 +12,9 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from tfcap import visualize
 from tfcap.captioning import inputs
@@ -195,26 +194,11 @@ class ImageCaptioner:
     def __repr__(self) -> str:
         return f"ImageCaptioner({self.engine})"
 
-    @overload
-    def __call__(
-        self, images: str | os.PathLike | bytes | Image.Image, **options: Any
-    ) -> Caption: ...
-
-    @overload
-    def __call__(self, images: Sequence[Any], **options: Any) -> list[Caption]: ...
-
-    @overload
-    def __call__(self, images: Any, **options: Any) -> Any: ...
-
     def __call__(self, images: Any, **options: Any) -> Any:
         """Captions one picture or several; the options are those of `stream`.
 
-        Returns:
-          A `Caption` for one picture, a list of them for several. (The type of a path is that of
-          one picture; for a folder the result is a list.)
-
-        Raises:
-          ValueError: a picture cannot be read. `stream` goes on with the others.
+        Returns a `Caption` for one picture, a list of them for several. A picture that cannot be
+        read is a ValueError; `stream` goes on with the others.
         """
         captions: list[Caption] = []
         for result in self.stream(images, **options):
@@ -269,18 +253,19 @@ class ImageCaptioner:
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
         """Yields lists of (picture, prepared picture); a picture that fails gives a `Failure`."""
+
+        def prepare(picture):
+            if picture.content is None:
+                return Failure(picture.source, picture.position, picture.reason)
+            try:
+                return picture, self.engine.prepare(picture.content)
+            except ValueError as error:
+                return Failure(picture.source, picture.position, str(error))
+
         pictures = inputs.read(images, self.engine.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):
-                yield list(pool.map(self._prepare, part))
-
-    def _prepare(self, picture: inputs.Picture) -> Failure | tuple[inputs.Picture, Any]:
-        if picture.content is None:
-            return Failure(picture.source, picture.position, picture.reason)
-        try:
-            return picture, self.engine.prepare(picture.content)
-        except ValueError as error:
-            return Failure(picture.source, picture.position, str(error))
+                yield list(pool.map(prepare, part))
 
     def _caption(
         self, batch: Sequence[tuple[inputs.Picture, Any]], attention, attention_captions, seed
@@ -342,17 +327,10 @@ class ImageCaptioner:
         return ImageCaptioner(self.engine.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
-        """Computes log P(text | picture) for every picture and every text.
+        """Computes log P(text | picture) of B pictures and S texts: float64 [B, S].
 
-        A word that the model does not know counts as the unknown word; a warning says so.
-
-        Args:
-          images: a picture, or several.
-          texts: a text, or several; they need not be tokenized.
-          batch_size: pictures scored together.
-
-        Returns:
-          float64 [B, S], natural logarithm.
+        The texts need not be tokenized. A word that the model does not know counts as the unknown
+        word; a warning says so.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
         rows = [np.zeros((0, len(wanted)))]
@@ -363,18 +341,10 @@ class ImageCaptioner:
     def search(
         self, texts: str | Sequence[str], images: Any, top: int = 5, *, batch_size: int = 16
     ) -> list[Match] | list[list[Match]]:
-        """Finds the pictures for which a text is most probable, by log P(text | picture).
+        """Finds the `top` pictures for which a text is most probable, by log P(text | picture).
 
-        Pictures that cannot be read are left out; a warning names each.
-
-        Args:
-          texts: a text, or several.
-          images: the pictures to search.
-          top: number of pictures to find for each text.
-          batch_size: pictures scored together.
-
-        Returns:
-          For a text a list of `Match`, best first; for several texts a list of such lists.
+        Pictures that cannot be read are left out; a warning names each. Returns a list of `Match`,
+        best first, for a text, and a list of such lists for several texts.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
@@ -406,9 +376,8 @@ class ImageCaptioner:
         Args:
           data_dir: the prepared directory; None takes that of the run.
           split: its split.
-          index: the directory that keeps the vectors of the images, which are computed at the first
-            search with candidates; "" takes one beside the prepared data, None keeps them in
-            memory.
+          index: the directory that keeps the vectors of the images; "" takes one beside the
+            prepared data, None keeps them in memory.
           approximate: whether a graph finds the nearest vectors, which may miss some. It needs the
             extra `tfcap[search]`.
           batch_size: images scored together.
@@ -451,11 +420,7 @@ class ImageCaptioner:
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
-        """Writes the next version of a SavedModel for TF Serving below a directory.
-
-        Returns:
-          The path of the version, `directory/1` at first.
-        """
+        """Writes the next version of a SavedModel below a directory; returns its path."""
         return self.engine.export(os.path.expanduser(directory))
 
 

@@ -72,20 +72,16 @@ class Collection:
     def search(
         self, texts: str | Sequence[str], top: int = 5, candidates: int = 0
     ) -> list[Match] | list[list[Match]]:
-        """Finds the images for which a text is most probable, by log P(text | image).
+        """Finds the `top` images for which a text is most probable, by log P(text | image).
 
-        Args:
-          texts: a text, or several.
-          top: number of images to find for each text.
-          candidates: number of images that are scored for each text, those with the nearest
-            vectors; 0 scores all.
-
-        Returns:
-          For a text a list of `Match`, best first; for several texts a list of such lists. The
-          position of a match is that in the split.
+        `candidates` is the number of images that are scored for each text, those with the nearest
+        vectors; 0 scores all. Returns what `ImageCaptioner.search` returns, with the position of
+        a match in the split.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
-        chosen = self._first.of_sentences(wanted, candidates) if candidates else None
+        chosen = None
+        if candidates:
+            chosen = self._first.nearest(self._first.sentences(wanted), candidates)
         with self._scoring:
             found, note = find(self._pairs, wanted, top, chosen)
         if note:
@@ -97,14 +93,9 @@ class Collection:
         return matches[0] if isinstance(texts, str) else matches
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
-        """Finds the images whose vectors are nearest to those of pictures.
+        """Finds the `top` images whose vectors are nearest to those of a picture or several.
 
-        Args:
-          images: a picture or several, as the captioner takes them.
-          top: number of images to find for each picture; if there are fewer, all are returned.
-
-        Returns:
-          For each picture a list of `Neighbour`, most similar first.
+        Returns a list of `Neighbour` for each picture, most similar first.
         """
         vectors = self._first.space.vectors(self._captioner.features(images))
         places, distances = self._first.index.search(vectors, top)

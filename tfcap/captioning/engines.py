@@ -26,19 +26,12 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """The captions that a model finds for B pictures.
+    """The captions that a model finds for B pictures."""
 
-    Attributes:
-      captions: K captions of each picture, best first.
-      scores: their scores, [B][K].
-      features: [B, R, F], or None from a SavedModel.
-      refusals: for each picture why it has no captions; empty if it has.
-    """
-
-    captions: Sequence[Sequence[str]]
-    scores: Any
-    features: Any
-    refusals: Sequence[str]
+    captions: Sequence[Sequence[str]]  # [B][K], best first
+    scores: Any  # [B][K]
+    features: Any  # [B, R, F], or None from a SavedModel
+    refusals: Sequence[str]  # why a picture has no captions; empty if it has
 
 
 class TrainedRun:

@@ -71,12 +71,7 @@ def is_clip(folder: str | os.PathLike) -> bool:
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
-    """Reads one picture or many, in order; one that cannot be read has a reason.
-
-    Args:
-      images: a picture or pictures.
-      clips: whether the model reads clips.
-    """
+    """Reads pictures in order; a picture that cannot be read has a reason."""
     for position, image in enumerate(_pictures(images, clips)):
         source = None
         try:
@@ -95,26 +90,23 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
     """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
 
-    Args:
-      paths: files, URLs and directories.
-      clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
-        folders of frames in it, and a folder of frames stays.
+    For a model of clips a directory is replaced by its GIF files and by the folders of frames in
+    it, and a folder of frames stays.
     """
+
+    def is_wanted(folder, name):
+        path = os.path.join(folder, name)
+        if clips and os.path.isdir(path):
+            return is_clip(path)
+        return is_picture_name(name, ".gif" if clips else ENDINGS)
+
     sources: list[str] = []
     for path in paths:
         names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
-            names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
+            names = sorted(name for name in os.listdir(path) if is_wanted(path, name))
         sources += [os.path.join(path, name) for name in names] or [path]
     return sources
-
-
-def _is_wanted(folder: str, name: str, clips: bool) -> bool:
-    """Returns whether a file or folder of a directory is captioned."""
-    path = os.path.join(folder, name)
-    if clips and os.path.isdir(path):
-        return is_clip(path)
-    return is_picture_name(name, ".gif" if clips else ENDINGS)
 
 
 def _pictures(images: Any, clips: bool) -> Iterator[Any]:

@@ -25,35 +25,18 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
-    """Returns which frames of a clip are kept.
-
-    Args:
-      total: int32 [], n.
-      frames: N.
-
-    Returns:
-      int32 [N], rising, each below n.
-    """
+    """Returns which of n = `total` frames of a clip are kept: int32 [N], rising."""
     total = tf.convert_to_tensor(total, tf.int32)
     kept = tf.range(frames) * tf.maximum(total, frames) // frames
     return tf.minimum(kept, total - 1)
 
 
 def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
-    """Decodes a GIF file, or another picture file as a clip of one frame.
+    """Decodes a GIF file, or another picture file as a clip of one frame: uint8 [N, H, W, 3].
 
     TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
-    methods of the file. If a GIF file is truncated, its complete frames are used.
-
-    Args:
-      content: string [], a whole file.
-      frames: N.
-
-    Returns:
-      uint8 [N, H, W, 3].
-
-    Raises:
-      tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+    methods of the file. If a GIF file is truncated, its complete frames are used. Other truncated
+    files, and files that are no pictures, are `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         every = tf.cond(
@@ -96,11 +79,7 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
 
 
 def read_path(path: str | os.PathLike, frames: int) -> Frames:
-    """Reads a clip from a file or from a folder of frames.
-
-    Returns:
-      N pictures uint8 [H, W, 3], upright; those of a folder may have different sizes.
-    """
+    """Reads a clip from a file or a folder of frames: N upright pictures uint8 [H, W, 3]."""
     if files.is_directory(path):
         return read_folder(path, frames)
     if not files.is_file(path):
@@ -109,15 +88,7 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
 
 def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
-    """Reads from a folder only the frames that are kept.
-
-    Args:
-      folder: the folder.
-      frames: N.
-
-    Returns:
-      N pictures uint8 [H, W, 3], upright; their sizes may differ.
-    """
+    """Reads the frames of a folder that are kept: N upright uint8 [H, W, 3] of any sizes."""
     names = folder_frames(folder)
     wanted = [names[place] for place in places(len(names), frames).numpy()]
     images: dict[str, np.ndarray] = {}
@@ -132,7 +103,6 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
 
 
 def _content(path: str | os.PathLike) -> bytes:
-    """Returns the bytes of a file. Raises ValueError if there are too many."""
     if (size := files.size(path)) > MOST_BYTES:
         raise ValueError(f"it has {size} bytes, which are more than {MOST_BYTES}.")
     return files.read_bytes(path)
@@ -156,11 +126,7 @@ def sheet_boxes(frames: int) -> np.ndarray:
 
 
 def sheet(pixels: Frames) -> np.ndarray:
-    """Returns one picture uint8 with all frames in reading order; each has the size of the first.
-
-    Args:
-      pixels: N pictures uint8 [H, W, 3].
-    """
+    """Returns N frames uint8 [H, W, 3] as one picture, each in the size of the first."""
     rows, columns = sheet_size(len(pixels))
     height, width = pixels[0].shape[:2]
     whole = np.full((rows * height, columns * width, 3), 255, np.uint8)

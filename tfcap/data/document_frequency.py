@@ -25,13 +25,10 @@ class DocumentFrequencies(NamedTuple):
 
 
 def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentFrequencies:
-    """Counts n-grams over images, for the idf of CIDEr-D (systems that train with SCST).
+    """Counts n-grams of the word ids of each caption of each image, for the idf of CIDEr-D.
 
     EOS is appended to each caption and counts as a word, as in the released JDAI and ExpansionNet
     rewards.
-
-    Args:
-      images: per image, per caption the word ids (without BOS, EOS and PAD).
     """
     words: list[int] = []
     lengths: list[int] = []
@@ -59,13 +56,11 @@ def count_ngrams(
 ) -> DocumentFrequencies:
     """Counts in how many images each n-gram occurs; an image counts an n-gram once.
 
-    Args:
-      words: int32 [P], the words of all captions, one caption after the other.
-      starts: int64 [N + 1], where each caption begins in `words`.
-      first: int64 [n + 1], the first caption of each image.
-      end_mark: whether EOS is appended to each caption and counts as a word.
-      least: smallest number of images; rarer n-grams are left out. CIDEr-D gives n-grams of one
-        image and unknown n-grams the same idf, so 2 saves memory and changes no score.
+    `words` int32 [P] are those of all captions, one caption after the other; `starts` int64 [N + 1]
+    says where each caption begins, and `first` int64 [n + 1] is the first caption of each image.
+    With `end_mark`, EOS is appended to each caption and counts as a word. N-grams of fewer than
+    `least` images are left out. CIDEr-D gives n-grams of one image and unknown n-grams the same
+    idf, so 2 saves memory and changes no score.
     """
     images = len(first) - 1
     if not images:
@@ -99,12 +94,9 @@ def count_ngrams(
     return DocumentFrequencies(table[order], count[order].astype(np.int32), images)
 
 
-def write_document_frequencies(
-    folder: str | os.PathLike, table: DocumentFrequencies, name: str = DOCUMENT_FREQUENCY
-) -> None:
-    """Writes a table."""
+def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequencies) -> None:
     write_npz(
-        os.path.join(folder, name),
+        os.path.join(folder, DOCUMENT_FREQUENCY),
         ngrams=table.ngrams,
         counts=table.counts,
         images=np.array(table.images, np.int64),

@@ -45,22 +45,15 @@ _LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where th
 # tiny kernels. Each is traced once; every graph that decodes pictures calls the same functions.
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def decode(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Decodes a picture file and turns it upright.
+    """Decodes a picture file, string [], and turns it upright: uint8 [H, W, 3].
 
     JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame. Grey becomes RGB
     and transparency is dropped. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
     its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
     A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
 
-    Args:
-      image_bytes: string [], a whole file.
-
-    Returns:
-      uint8 [H, W, 3], of the upright picture.
-
-    Raises:
-      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or a
-        BMP with a table of colours. `tfcap.images.refusal` says which.
+    Other files, truncated ones, animated WebP and BMP with a table of colours are
+    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` says which.
     """
     with tf.device("/CPU:0"):
         head = _head(image_bytes)
@@ -95,19 +88,11 @@ def read(content: bytes) -> np.ndarray:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels a file claims, height x width, for a server.
+    """Returns how many pixels a file, string [], claims, height x width, int64 [], for a server.
 
-    A small file can ask for gigabytes of memory. A BMP file is as large as its pixels. Of a GIF
-    file the frames are not counted.
-
-    Args:
-      content: string [], a whole file.
-
-    Returns:
-      int64 []; 0 for BMP and a file of another kind.
-
-    Raises:
-      tf.errors.InvalidArgumentError: a JPEG file with a damaged head.
+    A small file can ask for gigabytes of memory. BMP, which is as large as its pixels, and files of
+    other kinds give 0. Of a GIF file the frames are not counted. A JPEG file with a damaged head is
+    `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         head = _head(content)
@@ -133,14 +118,7 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
-    """Returns why files that the decoder refused cannot be read, as short sentences.
-
-    Args:
-      contents: string [B], whole files.
-
-    Returns:
-      string [B].
-    """
+    """Returns string [B], why whole files string [B] that the decoder refused cannot be read."""
     reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
     for kind, (_, reason) in _KINDS.items():
         reasons = tf.where(_is(kind, contents), reason, reasons)
@@ -172,17 +150,9 @@ def _sides(octets: tf.Tensor, little: bool = False) -> tf.Tensor:
 
 
 def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
-    """Reads `size` bytes from each position.
+    """Reads `size` bytes of uint8 [N] from each position int64 [...]: int64 [..., size].
 
     A position outside of the file is no error, but the bytes read there have no meaning.
-
-    Args:
-      data: uint8 [N], not empty.
-      positions: int64 of any shape.
-      size: number of bytes.
-
-    Returns:
-      int64 [..., size], each 0 to 255.
     """
     places = positions[..., None] + tf.range(size, dtype=tf.int64)
     places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
@@ -190,15 +160,7 @@ def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Turns a picture upright.
-
-    Args:
-      image: uint8 [H, W, 3] as stored.
-      number: int64 [], the EXIF orientation, 1 to 8.
-
-    Returns:
-      uint8 [H, W, 3], or [W, H, 3] for the orientations 5 to 8.
-    """
+    """Turns uint8 [H, W, 3] upright by an EXIF orientation, 1 to 8; 5 to 8 give [W, H, 3]."""
     shape = tf.shape(image)
     rows, columns = tf.range(shape[0]), tf.range(shape[1])
     rows = tf.where(tf.reduce_any(number == [3, 4, 6, 7]), rows[::-1], rows) * shape[1]
@@ -213,14 +175,7 @@ def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Reads the EXIF orientation of a picture file.
-
-    Args:
-      image_bytes: string [], a whole file.
-
-    Returns:
-      int64 [], 1 to 8; 1 (upright) without EXIF, without the tag, or if one is damaged.
-    """
+    """Reads the EXIF orientation of a file, int64 [], 1 to 8; 1 (upright) if it has none."""
     is_file = tf.stack([_is(kind, image_bytes) for kind in ("JPEG", "PNG", "WebP")])
     # Most files have no EXIF, and a search for its name is much faster than the walk.
     may_have = tf.strings.regex_full_match(image_bytes, r"\C*(Exif|eXIf|EXIF)\C*")
@@ -247,16 +202,9 @@ def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Goes from part to part of a file until one is EXIF.
+    """Goes from part to part of a file, segments of JPEG or chunks, until one is EXIF.
 
-    A part is a segment of JPEG or a chunk of PNG or WebP.
-
-    Args:
-      data: uint8 [N].
-      container: int64 [], 0 JPEG, 1 PNG, 2 WebP.
-
-    Returns:
-      Where EXIF begins and ends, int64 []; zeros if there is none.
+    `container` is 0 JPEG, 1 PNG, 2 WebP. Returns where EXIF begins and ends; or zeros.
     """
     first, header, exif, last = (
         tf.gather(tf.constant(table, tf.int64), container)
@@ -295,16 +243,7 @@ def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
 
 
 def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Reads the orientation from the first directory of EXIF.
-
-    Args:
-      data: uint8 [N].
-      start: int64 [], position of the byte order.
-      end: int64 [], end of EXIF, at most N.
-
-    Returns:
-      int64 [], 1 to 8.
-    """
+    """Reads the orientation from the first directory of EXIF, which begins with the byte order."""
     head = _octets(data, start, 8)
     order = _numbers(head[:4])
     little = order == code(b"II*\0")

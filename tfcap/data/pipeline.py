@@ -57,8 +57,7 @@ def training_batches(
     the released JDAI loader.
 
     Args:
-      data: the prepared directory.
-      split: name of the split.
+      data, split: the prepared directory, and the split.
       batch_size: B, images per replica.
       captions_per_image: S.
       max_length: T.
@@ -79,11 +78,8 @@ def training_batches(
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
       [B, S, T'+1] (BOS first), ``id`` int64 [B]; ``image`` float32 [B, F2] if the data has vectors
       of whole images; with ``references``, its result under that name. Data with a ``backbone``
-      gives ``pictures`` float32 [B, H, W, 3] in place of ``features``.
-
-    Raises:
-      ValueError: an argument out of range or a split smaller than a global batch.
-      tf.errors.InvalidArgumentError: when run, for an image without captions.
+      gives ``pictures`` float32 [B, H, W, 3] in place of ``features``. An image without captions is
+      an error when it is read.
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     per_epoch = batches_per_epoch(data, split, batch_size, replicas)
@@ -132,14 +128,9 @@ def decoding_batches(
     Each image gives its first S captions; if it has fewer, they repeat in order. An image without
     captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
-    Args:
-      data, split, batch_size, captions_per_image, max_length, replicas: as in `training_batches`.
-      input_context, max_regions, pad_to_max, references, reference_length: the same.
-      limit: number of images from the start of the split; None takes all.
-
-    Returns:
-      finite dataset like `training_batches`, with ``real`` bool [B], False for repeats.
-
+    Other arguments are those of `training_batches`; `limit` takes so many images from the start of
+    the split, None all. The finite dataset is like that of `training_batches`, with ``real`` bool
+    [B], False for repeats.
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     images = data.split(split)["images"]
@@ -304,18 +295,11 @@ def draw_captions(
     """Draws S captions of each image; captions repeat only if the image has fewer than S.
 
     A draw depends only on the seed, the epoch, the image id and its place among the S draws, not on
-    the other images of the batch.
+    the other images of the batch. `lengths` int64 [B] are the numbers of captions, at least 1, and
+    `ids` int64 [B] the images.
 
-    Args:
-      lengths: int64 [B], the number of captions of each image, at least 1.
-      samples: S.
-      ids: int64 [B], image ids.
-      seed: random seed of the run.
-      epoch: int64 scalar.
-
-    Returns:
-      int64 [B, S], positions among the captions of each image. An image with fewer than S captions
-      keeps all of them, and the rest are drawn again.
+    Returns int64 [B, S], positions among the captions of each image. An image with fewer than S
+    captions keeps all of them, and the rest are drawn again.
     """
     key = tf.random.stateless_uniform(
         [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64

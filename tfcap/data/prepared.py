@@ -72,10 +72,7 @@ class PreparedData:
         return cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
 
     def check_split(self, split: str) -> None:
-        """Checks the size of every shard of a split.
-
-        TensorFlow reads a file that is cut between two records without an error.
-        """
+        """Checks the sizes of the shards: TensorFlow reads a shortened file without an error."""
         remedy = "Run prepare again, which writes only this shard."
         for shard in self.split(split)["shards"]:
             path = os.path.join(self.folder, shard["file"])
@@ -162,9 +159,7 @@ class PreparedData:
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
         """Returns the paths of existing files by image id; a clip may be a folder of frames.
 
-        Args:
-          split: name of the split.
-          images: the directory of the files; None takes that of the data, which may have none.
+        `images` is their directory; None takes that of the data, which may have none.
         """
         paths: dict[int, str] = {}
         folder = os.path.expanduser(images) if images else self.images
@@ -197,14 +192,9 @@ class PreparedData:
         return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
 
     def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
-        """Reads records at the given positions.
+        """Reads the records at `indices`, positions int64 [] in the split's index, in this order.
 
-        Args:
-          split: name of the split.
-          indices: dataset of int64 [], positions in the split's index.
-
-        Returns:
-          dataset of serialized examples, string [], in the order of ``indices``.
+        Returns a dataset of serialized examples, string [].
         """
         self.check_split(split)
         index = self.index(split)
@@ -248,13 +238,7 @@ class PreparedData:
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads some images at once, with their boxes: what `record.parse` returns, B = len(ids).
-
-        Args:
-          split: name of the split.
-          ids: image ids, in any order, at least one.
-          max_regions: further regions of an image are cut off; None keeps all.
-        """
+        """Reads some images at once, with boxes: what `record.parse` returns, B = len(ids)."""
         places = {int(image): place for place, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in places]:
             raise ValueError(f"Split {split} of {self.folder} has no image {missing[0]}.")
@@ -280,10 +264,9 @@ class PreparedData:
     def with_backbone(self, backbone: Any, weights_sha256: str = "") -> "PreparedData":
         """Returns the data with the features that a trained backbone computes.
 
-        Args:
-          backbone: it has the sizes of the backbone that made the features.
-          weights_sha256: digest of its weights. It becomes a part of the fingerprint, so that
-            vectors and scores that are kept in files are not taken for those of other weights.
+        The backbone has the sizes of the one that made the features. The digest of its weights
+        becomes a part of the fingerprint, so that vectors and scores that are kept in files are not
+        taken for those of other weights.
         """
         self.require_pictures()
         features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
@@ -392,8 +375,7 @@ def write_references(
 ) -> int:
     """Writes references_<split>.json from (image id, file name, raw captions) per image.
 
-    Returns:
-      The number of captions.
+    Returns the number of captions.
     """
     images: list[dict] = []
     annotations: list[dict] = []
@@ -413,10 +395,7 @@ def write_references(
 def load_references(
     folder: str | os.PathLike, split: str, digest: str | None = None
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Reads references_<split>.json: file name per image id, captions per image id.
-
-    `digest` is the SHA-256 that the file must have, or None.
-    """
+    """Reads references_<split>.json of this SHA-256: the file name and the captions by image."""
     path = references_path(folder, split)
     if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
         raise ValueError(
@@ -459,9 +438,8 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
 def cut_note(lengths: Sequence[int], max_length: int) -> str:
     """Says that `max_length` cuts more than 1 % of the captions, and what keeps them whole; or ''.
 
-    Args:
-      lengths: the number of captions with 0, 1, 2, ... words.
-      max_length: T; a caption of T or more words has no place for its end mark.
+    `lengths` are the numbers of captions with 0, 1, 2, ... words. A caption of T or more words has
+    no place for its end mark.
     """
     total, cut = sum(lengths), sum(lengths[max_length:])
     if cut <= total / 100:

@@ -157,14 +157,9 @@ def parse_pictures(
 ) -> dict[str, tf.Tensor]:
     """Reads a batch of records for a backbone that computes the features from the pictures.
 
-    Args:
-      serialized: string [B].
-      regions: the regions that the backbone gives; the records hold as many boxes.
-      max_regions: further regions of an image are cut off; None keeps all.
-
-    Returns:
-      What `parse` returns, but ``picture`` string [B], bytes of picture files, in place of
-      ``features``. R is static, and all regions are real.
+    `regions` is the number that the backbone gives; the records hold as many boxes. Returns what
+    `parse` returns, but ``picture`` string [B], bytes of picture files, in place of ``features``. R
+    is static, and all regions are real.
     """
     example = tf.io.parse_example(
         serialized,

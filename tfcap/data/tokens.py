@@ -7,13 +7,11 @@ operations eagerly, so prepare, the input pipeline and rewards cannot disagree. 
 only operations of TensorFlow itself, because it is part of an exported model.
 """
 
-import collections
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from tfcap import files
 from tfcap.files import replacing
@@ -45,11 +43,8 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
     white space separates words (the released code makes a token of a newline); combining marks stay
     in the word.
 
-    Args:
-      captions: string [...], UTF-8, static rank.
-
-    Returns:
-      string [..., None], ragged; a plain [None] tensor for a scalar.
+    `captions` are string [...], UTF-8, of static rank. Returns string [..., None], ragged; a plain
+    [None] tensor for a scalar.
     """
     captions = tf.convert_to_tensor(captions, tf.string)
     words = tf.strings.split(_clean(tf.reshape(captions, [-1])))
@@ -67,6 +62,8 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
 
 def _clean(captions: tf.Tensor) -> tf.Tensor:
     """Returns captions string [N] as their words in lower case with spaces between them."""
+    import tensorflow_text as tf_text  # 0.7 s, which captioning a picture does not need
+
     # For the two operations below a string ends at NUL. Lower case comes before NFC,
     # because lowering a composed letter can leave a decomposed one behind.
     captions = tf.strings.regex_replace(captions, r"\x00", " ")
@@ -88,12 +85,7 @@ class Vocab:
     """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
-        """Checks and stores the words.
-
-        Args:
-          words: all V entries, the four special ones first.
-          source: where they come from, for error messages.
-        """
+        """`words` are all V entries, the four special ones first; errors name their `source`."""
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
@@ -108,26 +100,11 @@ class Vocab:
         self._table: tf.lookup.StaticHashTable | None = None
 
     @classmethod
-    def build(cls, token_lists: Iterable[Sequence[str]], min_count: int) -> "Vocab":
-        """Builds a vocabulary of the words that occur at least ``min_count`` times.
-
-        Frequent words come first; words of the same count are in alphabetical order.
-
-        Args:
-          token_lists: tokenized captions of the *training* split.
-          min_count: smallest number of occurrences.
-        """
-        return cls.from_counts(
-            collections.Counter(word for words in token_lists for word in words), min_count
-        )
-
-    @classmethod
     def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
-        """Builds a vocabulary as `build` does, from the number of occurrences of each word.
+        """Builds a vocabulary of the words that occur `min_count` times or more.
 
-        Args:
-          counts: occurrences in the *training* split by word.
-          min_count: smallest number of occurrences.
+        `counts` are those of the *training* split. Frequent words come first; words of the same
+        count are in alphabetical order.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
@@ -170,14 +147,8 @@ class Vocab:
         """Encodes captions as padded ids, as a graph function: BOS w1 … wL EOS PAD ….
 
         A caption of more than T-1 words yields its first T words and no EOS, as in the released
-        JDAI code: the model must not learn to stop in the middle of a caption.
-
-        Args:
-          captions: string [...], raw captions.
-          max_length: T, counts words and EOS, at least 1.
-
-        Returns:
-          int32 [..., T+1].
+        JDAI code: the model must not learn to stop in the middle of a caption. `captions` are
+        string [...], raw; the result is int32 [..., T+1].
         """
         captions = tf.convert_to_tensor(captions, tf.string)
         # The marks are words like others, which no caption can hold: a caption has no "<" left.
@@ -214,15 +185,9 @@ class Vocab:
         return self._table.lookup(words)
 
     def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Decodes ids to captions, as a graph function of TensorFlow's own operations.
+        """Decodes ids int32 [..., T] to captions, string [...], by TensorFlow's own operations.
 
         It stops at the first EOS, skips PAD and BOS, and puts one space between words.
-
-        Args:
-          tokens: int32 [..., T], each 0 <= id < V.
-
-        Returns:
-          string [...].
         """
         tokens = tf.convert_to_tensor(tokens, tf.int32)
         ended = tf.cumsum(tf.cast(tokens == EOS, tf.int32), axis=-1) > 0

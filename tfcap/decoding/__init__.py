@@ -5,7 +5,6 @@ the same functions run in training, in evaluation and inside a SavedModel. Tenso
 at the first use of a function: flags need the presets only.
 """
 
-# ruff: noqa: F401
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +17,16 @@ if TYPE_CHECKING:
     from tfcap.decoding.scores import normalise_by_length, score
     from tfcap.decoding.search import Consensus, Search
 
-_MODULES = {
-    "beams": ["beam_search"],
-    "constraints": ["log_probs"],
-    "sampling": ["image_seeds", "sample", "scheduled_sampling"],
-    "scores": ["normalise_by_length", "score"],
-    "search": ["Consensus", "Search"],
-}
+_MODULES = ("beams", "constraints", "sampling", "scores", "search")
 __all__ = ["LARGEST_SEED", "PRESETS", "UNCONSTRAINED", "Options"]
-__all__ += [name for names in _MODULES.values() for name in names]
+__all__ += ["Consensus", "Search", "beam_search", "image_seeds", "log_probs"]
+__all__ += ["normalise_by_length", "sample", "scheduled_sampling", "score"]
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    if name in __all__:
+        for module in _MODULES:
+            found = vars(importlib.import_module(f"{__name__}.{module}"))
+            if name in found:
+                return found[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

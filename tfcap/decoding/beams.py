@@ -43,16 +43,15 @@ def beam_search(
     itself never divides.
 
     Args:
-      model: the captioner.
-      context: what `model.encode` returned for B images.
+      model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
       options: with word ids instead of text; options of sampling have no effect.
       prefixes: int32 [B, P], see `constraints.apply_constraints`.
 
     Returns:
-      Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
-      natural log-probabilities after `normalise_by_length`; the cache of those captions, every
-      leaf [B K, ...]. If fewer than K captions exist, the empty slots score about -1e9.
+      Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed natural
+      log-probabilities after `normalise_by_length`; the cache of those captions, every leaf
+      [B K, ...]. If fewer than K captions exist, the empty slots score about -1e9.
     """
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups

@@ -40,17 +40,12 @@ def apply_constraints(
 ) -> tf.Tensor:
     """Excludes the words that may not stand at position `index`.
 
-    Args:
-      logp: [N, V] float32.
-      tokens: int32 [N, T], the words so far; positions from `index` on are ignored.
-      index: int32 scalar.
-      options: with word ids instead of text.
-      prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them; N is
-        a multiple of B. They come before `options.prefix`.
+    `logp` is float32 [N, V]. `tokens` int32 [N, T] are the words so far; those from `index` on are
+    ignored. `options` have word ids instead of text. `prefixes` int32 [B, P] are words that the
+    captions of each image begin with, PAD after them, before `options.prefix`; B divides N.
 
-    Returns:
-      [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
-      no word is allowed is `NEVER` throughout.
+    Returns [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
+    no word is allowed is `NEVER` throughout.
     """
     given = logp
     if never := ((UNK,) if options.suppress_unk else ()) + options.ids("suppress"):

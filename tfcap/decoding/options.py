@@ -102,10 +102,7 @@ class Options:
 
 
 def check(options: Any, prefix: str = "") -> None:
-    """Raises ValueError for an option that no search can work with.
-
-    `prefix` stands before its name in the message, for example `task.decoding.`.
-    """
+    """Raises ValueError for an option that no search can work with; `prefix` is before its name."""
     consensus = options.search == "sample" and options.order == "consensus"
     rules = [
         (name, getattr(options, name) in known, f"one of {', '.join(known)}")

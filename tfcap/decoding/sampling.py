@@ -36,8 +36,7 @@ def sample(
     If the constraints allow no further word, the caption ends, with a score of about -1e9.
 
     Args:
-      model: the captioner.
-      context: what `model.encode` returned for B images.
+      model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
       draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
         or negative for the most probable word. None decodes one caption per image greedily.
@@ -133,18 +132,11 @@ def scheduled_sampling(
     previous logits, which include dropout. The draw has no gradient, and padding stays padding.
     The released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 
-    It calls `model.step` for every word, so it works with every system.
+    It calls `model.step` for every word, so it works with every system. `tokens` are int32 [N, T'],
+    BOS first, N a multiple of B, T' at most `model.max_length`. `probability` is a float32 scalar.
+    Draws depend on `seed` [2], the row and the position only.
 
-    Args:
-      model: the captioner.
-      context: what `model.encode` returned for B images.
-      tokens: int32 [N, T'], BOS first, N a multiple of B, T' at most `model.max_length`.
-      probability: float32 scalar.
-      seed: [2] int32 or int64. Draws depend on the seed, the row and the position only.
-      training: switches dropout on.
-
-    Returns:
-      Logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
+    Returns logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
     """
     rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
     cache = model.init_cache(context, tokens.shape[1] or model.max_length)

@@ -14,16 +14,10 @@ from tfcap.models.captioner import Captioner
 
 
 def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Computes the log-probability of each given word.
+    """Computes the log-probability of each given word: [N, T'] float32, natural, 0 at padding.
 
-    Args:
-      model: the captioner.
-      context: what `model.encode` returned for B images.
-      tokens: int32 [N, T'] without BOS: w1 ... wL EOS PAD ...
-      training: switches dropout on.
-
-    Returns:
-      [N, T'] float32, natural logarithm, 0 at padding.
+    `context` is what `model.encode` returned for B images, and `tokens` are int32 [N, T'] without
+    BOS: w1 ... wL EOS PAD ...
     """
     starts = tf.fill([tf.shape(tokens)[0], 1], BOS)
     logits = model.decode(context, tf.concat([starts, tokens[:, :-1]], 1), training)
@@ -38,10 +32,7 @@ def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) ->
     measure. `average` is (n + 1) ** power, which counts BOS as well; ExpansionNet uses power 1.
     `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 keeps the plain sum.
 
-    Args:
-      sums: float32 [B, K].
-      tokens: int32 [B, K, T].
-      options: their `length_penalty` and `length_power`.
+    `sums` are float32 [B, K] and `tokens` int32 [B, K, T].
     """
     if not options.length_power:
         return sums

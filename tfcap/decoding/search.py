@@ -24,8 +24,7 @@ class Consensus(tf.Module):
     stand for the distribution of the true caption. So the sample with the highest mean similarity
     to the others has the highest expected score. A caption that was drawn twice counts twice.
 
-    Args:
-      cider: the reward; its document frequencies are those of the training captions.
+    `cider` is the reward; its document frequencies are those of the training captions.
     """
 
     def __init__(self, cider: CiderD):
@@ -43,11 +42,9 @@ class Consensus(tf.Module):
 class Search(tf.Module):
     """Finds the captions of images, for validation, evaluation, captioning and serving.
 
-    Args:
-      options: with word ids instead of text; K is `beam` for beam search, `samples` for sampling.
-      max_length: T, unless the options have one.
-      consensus: maps tokens int32 [B, K, T] to the scores float32 [B, K] of `order: consensus`;
-        None for the order by probability.
+    `options` have word ids instead of text; K is `beam` for beam search, `samples` for sampling.
+    T is `max_length`, unless the options have one. `consensus` maps tokens int32 [B, K, T] to the
+    scores float32 [B, K] of `order: consensus`; None is the order by probability.
     """
 
     def __init__(
@@ -74,15 +71,12 @@ class Search(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the captions of B images.
 
-        Args:
-          model: the captioner.
-          context: what `model.encode` returned for B images.
-          seeds: int64 [B], for sampling: an image with a seed has the same captions in any batch.
-          prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them.
+        `context` is what `model.encode` returned. `seeds` int64 [B] are for sampling: an image with
+        a seed has the same captions in any batch. `prefixes` are int32 [B, P], words that the
+        captions of each image begin with, PAD after them.
 
-        Returns:
-          Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, by which they
-          are ordered.
+        Returns tokens [B, K, T] int32, PAD after EOS, best first, and scores [B, K] float32, by
+        which they are ordered.
         """
         if not self.samples:
             return beam_search(model, context, self.max_length, self.options, prefixes)[:2]

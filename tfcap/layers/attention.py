@@ -56,20 +56,13 @@ class AdditiveAttention(common.Layer):
         return self.key(keys)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` to keys.
+        """Attends `query` [N, query_width] or [N, T, query_width] to keys: [N, V] or [N, T, V].
 
-        Args:
-          query: [N, query_width] or [N, T, query_width].
-          keys: with `values`, [B, S, A] of `project`. Without, [B, S, key_width]: they are
-            projected here and are the values too. N is a multiple of B.
-          values: [B, S, V] or None.
-          visible: bool [B, S] or [B, 1, S], True where a key may be read; each image needs at least
-            one. None means all.
-          training: switches dropout on.
-          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
-
-        Returns:
-          [N, V] or [N, T, V] in the compute dtype.
+        With `values` [B, S, V], `keys` are [B, S, A] of `project`. Without, they are
+        [B, S, key_width], are projected here and are the values too. N is a multiple of B.
+        `visible` is bool [B, S] or [B, 1, S], True where a key may be read; each image needs at
+        least one. `keys_mask` bool [B, S] is the mask of Keras that `keys` carry; it is read where
+        `visible` is None.
         """
         visible = keys_mask if visible is None else visible
         if values is None:
@@ -125,30 +118,18 @@ class MultiHeadAttention(common.Layer):
         )
 
     def project(self, keys, values=None):
-        """Returns keys and values of all heads, each [B, H, S, d].
-
-        Args:
-          keys: [B, S, D].
-          values: [B, S, D]; None takes the keys.
-        """
+        """Returns keys and values of all heads, each [B, H, S, d], for [B, S, D]."""
         return self.split(self.key(keys)), self.split(
             self.value(keys if values is None else values)
         )
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` to keys.
+        """Attends `query` [N, T, D] or [N, D] to keys; returns its shape, in the compute dtype.
 
-        Args:
-          query: [N, T, D] or [N, D].
-          keys: [B, S, D], or [B, H, S, d] of `project` if several calls read them. N is a multiple
-            of B.
-          values: as `keys`. With keys [B, S, D], None takes the keys.
-          visible: bool [B, S], or broadcastable to [B, G T, S]; True where a key may be read.
-          training: switches dropout on.
-          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
-
-        Returns:
-          A tensor with the shape of `query`, in the compute dtype.
+        `keys` are [B, S, D], or [B, H, S, d] of `project` if several calls read them, and `values`
+        as `keys`; with keys [B, S, D] None takes the keys. N is a multiple of B. `visible` is bool
+        [B, S], or broadcastable to [B, G T, S]; True where a key may be read. `keys_mask` is as in
+        `AdditiveAttention`.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:

@@ -68,13 +68,9 @@ class LayerNorm(layers.LayerNormalization):
 
 
 def normalise(x, gamma, beta, epsilon):
-    """Gives each row of the last axis mean 0 and variance 1, and applies `gamma` and `beta`.
+    """Gives each row of the last axis mean 0 and variance 1, and applies `gamma` and `beta` [D].
 
-    Args:
-      x: float32 [..., D] or [..., H, d]; statistics are of the last axis.
-      gamma: float32 [D].
-      beta: float32 [D].
-      epsilon: added to the variance.
+    `x` is float32 [..., D] or [..., H, d]; statistics are of the last axis.
     """
     split = x.shape[-1:] if x.shape[-1] == gamma.shape[0] else x.shape[-2:]
     centred = x - ops.mean(x, axis=-1, keepdims=True)

@@ -19,10 +19,6 @@ class Dropout(layers.Dropout):
 
     Measured on a processor, it takes 1.6 % (X-LAN) to 5.6 % (X-Transformer) off a training step at
     the paper's size. It stays, because its masks are part of every run's numbers.
-
-    Args:
-      rate: the probability of zero.
-      seed: as in Keras.
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):

@@ -36,17 +36,9 @@ def loop(
 ) -> Tree:
     """Runs `tf.while_loop`, and casts each weight of its products once, before the first step.
 
-    Args:
-      condition: gives a bool scalar for a state: whether `body` runs again.
-      body: gives the next state.
-      state: the first state, a tuple.
-      gradient: whether a gradient will be taken through the loop. Then the first item of `state`
-        counts the iterations from 0, and `maximum_iterations` is needed.
-      maximum_iterations: a limit that some accelerators and gradients need.
-      shape_invariants: as in `tf.while_loop`; None keeps the static shapes of `state`.
-
-    Returns:
-      The last state.
+    The arguments are those of `tf.while_loop`; None of `shape_invariants` keeps the static shapes
+    of `state`. If a `gradient` will be taken through the loop, the first item of `state` counts the
+    iterations from 0, and `maximum_iterations` is needed. Returns the last state.
     """
 
     def with_static_shapes(*state):
@@ -104,10 +96,8 @@ _LOOP = _Loop()
 def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
     """Makes the loop that is built inside the block cast each weight once, before its first step.
 
-    Nothing is kept in the layers: other threads may be tracing them, and Keras would save it.
-
-    Args:
-      length: T if the loop is differentiated, or None.
+    Nothing is kept in the layers: other threads may be tracing them, and Keras would save it. The
+    `length` is T if the loop is differentiated, or None.
     """
     before = dict(vars(_LOOP))
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -174,9 +164,7 @@ def _record(weight, length):
     without the lists a step of X-LAN at its paper's size takes 59 % more processor time, and a
     self-critical one 26 % more.
 
-    Returns:
-      The lists, and a set. The set is empty until TensorFlow traces a gradient that puts such
-      items.
+    Also returns a set, which is empty until TensorFlow traces a gradient that puts such items.
     """
     filled: set[bool] = set()
 

@@ -67,13 +67,8 @@ class Multimodal(common.Layer):
     def call(self, word, recurrent, image=None):
         """Adds the paths of the layer; inputs of other paths are not read.
 
-        Args:
-          word: [N, T, W].
-          recurrent: [N, T, D], D being the width of the recurrence.
-          image: [N, 1, M], the output of the sub-layer `image`.
-
-        Returns:
-          [N, T, M] in the compute dtype.
+        `word` is [N, T, W], `recurrent` [N, T, D], and `image` [N, 1, M] the output of the
+        sub-layer `image`. Returns [N, T, M] in the compute dtype.
         """
         total = ops.convert_to_tensor(self.bias)
         if self.word is not None:

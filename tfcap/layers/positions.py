@@ -15,16 +15,9 @@ _CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Computes sine and cosine position codes (Vaswani et al. 2017, section 3.5).
+    """Computes sine and cosine codes of P positions, float32 [P, D] (Vaswani et al. 2017, 3.5).
 
     Even channels are sines and odd channels are cosines of the same frequency.
-
-    Args:
-      positions: P.
-      width: D.
-
-    Returns:
-      float32 [P, D].
     """
     rates = np.exp(-np.arange(0, width, 2) * np.log(10000.0) / width)
     angles = np.arange(positions)[:, None] * rates

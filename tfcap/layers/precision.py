@@ -35,11 +35,9 @@ class Products(keras.dtype_policies.DTypePolicy):
 
 
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
-    """Makes the policy of `runtime.mixed_precision_dtype`.
+    """Makes the policy of `runtime.mixed_precision_dtype`: `float32`, None, `bfloat16`, `float16`.
 
-    Args:
-      dtype: `float32` or None, `bfloat16`, or `float16`.
-      accelerated: whether the model runs on a GPU or TPU.
+    `accelerated` says whether the model runs on a GPU or TPU.
     """
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
@@ -50,11 +48,8 @@ def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the precision of the layers that are made from now on.
 
     The function of the Model Garden cannot replace this one, because that function sets the policy
-    of tf_keras only.
-
-    Args:
-      dtype: `float32` or None, `bfloat16`, or `float16`.
-      accelerated: whether there will be a GPU or TPU, besides those that TensorFlow knows already.
+    of tf_keras only. `accelerated` says whether there will be a GPU or TPU, besides those that
+    TensorFlow knows already.
     """
     for kind in ("GPU", "TPU"):
         accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
@@ -78,11 +73,7 @@ def of_products(layer: keras.layers.Layer) -> str:
 
 
 def matmul(layer: keras.layers.Layer, a, b):
-    """Multiplies `a` [..., M, K] by `b` [..., K, N] in the precision of the products of `layer`.
-
-    Returns:
-      [..., M, N] in the compute dtype of the layer.
-    """
+    """Multiplies [..., M, K] by [..., K, N] in the precision of the products of `layer`."""
     dtype = of_products(layer)
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
 

@@ -72,14 +72,9 @@ class MaxoutLSTMCell(common.Layer):
         self.state_map = common.linear(width, 5 * width, "state_map", dtype=self.dtype_policy)
 
     def call(self, x, h, c, added=None):
-        """Returns the new h and c [N, D].
+        """Returns the new h and c [N, D] for `x` [N, W], `h` and `c` [N, D].
 
-        Args:
-          x: [N, W].
-          h: [N, D].
-          c: [N, D].
-          added: [N, A] or None. It is added to the last A of the 5 D sums; A = 2 D reaches both
-            candidates.
+        `added` [N, A] is added to the last A of the 5 D sums; A = 2 D reaches both candidates.
         """
         z = self.input_map(x) + self.state_map(h)
         if added is not None:

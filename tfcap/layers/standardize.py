@@ -39,12 +39,9 @@ class Standardize(common.Layer):
         return (x - self.mean) / self.deviation
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
-        """Measures mean and deviation over all regions of some images.
+        """Measures mean and deviation over all regions, `features` [B, R, F] where `mask` is True.
 
         A channel that never changes keeps the deviation 1.
-
-        Args:
-          batches: `features` [B, R, F] and `mask` [B, R], True where a region is real.
         """
         count, total, squares = 0, np.zeros(self.width), np.zeros(self.width)
         for batch in batches:

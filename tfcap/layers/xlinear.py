@@ -92,31 +92,17 @@ class XLinearAttention(common.Layer):
         self.dropout = Dropout(middle_dropout, name="middle_dropout", **uncast)
 
     def project(self, key, value=None):
-        """Returns keys and values of all heads, each [B, H, S, d].
+        """Returns keys and values of all heads, each [B, H, S, d], for [B, S, D].
 
         They do not depend on the queries: compute them once per image, or once per word.
-
-        Args:
-          key: [B, S, D].
-          value: [B, S, D]; None takes `key`.
         """
         return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` to keys.
+        """Attends `query` [N, T, D] or [N, D] to keys; returns its shape, in the compute dtype.
 
-        Args:
-          query: [N, T, D] or [N, D].
-          keys: [B, S, D], or [B, H, S, d] of `project` if several calls read them. N is a multiple
-            of B.
-          values: as `keys`. With keys [B, S, D], None takes the keys.
-          visible: bool [B, S], or broadcastable to [B, G * T, S]; True where a key may be read. A
-            query that may read no key gives finite numbers: a uniform softmax, and a mean of zero.
-          training: switches dropout on.
-          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
-
-        Returns:
-          A tensor with the shape of `query`, in the compute dtype.
+        The arguments are those of `MultiHeadAttention`. A query that may read no key gives finite
+        numbers: a uniform softmax, and a mean of zero.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
@@ -246,17 +232,9 @@ class XLinearEncoderLayer(common.Layer):
             self.value_norm = common.layer_norm("value_norm", dtype=self.dtype_policy)
 
     def call(self, g, keys, values=None, keys_mask=None, training=False):
-        """Updates the global feature and the regions.
+        """Returns the new `g` [B, D], `keys` and `values` [B, R, D]; None takes the keys.
 
-        Args:
-          g: [B, D].
-          keys: [B, R, D].
-          values: [B, R, D]; None takes the keys.
-          keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means all.
-          training: switches dropout on.
-
-        Returns:
-          The new `g` [B, D], `keys` and `values` [B, R, D].
+        `keys_mask` is bool [B, R] or [B, 1, R], True for real regions; None means all.
         """
         values = keys if values is None else values
         g = self.encoder_attn(

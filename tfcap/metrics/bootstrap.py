@@ -57,14 +57,11 @@ class Interval:
 class Difference(Interval):
     """Score of B minus score of A on the same images, or of their means over seeds.
 
-    Attributes:
-      wins: Share from 0 to 1 of the resamples in which B scores higher; a tie counts one half.
-      p: Two-sided p-value, at most 1: twice the smaller of two shares of the resamples, those in
-        which B is not above A, and those in which B is not below A. The data themselves count
-        as one more resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their
-        application", 1997). As in Koehn, the shares are those of resampled differences, not of
-        a null distribution.
-      verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not significant".
+    `wins` is the share from 0 to 1 of the resamples in which B scores higher; a tie counts half.
+    `p` is a two-sided p-value: twice the smaller of two shares of the resamples, those in which B
+    is not above A, and those in which B is not below A. The data themselves count as one more
+    resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
+    1997). As in Koehn, the shares are those of resampled differences, not of a null distribution.
     """
 
     wins: float
@@ -78,15 +75,11 @@ class Difference(Interval):
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:
-    """Computes corpus BLEU-1 ... 4 from summed counts, as pycocoevalcap does.
+    """Computes corpus BLEU-1 ... 4 from summed counts, as pycocoevalcap does: [S, 4], times 100.
 
-    Args:
-      counts: float64 [S, 10]: number of words of the captions; number of words of the references
-        closest in length; number of n-grams in the captions for n = 1 ... 4; number of these
-        n-grams that match a reference.
-
-    Returns:
-      float64 [S, 4], times 100.
+    `counts` float64 [S, 10] are: number of words of the captions; number of words of the references
+    closest in length; number of n-grams in the captions for n = 1 ... 4; number of these n-grams
+    that match a reference.
     """
     small, tiny = 1e-9, 1e-15  # as in pycocoevalcap, for captions without a 4-gram
     length, closest = counts[:, 0], counts[:, 1]
@@ -121,9 +114,6 @@ def intervals(
       seed: random seed of the draws; the same seed and number of images draw the same images.
       meteor_of: computes METEOR from sums of its counts. Without it, or if it fails, the interval
         of METEOR is the interval of its mean over images, shifted to the corpus score.
-
-    Returns:
-      Key -> interval, for the keys that all runs have.
     """
     runs = _listed(runs)
     (means,) = _resample([runs], samples, seed, meteor_of)
@@ -141,13 +131,8 @@ def differences(
 ) -> dict[str, Difference]:
     """Compares two systems by paired bootstrap: both are scored on the same drawn images.
 
-    Args:
-      first: the scores of A, or those of each of its seeds.
-      other: the scores of B, computed with the same references.
-      samples, level, seed, meteor_of: as for `intervals`.
-
-    Returns:
-      Key -> (mean of) B minus (mean of) A.
+    `first` are the scores of A, or those of each of its seeds, and `other` those of B, computed
+    with the same references; the rest is as for `intervals`. Returns by key (mean of) B minus A.
     """
     first, other = _listed(first), _listed(other)
     drawn, resampled = _resample([first, other], samples, seed, meteor_of)
@@ -180,13 +165,9 @@ def compare(
     level: float = 95.0,
     seed: int = 1,
 ) -> Compared:
-    """Scores sets of captions and compares each with the first one.
+    """Scores sets of captions, of the images of `references`, and compares each with the first one.
 
-    Args:
-      runs: name -> image id -> caption; one or more sets, of the images of `references`.
-      references: image id -> reference captions, not tokenized.
-      scorer: computes the metrics to compare.
-      samples, level, seed: as for `intervals`.
+    `runs` maps names to captions by image id; the options are those of `intervals`.
     """
     before = scorer.notes
     scores = {name: scorer.score(references, captions) for name, captions in runs.items()}

@@ -10,8 +10,6 @@ Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section
 Objects are the 80 classes of COCO. Those of an image are its labelled objects (--instances) and the
 objects that its references mention. Lower is better, except for the recall. The list of synonyms is
 our own. A compound counts as a whole: a hot dog is no dog, and a train track is no train.
-
-Letters: B images.
 """
 
 import functools
@@ -32,16 +30,11 @@ def chair(
     captions: Sequence[str],
     labels: Mapping[int, Collection[str]] | None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Counts objects in the tokenized caption of each image.
+    """Counts objects in the tokenized caption of each image, in the order of `references`.
 
-    Args:
-      references: image id -> tokenized references of B images.
-      captions: the tokenized caption of each image.
-      labels: image id -> its labelled classes, from `read_labels`; None without labels.
-
-    Returns:
-      "CHAIRi", "CHAIRs" and "CHAIR-recall", each float64 [B, 2]: the score of any set of images is
-      the sum of the first column divided by that of the second. And notes for the user.
+    `labels` maps images to their labelled classes, from `read_labels`. Returns "CHAIRi", "CHAIRs"
+    and "CHAIR-recall", each float64 [B, 2], and notes for the user: the score of any set of images
+    is the sum of the first column divided by that of the second.
     """
     wrong, mentioned, recalled, present = np.zeros((4, len(captions)))
     for row, (image, texts) in enumerate(references.items()):
@@ -269,6 +262,5 @@ def mentions(tokens: Sequence[str]) -> list[str]:
     return names
 
 
-def _is_colour(words: Sequence[str]) -> bool:
-    """Returns whether the first of two words is the colour orange, as in "orange shirt"."""
+def _is_colour(words: Sequence[str]) -> bool:  # as in "orange shirt"
     return words[0] == "orange" and len(words) > 1 and words[1] not in _AFTER_FRUIT

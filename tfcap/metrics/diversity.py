@@ -132,13 +132,9 @@ def measure(
     scorer: CocoScorer,
     training: Iterable[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Computes every score of this module from captions that are not tokenized.
+    """Computes every score of this module from two or more captions of each image, not tokenized.
 
-    Args:
-      captions: image id -> two or more captions.
-      references: image id -> reference captions of the same images.
-      scorer: tokenizes the captions and computes the scores for the oracle.
-      training: training captions of the model. Without them "novel %" is left out.
+    Without `training`, the training captions of the model, "novel %" is left out.
 
     Returns:
       "diversity": "distinct %" (within its image, mean over images), "novel %", "Div-1", "Div-2",
@@ -173,10 +169,8 @@ def summarize(
 ) -> tuple[dict[str, Any], str]:
     """Computes `measure`, or only the share of novel captions if an image has one caption.
 
-    One image alone counts as such: its n-grams have no document frequencies.
-
-    Returns:
-      The values as a dictionary for JSON, and as text.
+    One image alone counts as such: its n-grams have no document frequencies. Returns the values as
+    a dictionary for JSON, and as text.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         values = measure(captions, references, scorer, training)

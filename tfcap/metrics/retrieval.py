@@ -18,33 +18,21 @@ COLUMNS = 256  # number of captions whose scores are transposed together
 
 
 class Query(NamedTuple):
-    """The result of a query.
-
-    Attributes:
-      ranks: int64 [M], ranks of the correct items, ascending.
-      items: P, the number of ranked items.
-    """
+    """The result of a query: ranks of the correct items int64 [M], ascending, and P."""
 
     ranks: np.ndarray
     items: int
 
 
 class Summary(NamedTuple):
-    """Statistics of all queries in one direction.
+    """Statistics of all queries in one direction."""
 
-    Attributes:
-      recall: for each K of `LEVELS` the percentage of queries with a correct item among the first
-        K items.
-      median: median of the rank of the first correct item ("Med r" in papers).
-      curve: float64 [101], recall in percent within the first 0, 1, ... 100 percent of the items:
-        the share of a query's correct items, mean over queries.
-      queries: Q, the number of queries.
-    """
-
-    recall: dict[int, float]
-    median: float
+    recall: dict[int, float]  # by K: percentage of queries with a correct item among the first K
+    median: float  # of the rank of the first correct item ("Med r" in papers)
+    # Float64 [101], recall in percent within the first 0, 1, ... 100 percent of the items: the
+    # share of a query's correct items, mean over queries.
     curve: np.ndarray
-    queries: int
+    queries: int  # Q
 
     def as_dict(self) -> dict:
         """Returns the statistics as a dictionary for JSON."""
@@ -57,12 +45,7 @@ class Summary(NamedTuple):
 
 
 def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Computes the ranks of the correct items, int64 [M], ascending.
-
-    Args:
-      scores: [P], finite; higher is better.
-      right: bool [P], True for a correct item.
-    """
+    """Computes the ranks int64 [M], ascending, of the items `right` bool [P] by `scores` [P]."""
     wanted = np.sort(scores[right])[::-1]
     others = np.sort(scores[~right])
     before = len(others) - np.searchsorted(others, wanted, side="left")
@@ -75,15 +58,12 @@ def image_to_text(
     marginal: np.ndarray | None = None,
     shortlists: np.ndarray | None = None,
 ) -> Iterator[Query]:
-    """Ranks the captions for every image that has its own captions.
+    """Ranks the captions for every image that has its own captions, by `scores` [I, N].
 
-    Args:
-      scores: [I, N], log P(caption | image).
-      owners: int [N], position of the image of each caption.
-      marginal: [N], log of the mean of P(caption | I') over other images, or of their sum, which
-        ranks alike; subtracted from every row: equation 7 of Mao et al. (ICLR 2015). None ranks by
-        the scores alone.
-      shortlists: int [I, K]; only captions of these images are ranked.
+    `owners` int [N] are the positions of the captions' images. `marginal` [N] is the log of the
+    mean, or of the sum, of P(caption | I') over other images; it is subtracted from every row:
+    equation 7 of Mao et al. (ICLR 2015). `shortlists` int [I, K] are the images whose captions are
+    ranked.
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal

@@ -56,18 +56,10 @@ class DecoderLayer(layers.Layer):
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, words, word_mask, regions, region_mask, training=False):
-        """Computes one layer for T positions of N rows.
+        """Computes one layer for T positions of N rows: the new y [N, T, D].
 
-        Args:
-          y: [N, T, D], the words.
-          words: keys and values [N, H, T', d] of the history.
-          word_mask: bool [1, T, T'].
-          regions: keys and values [B, H, R, d].
-          region_mask: bool [B, 1, R].
-          training: switches dropout on.
-
-        Returns:
-          The new y.
+        `words` are keys and values [N, H, T', d] of the history, and `regions` [B, H, R, d];
+        `word_mask` is bool [1, T, T'], and `region_mask` bool [B, 1, R].
         """
         y = self.self_att(y, *words, word_mask, training=training)
         y = self.cross_att(y, *regions, region_mask, training=training)

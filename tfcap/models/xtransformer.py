@@ -55,19 +55,11 @@ class DecoderLayer(layers.Layer):
             )
 
     def call(self, gx, y, words, word_mask, regions, region_mask, training=False):
-        """Computes one layer for T positions of N rows.
+        """Computes one layer for T positions of N rows: the new gx and y, each [N, T, D].
 
-        Args:
-          gx: [N, T, D], the query of each position.
-          y: [N, T, D], the words.
-          words: keys and values [N, H, T', d] of the history of T' words.
-          word_mask: bool [N or 1, T, T'], True where a position may read a word.
-          regions: keys and values [B, H, R, d].
-          region_mask: bool [B, 1, R].
-          training: switches dropout on.
-
-        Returns:
-          The new gx and y.
+        `gx` is the query of each position, `y` the words. `words` are keys and values [N, H, T', d]
+        of the history, `regions` [B, H, R, d]. `word_mask` is bool [N or 1, T, T'], True where a
+        position may read a word; `region_mask` is bool [B, 1, R].
         """
         history = self.word_attn(gx, *words, visible=word_mask, training=training)
         z = y + self.word_dropout(history, training=training)

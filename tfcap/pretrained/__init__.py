@@ -20,15 +20,9 @@ def names() -> list[str]:
 
 
 def directory(name: str) -> str:
-    """Returns the run directory of a pretrained model.
-
-    Raises:
-      ValueError: there is no model of this name.
-    """
+    """Returns the run directory of a pretrained model."""
     if name not in names():
-        raise ValueError(
-            f"A pretrained model must be one of: {', '.join(names())}. Received: {name!r}."
-        )
+        raise ValueError(f"There is no pretrained model {name!r}. {hint()}")
     return str(_FOLDER / name)
 
 

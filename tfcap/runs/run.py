@@ -333,7 +333,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
     """
     directory = pretrained.place(directory)
     if not os.path.isdir(directory):
-        raise ValueError(f"--model_dir {directory} is no directory. {pretrained.hint()}")
+        raise ValueError(f"There is no run directory {directory}. {pretrained.hint()}")
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
     remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
@@ -360,9 +360,9 @@ def load_together(
 ) -> Run:
     """Loads a run, or several runs as one ensemble, which decodes as the first; see `load`."""
     if len(directories) > 1 and checkpoint not in ("best", "latest"):
-        raise ValueError("--checkpoint PATH needs one --model_dir: an ensemble takes best, latest.")
+        raise ValueError("An ensemble takes the checkpoint best or latest, and not a path.")
     if len({os.path.realpath(directory) for directory in directories}) < len(directories):
-        raise ValueError(f"--model_dir names a run twice: {', '.join(directories)}.")
+        raise ValueError(f"A run is named twice: {', '.join(directories)}.")
     members = [load(directory, checkpoint, dtype) for directory in directories]
     first, *others = members
     if not others:

@@ -240,12 +240,12 @@ def check_features(
     status = tf.where(finite, OK, "features must be finite, and at most 65504 in size")
     status = tf.where(
         num_regions > shape[1],
-        tf.strings.join(["num_regions must be at most the regions given. Received: ", count]),
+        tf.strings.join(["num_regions must be at most the regions given, not ", count]),
         status,
     )
     status = tf.where(
         num_regions < 1,
-        tf.strings.join(["num_regions must be at least 1. Received: ", count]),
+        tf.strings.join(["num_regions must be at least 1, not ", count]),
         status,
     )
     good = status == OK

@@ -20,9 +20,7 @@ class KerasHubClip:
     """Maps pictures and texts into CLIP's space with a preset of keras-hub.
 
     Vectors are kept, because several sets of captions are often scored on the same pictures.
-
-    Args:
-      preset: a directory with a CLIP preset of keras-hub, or a handle that keras-hub downloads.
+    `preset` is a directory, or a handle that keras-hub downloads.
     """
 
     def __init__(self, preset: str):
@@ -68,7 +66,6 @@ class KerasHubClip:
         return self._model.get_vision_embeddings(tf.constant(images, tf.float32))
 
     def _of_texts(self, texts: list[str]) -> Any:
-        """Encodes texts in lower case between the marks of start and end, cut at CLIP's length."""
         length, tokenizer = self._model.text_encoder.max_sequence_length, self._tokenizer
         ids = np.full([len(texts), length], tokenizer.pad_token_id, np.int32)
         for row, text in zip(ids, texts, strict=True):
@@ -79,7 +76,6 @@ class KerasHubClip:
 
 
 def _read(path: str) -> tf.Tensor:
-    """Returns a picture, upright, float32 [height, width, 3] in 0..255."""
     try:
         return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
     except (OSError, ValueError) as error:

@@ -35,13 +35,9 @@ def decode_split(
 ) -> Hypotheses:
     """Decodes the captions of every image of a split, best first.
 
-    Args:
-      model, vocab, search: the captioner, its words, the configured beam search or sampling.
-      data, split: the prepared data, and the split.
-      batch_size: images decoded together; the captions do not depend on it.
-      max_regions: regions of an image beyond this number are cut off; None keeps all.
-      limit: number of images from the start of the split; 0 takes all.
-      seed: random seed for sampling; each image derives its own seed from it and its id.
+    The captions do not depend on `batch_size`. Regions beyond `max_regions`, and images beyond
+    `limit`, are left out; 0 and None keep all. For sampling each image derives its own seed from
+    `seed` and its id.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -77,24 +73,16 @@ def decode_split(
 class Other:
     """Captions of the same images by another model, or from a file.
 
-    Attributes:
-      captions: caption by image id.
-      run: the model; None for a file.
-      data: the prepared data that the model reads; None for a file, and where the model captions
-        picture files because no prepared data fits it.
-      search: how the model decodes `data`.
-      pictures: the paths of these pictures by image id.
-      captioner: captions the pictures.
-      seen: `visualize.Attended` by image id, for captions of pictures.
+    A model decodes `data`, or captions `pictures` with `captioner` if no prepared data fits it.
     """
 
-    captions: dict[int, str] = dataclasses.field(default_factory=dict)
-    run: runs.Run | None = None
+    captions: dict[int, str] = dataclasses.field(default_factory=dict)  # by image id
+    run: runs.Run | None = None  # None for a file
     data: PreparedData | None = None
     search: decoding.Search | None = None
-    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)  # paths
     captioner: Any = None
-    seen: dict[int, Any] = dataclasses.field(default_factory=dict)
+    seen: dict[int, Any] = dataclasses.field(default_factory=dict)  # `Attended` of pictures
 
 
 def load_others(
@@ -119,13 +107,11 @@ def load_others(
     Args:
       paths: a result file, a run directory or a pretrained model by name.
       references: the images that files must have captions for.
-      data: the prepared data of the evaluated run; None without a run.
-      split: its split.
+      data, split: the prepared data of the evaluated run, and its split; None without a run.
       images: the images that models must have.
       captioner_of: makes what captions pictures with a run.
       checkpoint: `best` or `latest`; a path, which belongs to one run, counts as `best`.
-      dtype: the precision of the models.
-      changes, beam: changes to the decoding that each run is configured with.
+      dtype, changes, beam: the precision, and changes to the decoding that each run has.
       folder: a further directory with the picture files.
     """
     paths = {name: pretrained.place(path) for name, path in paths.items()}
@@ -160,11 +146,8 @@ def decode_others(
 ) -> None:
     """Decodes the captions of `load_others`, in place.
 
-    Args:
-      others, split: the models, and the split.
-      images: the images to caption, the first ones of the split of the evaluated run.
-      batch_size, seed: as for `decode_split`.
-      attention: what models that caption picture files also compute, as a captioner does.
+    `images` are the first ones of the split of the evaluated run. `attention` is what models that
+    caption picture files also compute, as a captioner does.
     """
     for name, other in others.items():
         if other.captioner is not None:
@@ -190,14 +173,6 @@ def data_of_first(folders: Sequence[str]) -> PreparedData:
         except ValueError as error:
             reasons.append(error)
     raise reasons[0]
-
-
-def same_weights(run: runs.Run, other: runs.Run) -> bool:
-    """Whether two runs have equal weights, as where the best checkpoint is the start of the run."""
-    mine, theirs = (each.whole.checkpoint_items["weights"] for each in (run, other))
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(mine[name].numpy(), theirs[name].numpy()) for name in mine
-    )
 
 
 def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str | None) -> None:
@@ -250,7 +225,6 @@ def _data_of(
 
 
 def _seen_by(run: runs.Run, folder: str) -> PreparedData:
-    """Returns a prepared directory as the run reads it."""
     own = PreparedData.load(folder)
     runs.check_vocabulary(run, own)
     return run.view(own)

@@ -29,22 +29,13 @@ _EXAMPLES = 5  # unknown words that a note names
 
 
 class EncodedCaptions(NamedTuple):
-    """Captions as token ids.
+    """Captions as token ids."""
 
-    Attributes:
-      tokens: int32 [N, T] without BOS: w1 ... wL EOS PAD ...; a caption of more than T - 1 words is
-        cut to its first T words and has no EOS, as in training.
-      words: int32 [N], L of each caption: known and unknown words and the end mark.
-      unknown: number of words outside the vocabulary in all captions; they are scored as UNK.
-      cut: number of captions that were cut.
-      examples: some of the unknown words.
-    """
-
-    tokens: np.ndarray
-    words: np.ndarray
-    unknown: int
-    cut: int
-    examples: tuple[str, ...] = ()
+    tokens: np.ndarray  # int32 [N, T] without BOS: w1 ... wL EOS PAD ...; as `Vocab.encode` cuts
+    words: np.ndarray  # int32 [N], L of each caption
+    unknown: int  # words outside the vocabulary in all captions; they are scored as UNK
+    cut: int  # captions that were cut
+    examples: tuple[str, ...] = ()  # some of the unknown words
 
     def note(self) -> str:
         """Describes unknown words and cut captions in a line; empty if there are none."""
@@ -60,13 +51,7 @@ class EncodedCaptions(NamedTuple):
 
 
 def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCaptions:
-    """Converts raw captions to token ids.
-
-    Args:
-      vocab: the vocabulary.
-      captions: N raw captions.
-      max_length: T.
-    """
+    """Converts N raw captions to token ids; T is `max_length`."""
     parts = [
         vocab.encode(tf.constant(captions[start : start + CHUNK]), max_length).numpy()[:, 1:]
         for start in range(0, len(captions), CHUNK)
@@ -91,16 +76,11 @@ def images(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields images of a split in blocks of inputs for a captioner.
+    """Yields images of a split, at these positions of its index, in blocks of B inputs.
 
     A block has `features` float32 [B, R, F] and `mask` bool [B, R], and `image` float32 [B, F2] if
-    the data has vectors of whole images.
-
-    Args:
-      data, split: the prepared directory, and the split.
-      positions: positions in the split's index, in any order.
-      batch_size: B; the last block may be smaller.
-      max_regions: regions of an image beyond this number are cut off; None keeps all.
+    the data has vectors of whole images. The last block may be smaller. Regions of an image beyond
+    `max_regions` are cut off.
     """
     most = data.most_regions(max_regions)
     rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
@@ -120,20 +100,13 @@ class Prefixes(NamedTuple):
 
     A prefix that many captions share is computed once. The 5,000 validation captions of Flickr8k
     have 59,206 words but only 40,161 different prefixes.
-
-    Attributes:
-      tokens: int32 [S, L], the captions: w1 ... EOS PAD ...
-      words: int32 [L, U], the last word of each prefix; BOS for the empty prefix.
-      parents: int32 [L, U], the index in row t - 1 of the prefix without its last word.
-      counts: int32 [L], the number of prefixes of each length; the rest of a row is padding.
-      places: int32 [L, S], the index of each caption's prefix; 0 after the caption's end.
     """
 
-    tokens: np.ndarray
-    words: np.ndarray
-    parents: np.ndarray
-    counts: np.ndarray
-    places: np.ndarray
+    tokens: np.ndarray  # int32 [S, L], the captions: w1 ... EOS PAD ...
+    words: np.ndarray  # int32 [L, U], the last word of each prefix; BOS for the empty prefix
+    parents: np.ndarray  # int32 [L, U], the index in row t - 1 of the prefix without its last word
+    counts: np.ndarray  # int32 [L], prefixes of each length; the rest of a row is padding
+    places: np.ndarray  # int32 [L, S], the index of each caption's prefix; 0 after its end
 
 
 def prefix_tree(tokens: np.ndarray) -> Prefixes:
@@ -162,12 +135,8 @@ def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tenso
     """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
 
     A step has one row for each prefix and image. This is correct for every system, but a cache that
-    grows with the words would be copied in every step.
-
-    Args:
-      model: the captioner.
-      context: what `model.encode` returned for B images.
-      given: prefixes as tensors.
+    grows with the words would be copied in every step. `context` is that of B images; the prefixes
+    are tensors.
     """
     size = tf.shape(tf.nest.flatten(context)[0])[0]
     images = tf.range(size)[:, tf.newaxis]
@@ -207,10 +176,9 @@ class PairScorer:
     without padding. All blocks use one trace.
 
     Args:
-      model: the captioner.
+      model, captions: the captioner, and the captions to score.
       specs: the inputs of the model, as `PreparedData.input_specs`; or F, for data without vectors
         of whole images.
-      captions: the captions to score.
       logits: the largest number of logits in one call; a single caption may exceed it.
     """
 
@@ -253,17 +221,12 @@ class PairScorer:
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
-        """Lists the captions scored together for B images: (places [S], tokens [S, L] or prefixes).
-
-        The blocks have about the same size.
-        """
+        """Lists captions scored together for B images: (places [S], tokens [S, L] or prefixes)."""
         if size not in self._blocks:
-            self._blocks[size] = list(
-                self._of_same_beginnings(size) if self.recurrent else self._of_same_length(size)
-            )
+            self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
         return self._blocks[size]
 
-    def _of_same_length(self, size):
+    def _equal(self, size):
         tokens, words = self.captions.tokens, self.captions.words
         for length in np.unique(words):
             places = np.flatnonzero(words == length)
@@ -271,7 +234,7 @@ class PairScorer:
             for part in np.array_split(places, -(-len(places) // most)):
                 yield part, tokens[part, :length]
 
-    def _of_same_beginnings(self, size):
+    def _prefixes(self, size):
         tokens, words = self.captions.tokens, self.captions.words
         order = np.lexsort(tokens.T[::-1])  # by the first word, then the second, ...
         most = max(1, self.logits // (size * self.model.vocab_size))
@@ -283,10 +246,8 @@ class PairScorer:
     ) -> np.ndarray:
         """Computes the scores float32 [B, N], natural logarithm.
 
-        Args:
-          features: float32 [B, R, F].
-          mask: bool [B, R], False for padding.
-          image: float32 [B, F2], the vectors of the whole images, or None.
+        `features` are float32 [B, R, F], `mask` is bool [B, R], False for padding, and `image`
+        float32 [B, F2] the vectors of the whole images.
         """
         inputs = {"features": features, "mask": mask}
         if image is not None:
@@ -304,19 +265,12 @@ class PairScorer:
 
 
 class Perplexities(NamedTuple):
-    """Perplexities of captions given their own images, base 2 (Mao et al., ICLR 2015, section 4).
+    """Perplexities of captions of images, base 2 (Mao et al., ICLR 2015, section 4)."""
 
-    Attributes:
-      image: int64 [N], image ids.
-      log2: float64 [N], log2 P(caption | image), the end mark included.
-      words: int32 [N], L.
-      note: the note of `EncodedCaptions.note`.
-    """
-
-    image: np.ndarray
-    log2: np.ndarray
-    words: np.ndarray
-    note: str
+    image: np.ndarray  # int64 [N], image ids
+    log2: np.ndarray  # float64 [N], log2 P(caption | image), the end mark included
+    words: np.ndarray  # int32 [N], L
+    note: str  # that of `EncodedCaptions`
 
     @property
     def each(self) -> np.ndarray:
@@ -360,14 +314,8 @@ def perplexities_of_split(
 
     PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
     authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
-
-    Args:
-      run: the captioner, or an ensemble.
-      data, split: the prepared directory, and the split.
-      batch_size: B.
-      limit: number of images from the start of the split; 0 takes all.
-      references: the captions by image id, as `stored_captions` returns them; None takes all that
-        the split has.
+    `limit` takes so many images from the start of the split, 0 all. `references` are the captions
+    by image id; None takes all that the split has.
     """
     ids = data.index(split).id[: limit or None]
     known = stored_captions(data, split) if references is None else references

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,8 @@ class Space:
     output g2(V_I I) without bias (Mao et al., ICLR 2015, section 8: features refined by the
     captions that the model was trained with).
 
-    Args:
-      refine: the m-RNN; None takes the features as they are.
-      mean: [D], subtracted from each vector, which is then scaled to length 1, so that the distance
-        of two vectors grows as their cosine falls; None leaves the vectors as they are.
+    `mean` [D] is subtracted from each vector, which is then scaled to length 1, so that a distance
+    grows as the cosine of the vectors falls; None leaves the vectors as they are.
     """
 
     def __init__(self, refine: Any = None, mean: np.ndarray | None = None):
@@ -70,10 +68,8 @@ class Space:
     ) -> np.ndarray:
         """Computes the vectors float32 [B, D] of B images.
 
-        Args:
-          features: float32 [B, R, F].
-          mask: bool [B, R], False for padding; None if all regions are real.
-          image: vectors of the whole images float32 [B, F2], which an m-RNN may read; or None.
+        `features` are float32 [B, R, F]; `mask` is bool [B, R], None if all regions are real;
+        `image` float32 [B, F2] are vectors of the whole images, which an m-RNN may read.
         """
         if mask is None:
             mask = tf.ones(tf.shape(features)[:2], tf.bool)
@@ -94,11 +90,8 @@ class Space:
 class Index:
     """Finds the nearest vectors by Euclidean distance.
 
-    Args:
-      vectors: float32 [M, D]; may be memory-mapped.
-      ids: int64 [M], the image id of each vector; no id occurs twice.
-      graph: a faiss index of the vectors, which proposes candidates; it may miss some. None
-        compares with all vectors.
+    `vectors` are float32 [M, D], which may be memory-mapped, and `ids` int64 [M] their images. The
+    `graph` is a faiss index, which proposes candidates and may miss some; None compares with all.
     """
 
     def __init__(self, vectors: np.ndarray, ids: np.ndarray, graph: Any = None):
@@ -107,16 +100,11 @@ class Index:
     def search(
         self, queries: np.ndarray, k: int, own_ids: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the k nearest images of each query, nearest first.
+        """Finds the k nearest images of each query float32 [Q, D], nearest first.
 
-        Args:
-          queries: float32 [Q, D].
-          k: with fewer images all of them are returned.
-          own_ids: int64 [Q], the image id of each query. The image with this id is left out.
-
-        Returns:
-          Positions int64 [Q, k] and distances float64 [Q, k]. Where fewer than k images are left,
-          a row ends with the position -1 at the distance infinity.
+        An image whose id is that of the query, `own_ids` int64 [Q], is left out. Returns positions
+        int64 [Q, k] and distances float64 [Q, k]. k is at most the number of images; where fewer
+        are left, a row ends with the position -1 at the distance infinity.
         """
         k, own = min(k, len(self.ids)), np.full(len(queries), -1)
         if own_ids is not None:
@@ -172,16 +160,11 @@ def load(
     splits: Sequence[str] = ("train",),
     approximate: bool = False,
 ) -> Index:
-    """Opens the index of some splits, or makes it if there is none.
+    """Opens the index of the images of some splits, or makes it if there is none.
 
-    Args:
-      data: the prepared directory.
-      space: computes the vectors.
-      folder: the directory that keeps vectors; "" takes the one in the prepared directory, None
-        keeps them in memory.
-      max_regions: regions of an image beyond this number are ignored, as the model ignores them.
-      splits: the splits whose images are indexed, in this order.
-      approximate: whether searches use a graph, which is built the first time.
+    `folder` keeps the vectors; "" takes the directory in the prepared data, None keeps them in
+    memory. Regions beyond `max_regions` are ignored, as the model ignores them. Approximate
+    searches use a graph, which is built the first time.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
@@ -200,7 +183,9 @@ def load(
     if not os.path.exists(f"{path}.npy"):
         files.make_directory(os.path.dirname(path))
         with files.replacing(f"{path}.npy") as temporary:
-            compute(lambda shape: files.new_matrix(temporary, np.float32, shape)).flush()
+            compute(
+                lambda shape: np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            ).flush()
     vectors = np.load(f"{path}.npy", mmap_mode="r", allow_pickle=False)
     if approximate and not os.path.exists(f"{path}.faiss"):
         with files.replacing(f"{path}.faiss") as temporary:
@@ -209,7 +194,6 @@ def load(
 
 
 def _name(data, space, max_regions, splits) -> str:
-    """Returns the name of the files of an index."""
     made = data.fingerprint
     keys = ("features", "backbone", "trained_backbone")
     parts = [
@@ -222,26 +206,22 @@ def _name(data, space, max_regions, splits) -> str:
 
 def _compute(data, space, max_regions, splits, images: int, allocate: Callable) -> Any:
     """Reads the splits from end to end and fills float32 [M, D], which `allocate` makes."""
-    vectors, done = None, 0
-    for part in _parts(data, space, max_regions, splits):
-        if vectors is None:
-            vectors = allocate((images, part.shape[1]))
-        vectors[done : done + len(part)] = part
-        done += len(part)
-    return vectors
-
-
-def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
     # Nothing in it needs AutoGraph, which is slow.
     parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
+    vectors, done = None, 0
     for split in splits:
-        images = len(data.index(split).id)
-        batches = data.examples(split, tf.data.Dataset.range(images)).batch(_RECORDS).map(parse)
-        label, total = f"vectors of {split}", -(-images // _RECORDS)
+        size = len(data.index(split).id)
+        batches = data.examples(split, tf.data.Dataset.range(size)).batch(_RECORDS).map(parse)
+        label, total = f"vectors of {split}", -(-size // _RECORDS)
         with data.readable_errors():
             for batch in cli.progress(batches.prefetch(1), total, label):
                 block = data.with_features(batch)
-                yield space.vectors(block["features"], block["mask"], block.get("image"))
+                part = space.vectors(block["features"], block["mask"], block.get("image"))
+                if vectors is None:
+                    vectors = allocate((images, part.shape[1]))
+                vectors[done : done + len(part)] = part
+                done += len(part)
+    return vectors
 
 
 def _faiss() -> Any:
@@ -273,14 +253,8 @@ class Candidates:
     Nearness is the cosine of the angle between vectors from which the mean over the training images
     is subtracted: without this, all vectors of images have nearly the same direction.
 
-    Args:
-      data: the prepared directory; it must have training images.
-      split: the split that is searched.
-      folder, max_regions, approximate: as of `load`.
-
-    Attributes:
-      space: computes the vectors of images.
-      index: the images of the split.
+    The data must have training images. `space` computes the vectors of images, and `index` has
+    those of `split`; the other arguments are those of `load`.
     """
 
     def __init__(
@@ -309,10 +283,6 @@ class Candidates:
         """Finds the images nearest to vectors [Q, D]: positions in the split, int64 [Q, k]."""
         return self.index.search(vectors, number)[0]
 
-    def of_sentences(self, texts: Sequence[str], number: int) -> np.ndarray:
-        """Finds the images nearest to sentences, as `nearest`."""
-        return self.nearest(self.sentences(texts), number)
-
     def among_sentences(self, vectors: np.ndarray, texts: Sequence[str], number: int) -> np.ndarray:
         """Finds the `texts` nearest to images [Q, D]: positions int64 [Q, k], nearest first."""
         return Index(self.sentences(texts), np.arange(len(texts))).search(vectors, number)[0]
@@ -324,12 +294,8 @@ class SentenceVectors:
     A captioner gives probabilities of sentences and no vectors. The vector of a sentence is the
     mean of the vectors of the images whose captions resemble the sentence most, weighted by the
     similarity. The similarity is the cosine of TF-IDF vectors of words and of pairs of neighbouring
-    words. The tokenizer gives the words.
-
-    Args:
-      captions: the captions of each of the M images, N in all.
-      vectors: float32 [M, D], the vectors of the images; may be memory-mapped.
-      best: number of most similar captions whose images give the mean.
+    words. `captions` are those of each of the M images, `vectors` float32 [M, D] the images', and
+    `best` is the number of most similar captions whose images give the mean.
     """
 
     def __init__(self, captions: Sequence[Sequence[str]], vectors: np.ndarray, best: int = BEST):

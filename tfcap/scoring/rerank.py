@@ -116,10 +116,9 @@ class Consensus:
     ) -> list[Ranked]:
         """Ranks the hypotheses of B images by the captions of similar images.
 
-        Args:
-          vectors: float32 [B, D], from `vectors`.
-          hypotheses: for each image S captions, best first as the model ranks them; S may differ.
-          image_ids: int64 [B], ids in the prepared data, so that an image is not its own neighbour.
+        `vectors` float32 [B, D] are those of `vectors`. `hypotheses` are S captions of each image,
+        best first as the model ranks them; S may differ. `image_ids` int64 [B] are ids in the
+        prepared data, so that an image is not its own neighbour.
         """
         found = self.index.search(vectors, self.neighbours, image_ids)[0]
         others = [[text for i in row[row >= 0] for text in self._corpus[i]] for row in found]
@@ -150,10 +149,7 @@ class Consensus:
         return result
 
     def _encode(self, images: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
-        """Returns the words of every caption, image by image, as numbers.
-
-        Words are numbered as they come, not from a model's vocabulary.
-        """
+        """Returns the words of every caption, image by image, as numbers in the order they come."""
         first, numbers = len(tokens.SPECIALS), self._numbers
         words = iter(tokens.tokenize_all([caption for own in images for caption in own]))
 
@@ -216,10 +212,8 @@ def load(
 ) -> Consensus:
     """Makes the `Consensus` of the flags `--rerank` and `--rerank_...`.
 
-    Args:
-      run: the run whose captions are reranked; None for captions from a file.
-      data, kind, options: as of `Consensus`.
-      refined: run directory of an m-RNN whose refined features decide which images are similar.
+    `run` made the captions, None for those of a file; `refined` is the run directory of an m-RNN
+    whose refined features decide which images are similar.
     """
     refine = runs.load_refined(run, data, refined)[0] if refined else None
     regions = run.max_regions if run else None

@@ -82,9 +82,8 @@ def score_split(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, str]:
     """Scores all pairs of the images and the captions of a split.
 
-    Returns:
-      log P(caption | image) float32 [I, N], the position of the image of each caption int64 [N],
-      log P(caption) float64 [N] or None, and a note on unknown words and cut captions.
+    Returns log P(caption | image) float32 [I, N], the position of the image of each caption
+    int64 [N], log P(caption) float64 [N] or None, and a note on unknown words and cut captions.
     """
     captions, owners = pairs.captions()
     encoded = likelihood.encode(pairs.run.vocab, captions, pairs.run.params.task.max_length)
@@ -111,18 +110,11 @@ def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retri
 def find(
     pairs: Pairs, queries: list[str], top: int, chosen: np.ndarray | None = None
 ) -> tuple[list[list[tuple[int, float]]], str]:
-    """Finds the images for which each query is most probable.
+    """Finds the `top` images for which each query is most probable.
 
-    Args:
-      pairs: the images.
-      queries: captions to search by.
-      top: number of images for each query.
-      chosen: int64 [Q, k], for each query the positions of the images that are scored, see
-        `nearest.Candidates`; None scores all images.
-
-    Returns:
-      For each query `top` pairs (position of the image, log P(query | image)), best first; and a
-      note on unknown words.
+    `chosen` int64 [Q, k] are for each query the positions of the images that are scored; None
+    scores all. Returns for each query pairs (position of the image, log P(query | image)), best
+    first; and a note on unknown words.
     """
     run = pairs.run
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
@@ -149,21 +141,12 @@ def find_sentences(
     candidates: nearest.Candidates | None = None,
     number: int = 0,
 ) -> list[list[tuple[str, float]]]:
-    """Finds the captions of a split that are most probable for images, each text once.
+    """Finds the `top` captions of a split that are most probable for images, each text once.
 
-    The score is log P(caption | image) - log P(caption), as in the ranking of a split.
-
-    Args:
-      pairs: the run, and the images whose captions are ranked.
-      features: float32 [Q, R, F], the query images; they need not be in the data.
-      top: number of sentences for each image.
-      marginal_images, seed: as of `Pairs.log_marginals`; with 0 images the score is
-        log P(caption | image).
-      candidates: chooses sentences by vectors; None scores all sentences.
-      number: k, the sentences that are scored for each image.
-
-    Returns:
-      For each image `top` pairs (sentence, score), best first.
+    The score is log P(caption | image) - log P(caption), as in the ranking of a split; with 0
+    `marginal_images` it is log P(caption | image). `features` float32 [Q, R, F] are those of the
+    query images, which need not be in the data. `candidates` chooses k = `number` sentences for
+    each image by vectors; None scores all. Returns for each image pairs (sentence, score).
     """
     texts = list(dict.fromkeys(pairs.captions()[0]))
     chosen = [np.arange(len(texts))] * len(features)
