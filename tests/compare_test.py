@@ -49,11 +49,11 @@ def files(world, tmp_path_factory):
 def test_the_command_prints_and_writes_the_difference(files, world):
     done = commands.run_command(
         *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),
-        *(files / "references.json", "--samples", "200", "--level", "90", "--seed", "5"),
+        *(files / "references.json", "--samples", "200", "--seed", "5"),
         *("--show", "2", "--scores", "BLEU,CIDEr", "--metrics", files / "metrics.json"),
     )
     assert done.returncode == 0, done.stderr
-    assert "40 images" in done.stdout and "200 resamples, 90 % intervals" in done.stdout
+    assert "40 images" in done.stdout and "200 resamples, 95 % intervals" in done.stdout
     assert "better minus worse" in done.stdout and "better gains most, by CIDEr" in done.stdout
     content = json.loads((files / "metrics.json").read_text())
     assert content["images"] == 40 and content["against"] == "worse"
@@ -66,7 +66,6 @@ def test_the_command_prints_and_writes_the_difference(files, world):
             references,
             scorer,
             samples=200,
-            level=90,
             seed=5,
         )
     assert change["value"] == pytest.approx(found.differences["better"]["CIDEr"].value)
@@ -125,7 +124,6 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
     [
         ("worse.json .", 2, "two or more different result files"),
         ("worse.json worse.json", 2, "two or more different result files"),
-        ("worse.json better.json --level 100", 2, "--level=100 is not between 0 and 100"),
         ("worse.json better.json --scores B", 3, "Metrics are BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),

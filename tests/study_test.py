@@ -46,6 +46,7 @@ def test_the_kept_results_have_the_settings_of_the_script(study, name):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
 def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, capsys):
     out, flags = tmp_path / "out", [f"--data={shapes}", *SMALL]
     study.main([f"--out={out}", *flags])

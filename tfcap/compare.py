@@ -152,7 +152,6 @@ def _define_flags() -> None:
         "CHAIR knows only the objects that the references mention.",
     )
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
-    flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
     flags.DEFINE_integer(
         "show", 3, "Number of images listed that gain and that lose most.", lower_bound=0
@@ -176,7 +175,6 @@ def compare(
     scores: Sequence[str] | None = None,
     instances: Sequence[str] = (),
     samples: int = 1000,
-    level: float = 95.0,
     seed: int = 1,
     metrics: str | None = None,
     show: int | None = None,
@@ -190,7 +188,7 @@ def compare(
       scores: the scores to compute; None computes those of pycocoevalcap.
       metrics: JSON file to write.
       show: prints the tables, and so many images that gain and lose most; None prints nothing.
-      reference_set, partial, instances, samples, level, seed: as the flags of the command.
+      reference_set, partial, instances, samples, seed: as the flags of the command.
     """
     paths = list(map(pretrained.place, paths))
     folders = [path for path in paths if os.path.isdir(path)]
@@ -198,8 +196,6 @@ def compare(
         raise cli.UsageError(
             "Give two or more runs, or two or more different result files and --references."
         )
-    if not 0 < level < 100:
-        raise cli.UsageError(f"--level={level:g} is not between 0 and 100.")
     if folders:
         every, source, runs = _decoded(_named(paths), folders, split)
     else:
@@ -224,15 +220,15 @@ def compare(
             raise ValueError(f"{path}: {error}") from error
     options = results.Options(chair.read_labels(instances, every))
     with coco.CocoScorer(scores, options=options) as scorer:
-        compared = bootstrap.compare(runs, every, scorer, samples=samples, level=level, seed=seed)
+        compared = bootstrap.compare(runs, every, scorer, samples=samples, seed=seed)
     if metrics:
         about = {"images": len(every), "reference_set": reference_set}
-        about |= {"samples": samples, "level": level, "seed": seed}
+        about |= {"samples": samples, "seed": seed}
         write_json(metrics, about | _as_json(compared), indent=2)
     if show is not None:
         print(
             f"{len(every)} images of {source} ({reference_set} references), "
-            f"{samples} resamples, {level:g} % intervals\n"
+            f"{samples} resamples, 95 % intervals\n"
         )
         print(format_scores(compared))
         for name, differences in compared.differences.items():

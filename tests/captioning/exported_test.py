@@ -55,10 +55,10 @@ def test_options_of_a_run_are_refused(exported, served, trained):
         tfcap.load([trained, exported])
 
 
-def test_the_command_takes_it(exported, pictures, captioner):
+def test_the_command_takes_it(exported, pictures, captioner, capsys):
     lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
-    done = commands.python("-m", "tfcap.caption", "--model_dir", exported, *pictures[:2])
-    assert done.stdout.splitlines() == lines
+    commands.run_here(command, "--model_dir", exported, *pictures[:2])
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_the_command_refuses_to_rerank_with_it(exported, pictures):

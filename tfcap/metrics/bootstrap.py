@@ -162,7 +162,6 @@ def compare(
     scorer: CocoScorer,
     *,
     samples: int = 1000,
-    level: float = 95.0,
     seed: int = 1,
 ) -> Compared:
     """Scores sets of captions, of the images of `references`, and compares each with the first one.
@@ -177,8 +176,7 @@ def compare(
     if len(references) == 1:
         notes = ["there are no intervals, because they need several images"]
         return Compared(scores, {name: {} for name in scores}, {name: {} for name in others}, notes)
-    options: dict[str, Any] = {"samples": samples, "level": level, "seed": seed}
-    options["meteor_of"] = scorer.meteor_of
+    options: dict[str, Any] = {"samples": samples, "seed": seed, "meteor_of": scorer.meteor_of}
     changes = {name: differences(scores[first], scores[name], **options) for name in others}
     ends = {name: intervals(run, **options) for name, run in scores.items()}
     return Compared(scores, ends, changes, [])
