@@ -212,7 +212,13 @@ def test_all_systems_are_here():
     assert sorted(models.MODELS) == sorted(SIZES) == sorted(read("systems.json"))
 
 
-@pytest.mark.parametrize("name", SIZES)
+LONG = ("expansionnet", "xtransformer")  # they take a third of the time of all systems
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in SIZES],
+)
 def test_system(name):
     compare(numbers_of_system(name), read("systems.json")[name], name)
 
