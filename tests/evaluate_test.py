@@ -290,11 +290,9 @@ def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
     ("given", "part"),
     [
         ("", "Give --model_dir, or --predictions"),
-        ("--predictions setup.cfg", "setup.cfg is not valid JSON"),
         ("--predictions RESULTS", "--references is missing"),
         ("--predictions RESULTS --references REFERENCES --rerank oracle", "needs --data_dir"),
         ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),
-        ("--predictions RESULTS --submission a.zip --split train", "the splits val2014 and test"),
         ("--predictions RESULTS --submission a.zip --split test", "all 40775 images of test2014"),
         ("--model_dir a --scores FOO", "'FOO' is not among the scores: BLEU"),
     ],

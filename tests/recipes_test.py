@@ -83,7 +83,6 @@ def test_a_recipe_is_found_by_name_from_any_directory(prefix, tmp_path, monkeypa
     [
         ("xlan_xe.yaml", "coco/xlan_xe.yaml or flickr8k/xlan_xe.yaml"),
         ("flikr8k/updown_xe.yaml", "flickr8k/updown_xe.yaml"),
-        ("nothing.yaml", "--list"),
     ],
 )
 def test_an_unknown_name_gets_close_ones(name, near):

@@ -94,13 +94,6 @@ def test_memory_and_batches_follow_the_measured_times():
     assert "allowed_batch_sizes: 1\nallowed_batch_sizes: 2\npad" in text
 
 
-def test_measuring_ends_after_a_slow_batch(monkeypatch):
-    now = iter(np.cumsum([0, 1, 0, 2, 0, 3, 0, 6, 0, 7, 0, 8]))
-    monkeypatch.setattr(bundles.time, "perf_counter", lambda: next(now))
-    called = []
-    assert bundles.measure(called.append) == {1: 1, 2: 6} and called == [1] * 4 + [2] * 4
-
-
 def test_a_second_version_keeps_the_files_that_exist(bundle, run_and_server, tmp_path, capsys):
     folder, (run, served) = shutil.copytree(bundle, tmp_path / "served"), run_and_server
     (folder / "batching.config").write_text("# of a person")

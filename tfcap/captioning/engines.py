@@ -37,8 +37,7 @@ class Found(NamedTuple):
 class TrainedRun:
     """The captioner of a run, or of several as an ensemble; the arguments are those of `load`.
 
-    Attributes:
-      reranker: a `Consensus` that orders the captions again, or None.
+    The captions are ordered again by `reranker`, a `Consensus`, if there is one.
     """
 
     exported = False

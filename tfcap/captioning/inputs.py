@@ -34,19 +34,11 @@ class FrameFolder(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture that was read, or the reason why it could not be read.
+    """A picture that was read, or the reason why it could not be read."""
 
-    Attributes:
-      position: its position in the input, from 0.
-      source: its path or URL; None for others.
-      content: bytes of a file, uint8 [H, W, 3], or a folder of frames; None if it could not be
-        read.
-      reason: why it could not be read.
-    """
-
-    position: int
-    source: str | None
-    content: bytes | np.ndarray | FrameFolder | None
+    position: int  # in the input, from 0
+    source: str | None  # its path or URL; None for others
+    content: bytes | np.ndarray | FrameFolder | None  # a file, uint8 [H, W, 3], or None
     reason: str = ""
 
 

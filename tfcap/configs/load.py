@@ -106,7 +106,7 @@ def load(path: str) -> Experiment:
 
 def _read_run(path: str) -> tuple[str, Experiment]:
     if not os.path.isfile(path):
-        raise ValueError(f"{path} is missing. --model_dir must be the directory of a training run.")
+        raise ValueError(f"{path} is missing. Name the directory of a training run.")
     content = _read_file(path, path)
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
@@ -142,10 +142,10 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         params, text = Decoding(**vars(options.PRESETS[preset.strip()])), rest
     elif preset and "=" not in preset:
         raise ValueError(
-            f"--decoding={text}: {preset} is no preset. Give one of {', '.join(options.PRESETS)}, "
+            f"decoding {text}: {preset} is no preset. Give one of {', '.join(options.PRESETS)}, "
             "keys as in beam=5, or both."
         )
-    _apply(params, _parse(text, "--decoding") | ({"beam": beam} if beam else {}), "--decoding")
+    _apply(params, _parse(text, "decoding") | ({"beam": beam} if beam else {}), "decoding")
     _check_decoding(params, task.max_length)
     return params
 

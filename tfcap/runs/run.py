@@ -418,7 +418,7 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
     if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
         raise ValueError(
-            f"The data of {run.directory} is not in {run.data_dir}: name it with --data_dir."
+            f"The data of {run.directory} is not in {run.data_dir}. Name its directory: data_dir."
         )
     data = PreparedData.load(folder or run.data_dir)
     check_vocabulary(run, data)

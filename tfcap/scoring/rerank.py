@@ -54,20 +54,14 @@ class Consensus:
     Hypotheses and references are tokenized as training captions are and compared as words, so that
     words outside a model's vocabulary count too. The released code compares its own lists of words.
 
-    Args:
-      data: the prepared directory, with the reference images.
-      kind: `consensus`, or `oracle`, which ranks by an image's own references.
-      similarity: `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1`
-        (0 to 1). Neither counts an end mark.
-      neighbours: k, 60 in the paper; with fewer reference images all of them are used.
-      best: m; 0 takes the paper's 125 for `cider` and 175 for `bleu`.
-      references: the splits whose captions are the references. The paper's list for COCO has
-        122,286 images, more than the training split of Karpathy and Fei-Fei.
-      frequencies: the splits whose captions give `cider` its document frequencies. The released
-        code takes the validation set, which contains the reranked images, so that their own
-        references influence the ranking a little.
-      refine: an m-RNN whose refined features are the vectors; None takes the mean of the features.
-      index, max_regions, approximate: as of `nearest.load`, its `folder` first.
+    `kind` is `consensus`, or `oracle`, which ranks by an image's own references. `similarity` is
+    `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0 to 1);
+    neither counts an end mark. The splits `references` of `data` give the k `neighbours`; the list
+    of the paper has 122,286 images, more than the training split of Karpathy and Fei-Fei. The splits
+    `frequencies` give `cider` its document frequencies; the released code takes the validation set,
+    which contains the reranked images, so that their own references influence the ranking a little.
+    `best` is m; 0 takes that of the paper. An m-RNN `refine` gives refined vectors. The others are
+    the arguments of `nearest.load`, its `folder` first.
     """
 
     def __init__(
