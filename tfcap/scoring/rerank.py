@@ -57,7 +57,7 @@ class Consensus:
     `kind` is `consensus`, or `oracle`, which ranks by an image's own references. `similarity` is
     `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0 to 1);
     neither counts an end mark. The splits `references` of `data` give the k `neighbours`; the list
-    of the paper has 122,286 images, more than the training split of Karpathy and Fei-Fei. The splits
+    of the paper has 122,286 images, more than the split train of Karpathy and Fei-Fei. The splits
     `frequencies` give `cider` its document frequencies; the released code takes the validation set,
     which contains the reranked images, so that their own references influence the ranking a little.
     `best` is m; 0 takes that of the paper. An m-RNN `refine` gives refined vectors. The others are
