@@ -1,6 +1,5 @@
 """Conversion of released checkpoints, made from the fixtures, to run directories."""
 
-import functools
 import json
 import os
 
@@ -8,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import commands, parity, photos
-from helpers.released_files import END, EXPANSION, JDAI, checkpoint
+from helpers.released_files import JDAI, checkpoint
 
 from tfcap import convert as convert_command
-from tfcap import decoding, runs, train
 from tfcap import prepare as prepare_command
+from tfcap import runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import UNK
 from tfcap.released.convert import convert
@@ -23,71 +22,33 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """Returns a function that converts a fixture by name and returns its run directory."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            source = checkpoint(folder, name)
-            out = str(folder / "run")
-            convert(*source, out)
-            made[name] = out
-        return made[name]
-
-    return make
+    """The run directory of a converted Up-Down."""
+    folder = tmp_path_factory.mktemp("updown")
+    convert(*checkpoint(folder, "updown"), str(folder / "run"))
+    return str(folder / "run")
 
 
-def texts(run, tokens):
-    """Returns our captions, with the unknown word as the released code prints it."""
-    sentences = [text.decode() for text in run.vocab.detokenize(tokens).numpy()]
-    return [text.replace(run.vocab.words[UNK], "UNK") for text in sentences]
-
-
-def released_texts(name, rows):
+def released_texts(rows):
     """Returns the captions that the released code prints for its ids."""
-    table, end = (EXPANSION, END) if name == "expansion" else ([".", *JDAI], 0)
     found = []
     for row in map(list, rows):
-        row = row[: row.index(end)] if end in row else row
-        found.append(" ".join(table[i].replace("\n", "\\n") for i in row))
+        row = row[: row.index(0)] if 0 in row else row
+        found.append(" ".join([".", *JDAI][i].replace("\n", "\\n") for i in row))
     return found
 
 
-@pytest.fixture(scope="module")
-def loaded(converted):
-    """Returns a function that loads a converted run by name, once for all tests."""
-    return functools.cache(lambda name: runs.load(converted(name)))
-
-
-def in_graph(search, model, context):
-    """The tokens that a search finds; many eager steps take several times as long."""
-    return tf.function(lambda: search(model, context)[0], autograph=False)()
-
-
-def test_a_converted_model_gives_the_released_captions(loaded):
+def test_a_converted_model_gives_the_released_captions(converted):
     """`tests/models/parity_test.py` compares captions without a beam, and of other widths."""
-    run, arrays = loaded("updown"), parity.read("updown")
+    run, arrays = runs.load(converted), parity.read("updown")
     options = run.params.task.decoding
     assert (run.params.task.max_length, options.finished, options.beam) == (17, "hold", 3)
     mask = tf.ones(arrays["in/mask"].shape, tf.bool)  # the released code does not look at it
     context = run.model.encode({"features": arrays["in/feats"], "mask": mask})
-    tokens = in_graph(run.search(), run.model, context)
-    assert texts(run, tokens[:, 0]) == released_texts("updown", arrays["out/beam3"])
-
-
-def test_converted_expansionnet_gives_the_released_captions(loaded):
-    """All beams are compared; some contain PAD and SOS, which the released search may emit."""
-    run, arrays = loaded("expansion"), parity.read("expansion")
-    cfg = json.loads(str(arrays["cfg"]))
-    config = run.params.task.decoding
-    assert config.length_power == 1.0 and config.beam == 5
-    options = run.search(beam=3).options
-    inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
-    context = run.model.encode(inputs)
-    tokens = in_graph(decoding.Search(options, 11), run.model, context)
-    for image, found in zip(cfg["beam"], tokens, strict=True):
-        assert texts(run, found) == released_texts("expansion", [words[1:] for words in image])
+    # Many eager steps take several times as long.
+    tokens = tf.function(lambda: run.search()(run.model, context)[0], autograph=False)()
+    found = [text.decode() for text in run.vocab.detokenize(tokens[:, 0]).numpy()]
+    found = [text.replace(run.vocab.words[UNK], "UNK") for text in found]
+    assert found == released_texts(arrays["out/beam3"])
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +64,7 @@ def data(converted, tmp_path_factory):
         entry = {"filename": f"{number}.jpg", "split": "train" if number < 12 else "val"}
         entries.append({**entry, "sentences": [{"raw": caption} for caption in words]})
     captions = photos.write_captions(folder, entries)
-    vocab = os.path.join(converted("updown"), "vocab.txt")
+    vocab = os.path.join(converted, "vocab.txt")
     given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
     asked = [f"--{key}={value}" for key, value in given.items()]
     commands.run_here(prepare_command, *asked, "--vocab", vocab)

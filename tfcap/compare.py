@@ -142,7 +142,7 @@ def _define_flags() -> None:
     cli.define_reference_set()
     flags.DEFINE_list(
         "scores",
-        results.defaults(),
+        results.DEFAULTS,
         "Scores to compute, separated by commas. These must be asked for: CHAIR.",
     )
     flags.DEFINE_list(

@@ -74,7 +74,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
     flags.DEFINE_list(
         "scores",
-        results.defaults(),
+        results.DEFAULTS,
         "Scores to compute, separated by commas. These must be asked for: CHAIR, CLIPScore.",
     )
     flags.DEFINE_list(
@@ -158,8 +158,8 @@ def evaluate(
       references: a COCO annotation file; or the reference captions of each image, by image id or as
         a list in the order of the predictions. A reference is text or a `tfcap.Caption`. A model
         has those of its data.
-      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore", or of
-        those that a module registered; None computes all but CHAIR and CLIPScore.
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore"; None
+        computes all but the last two.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
       partial: score only the images that have predictions and references, in place of an error.
       instances: COCO's files of labelled objects, for CHAIR.
@@ -175,7 +175,7 @@ def evaluate(
     given = types.SimpleNamespace(**locals())
     given.model_dir = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     given.say = functools.partial(print, flush=True) if show else lambda *text: None
-    names = results.defaults() if metrics is None else metrics
+    names = results.DEFAULTS if metrics is None else metrics
     given.metrics = [names] if isinstance(names, str) else list(names)
     if not given.metrics or set(given.metrics) - set(results.METRICS):
         raise cli.UsageError(

@@ -1,6 +1,5 @@
 """Scores equal pycocoevalcap; if Java fails, the scores that need no Java are computed."""
 
-import json
 import sys
 
 import numpy as np
@@ -9,7 +8,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from tfcap.metrics import bootstrap, coco, results
+from tfcap.metrics import bootstrap, coco
 
 WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
 FAST = ("BLEU", "ROUGE-L", "CIDEr")
@@ -168,26 +167,3 @@ def test_captions_that_cannot_be_scored_are_refused(references, predictions, mes
         one.score(references, predictions)
     with pytest.raises(ValueError, match="Metrics are BLEU, METEOR"):
         coco.CocoScorer(("CIDEr", "cider"))
-
-
-def brevity(references, captions):
-    """The share of captions that are shorter than their first reference."""
-    return [
-        float(len(c.split()) < len(r[0].split())) for r, c in zip(references, captions, strict=True)
-    ]
-
-
-def test_a_registered_metric_is_computed_shown_and_written(tmp_path, monkeypatch):
-    for table in ("METRICS", "KEYS", "FURTHER"):
-        monkeypatch.setattr(results, table, getattr(results, table).copy())
-    for _ in range(2):  # a notebook registers it again
-        results.register("Brevity")(brevity)
-    texts = {1: ["a red circle", "one circle"], 2: ["two dogs"]}
-    found = coco.CocoScorer(java=None).score(texts, {1: "a circle", 2: "two dogs run"})
-    assert found.corpus["Brevity"] == 50
-    assert [image["Brevity"] for image in found.per_image.values()] == [100, 0]
-    assert results.format_table(found).count("\nBrevity    50.00") == 1
-    results.write_metrics(tmp_path / "scores.json", found)
-    assert json.loads((tmp_path / "scores.json").read_text())["Brevity"] == 50
-    with pytest.raises(ValueError, match="a metric CIDEr already"):
-        results.register("CIDEr")(brevity)

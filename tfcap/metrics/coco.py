@@ -48,7 +48,7 @@ class CocoScorer:
         spice_jars: str | os.PathLike | None = None,
         options: results.Options | None = None,
     ):
-        metrics = results.defaults() if metrics is None else metrics
+        metrics = results.DEFAULTS if metrics is None else metrics
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         if not self._metrics or set(self._metrics) - set(results.METRICS):
             raise ValueError(
@@ -172,10 +172,7 @@ class CocoScorer:
 
     def _score_others(self, gold, tokens, references, predictions, scores: Scores) -> None:
         for name in self._metrics:
-            if name in results.FURTHER:
-                each = np.asarray(results.FURTHER[name](list(gold.values()), tokens), float)
-                scores.add(name, each.mean(), each.tolist())
-            elif name == "CHAIR":
+            if name == "CHAIR":
                 counts, notes = chair(gold, tokens, self._options.labels)
                 for key, ratio in counts.items():
                     scores.add_ratio(key, ratio)

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,13 +21,11 @@ ON_REQUEST = {
     "CHAIR": ("CHAIRi", "CHAIRs", "CHAIR-recall"),
     "CLIPScore": ("CLIPScore", "RefCLIPScore"),
 }
-METRICS = ["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", *ON_REQUEST]  # what --scores names
+DEFAULTS = ["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
+METRICS = [*DEFAULTS, *ON_REQUEST]  # what --scores names
 KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]  # of scores
 KEYS += [key for keys in ON_REQUEST.values() for key in keys]
 LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of a validation; a lower one is better
-# References of each image and one caption for each, as tokens in a text -> a score of each image.
-Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Sequence[float]]
-FURTHER: dict[str, Metric] = {}  # those of `register`
 
 REFERENCE_SETS = ("all", "c5", "c40")
 SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
@@ -52,30 +50,6 @@ class Options:
     labels: Mapping[int, Collection[str]] | None = None  # of CHAIR, see `chair.read_labels`
     pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)  # paths, of CLIPScore
     clip: Encoder | None = None
-
-
-def defaults() -> list[str]:
-    """Returns the metrics that are computed where no names are given."""
-    return [name for name in METRICS if name not in ON_REQUEST]
-
-
-def register(name: str) -> Callable[[Metric], Metric]:
-    """Returns a decorator that registers a metric, which is then computed with all others.
-
-    The metric gets the references and the caption of every image, both tokenized, and returns a
-    score from 0 to 1 for each image. The score of the whole set is the mean.
-    """
-
-    def decorate(metric: Metric) -> Metric:
-        if name not in FURTHER:  # a notebook registers its metric again
-            if name in KEYS:
-                raise ValueError(f"There is a metric {name} already; give yours another name.")
-            METRICS.append(name)
-            KEYS.append(name)
-        FURTHER[name] = metric
-        return metric
-
-    return decorate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tfcap.data.prepared import PreparedData, losses, unlike_references
 from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
-from tfcap.metrics.results import FURTHER, LOWER
+from tfcap.metrics.results import LOWER
 from tfcap.runs.checkpoints import check_weights, find
 from tfcap.training import keras3
 from tfcap.training.loop import Loop
@@ -160,8 +160,7 @@ def _say_start(loop: Loop, experiment: str) -> None:
         )
         metric = trainer.best_checkpoint_eval_metric
         right = "lower" if metric in LOWER else "higher"
-        known = metric in LOWER or metric not in FURTHER  # a metric of the user's own may be either
-        if loop.mode != "eval" and known and trainer.best_checkpoint_metric_comp != right:
+        if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
             warnings.append(
                 f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, "
                 "or the worst checkpoint counts as the best one."
