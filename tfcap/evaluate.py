@@ -5,6 +5,7 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
+import contextlib
 import functools
 import inspect
 import os
@@ -479,11 +480,9 @@ def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> li
 
     wanted = digest(run.fingerprint) if run else None  # a converted run has none
     if run and data and wanted and wanted != digest(data.fingerprint):
-        try:
+        with contextlib.suppress(ValueError):
             data = PreparedData.load(run.data_dir)
-        except ValueError:
-            data = None
-        if data is None or digest(data.fingerprint) != wanted:
+        if digest(data.fingerprint) != wanted:
             print(
                 "note: no share of novel captions, because the data that the model was trained "
                 f"on is not in {run.data_dir}"

@@ -23,6 +23,7 @@ from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.files import arrays_sha256
 from tfcap.layers.common import masked_mean
+from tfcap.scoring import likelihood
 
 FOLDER = "vectors"  # inside the prepared directory
 REFERENCES = "train"  # the split whose captions give sentences their vectors
@@ -206,21 +207,16 @@ def _name(data, space, max_regions, splits) -> str:
 
 def _compute(data, space, max_regions, splits, images: int, allocate: Callable) -> Any:
     """Reads the splits from end to end and fills float32 [M, D], which `allocate` makes."""
-    # Nothing in it needs AutoGraph, which is slow.
-    parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
     vectors, done = None, 0
     for split in splits:
         size = len(data.index(split).id)
-        batches = data.examples(split, tf.data.Dataset.range(size)).batch(_RECORDS).map(parse)
-        label, total = f"vectors of {split}", -(-size // _RECORDS)
-        with data.readable_errors():
-            for batch in cli.progress(batches.prefetch(1), total, label):
-                block = data.with_features(batch)
-                part = space.vectors(block["features"], block["mask"], block.get("image"))
-                if vectors is None:
-                    vectors = allocate((images, part.shape[1]))
-                vectors[done : done + len(part)] = part
-                done += len(part)
+        blocks = likelihood.images(data, split, range(size), _RECORDS, max_regions)
+        for block in cli.progress(blocks, -(-size // _RECORDS), f"vectors of {split}"):
+            part = space.vectors(**block)
+            if vectors is None:
+                vectors = allocate((images, part.shape[1]))
+            vectors[done : done + len(part)] = part
+            done += len(part)
     return vectors
 
 
