@@ -79,9 +79,6 @@ class RegionPositions(common.Layer):
     The codes are added to the raw features, so that one layer serves every system. The affine map
     is learned, so it can give the codes the scale of the features. The number of regions has no
     limit.
-
-    Args:
-      feature_dim: F.
     """
 
     def __init__(self, feature_dim: int, **kwargs):

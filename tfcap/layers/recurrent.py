@@ -20,10 +20,6 @@ class LSTMCell(Recurring, common.Layer):
     It has two biases, as `torch.nn.LSTMCell` does. Both get the same gradient, so that their sum
     changes twice as much in a step as a single bias would; the cell of Keras has a single bias.
     All four weights start from U(-1/sqrt(D), 1/sqrt(D)).
-
-    Args:
-      inputs: W.
-      width: D.
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
@@ -59,10 +55,6 @@ class MaxoutLSTMCell(common.Layer):
 
     Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
     section 2.1; this order of the gates and both affine maps are those of ImageCaptioning.pytorch.
-
-    Args:
-      inputs: W.
-      width: D.
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
@@ -94,10 +86,6 @@ class GRUCell(common.Layer):
     authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
     kernel holds the columns of r, u and n in this order. The cell of Keras has one initial value
     for all biases, and a random generator (so a variable in checkpoints) even without dropout.
-
-    Args:
-      inputs: W.
-      width: D.
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):

@@ -17,9 +17,6 @@ class Standardize(common.Layer):
 
     Both are weights that are not trained, so that every checkpoint and export holds them. They
     start as 0 and 1; `adapt` measures them. No released captioner has this.
-
-    Args:
-      width: F.
     """
 
     def __init__(self, width: int, **kwargs):
