@@ -6,7 +6,6 @@ import re
 import shlex
 
 import pytest
-from absl import flags
 from helpers import commands
 
 from tfcap import configs
@@ -60,23 +59,6 @@ def test_every_command_of_a_page_parses_and_its_python_compiles(page, monkeypatc
     for kind, code in BLOCK.findall(text):
         if kind == "python":
             compile(code, page.name, "exec")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python -m tfcap.caption --model_dirs runs/a photo.jpg",
-        ".venv/bin/python -m tfcap.train --experiment=xlam",
-        "tfcap train --experiment=xlan --config_file=experiments/no_such.yaml",
-        "python -m tfcap.train --experiment=xlan --params_override=task.sead=2",
-        "python -m tfcap.train --experiment=xlan --then=xlan_scst --then_override=task.sead=2",
-        "python -m tfcap.evaluate --model_dir runs/a --decoding=bream=5",
-    ],
-)
-def test_a_wrong_flag_key_or_recipe_is_found(line):
-    assert page_commands(f"```bash\necho a && {line}\n```") == [line]
-    with pytest.raises((ValueError, flags.Error)):
-        check(line)
 
 
 def test_the_readme_is_short():
