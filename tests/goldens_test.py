@@ -63,7 +63,7 @@ def self_critical(length, vocabulary, references):
 # ---- systems -------------------------------------------------------------------------------------
 
 IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 8
-VOCABULARY, LENGTH, STEPS = 13, 6, 5
+VOCABULARY, LENGTH, STEPS = 13, 6, 3
 BEAM = dict(beam=3)
 SEARCHES = {
     "beam": BEAM,
