@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow, a tiny model, small data and a small run."""
 
+import collections
 import fcntl
 import gc
 import os
@@ -15,7 +16,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest
-from helpers import commands, seeds
+from helpers import commands
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
 # A test that uses one of these waits for training or for Java.
@@ -24,6 +25,7 @@ _SLOW_FIXTURES = {"trained", "java"}
 
 def pytest_configure(config):
     """Sets up TensorFlow where tests run, which is not the process that hands them to workers."""
+    config.option.loadscopereorder = False  # keeps the order of `pytest_collection_modifyitems`
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return
     import tensorflow as tf
@@ -39,10 +41,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests as slow that use a slow fixture."""
+    """Marks the tests as slow that use a slow fixture; files with many slow tests come first.
+
+    pytest-xdist would begin with the files that have the most tests, and end with long ones.
+    """
+    slow = collections.Counter()
     for item in items:
         if _SLOW_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+        slow[item.path] += item.get_closest_marker("slow") is not None
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,21 +71,9 @@ def collected():
 @pytest.fixture(scope="session")
 def tiny():
     """An X-Transformer with two layers; its weights belong to all tests: do not change them."""
+    from helpers import small_models
 
-    from tfcap import models
-
-    seeds.set_seed(3)
-    return models.build(
-        "xtransformer",
-        VOCABULARY,
-        LENGTH,
-        FEATURES,
-        width=16,
-        heads=2,
-        encoder_layers=1,
-        decoder_layers=2,
-        inner_width=24,
-    )
+    return small_models.make("xtransformer", seed=3)
 
 
 @pytest.fixture(scope="session")

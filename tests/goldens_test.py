@@ -12,13 +12,12 @@ import os
 import pathlib
 import random
 import shutil
-import subprocess
-import sys
 import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import commands, small_models
 
 from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
@@ -64,36 +63,7 @@ def self_critical(length, vocabulary, references):
 # ---- systems -------------------------------------------------------------------------------------
 
 IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 8
-VOCABULARY, LENGTH, STEPS = 13, 6, 5
-SIZES = {
-    "aoanet": dict(width=16, heads=2, refiner_layers=1),
-    "att2in": dict(width=8, attention_width=6),
-    "attention_lstm": dict(width=8, attention_width=6),
-    "expansionnet": dict(
-        width=16,
-        heads=2,
-        encoder_layers=1,
-        decoder_layers=1,
-        inner_width=24,
-        encoder_vectors=4,
-        decoder_vectors=3,
-        positions=LENGTH,
-    ),
-    "gcn_lstm": dict(width=8, attention_width=6, regions=3, labels=4),
-    "lstm_a": dict(width=8, attributes=2),
-    "mrnn": dict(embed_width=9, width=8, multimodal_width=12),
-    "mrnn_shared": dict(embed_width=9, width=8, multimodal_width=12),
-    "show_tell": dict(width=8),
-    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
-    "updown": dict(width=8, attention_width=6),
-    "xlan": dict(width=16, heads=2, encoder_layers=1, middle_width=5),
-    # The last decoder layer has no layers that nothing would read, so one layer shows too little.
-    "xtransformer": dict(
-        width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
-    ),
-}
-
-
+VOCABULARY, LENGTH, STEPS = 13, 6, 3
 BEAM = dict(beam=3)
 SEARCHES = {
     "beam": BEAM,
@@ -107,7 +77,7 @@ def build(name, dropout):
     random.seed(1)
     parameters = inspect.signature(models.MODELS[name].__init__).parameters
     rates = {key: dropout for key in parameters if key.endswith("_dropout")}
-    return models.build(name, VOCABULARY, LENGTH, FEATURES, **SIZES[name], **rates)
+    return models.build(name, VOCABULARY, LENGTH, FEATURES, **small_models.SIZES[name] | rates)
 
 
 def fill(model):
@@ -136,17 +106,19 @@ def batch():
     }
 
 
-def losses(name, objective, dropout, steps):
-    """The loss of each step of training from the same weights."""
-    inputs, model = batch(), build(name, dropout)
-    fill(model)
+def losses(model, objective, steps):
+    """The loss of each step of training; the weights stay as they were."""
+    inputs, before = batch(), [variable.numpy() for variable in model.trainable_variables]
     if objective == "xe":
         task, optimizer = cross_entropy(LENGTH)
     else:
         references = inputs["tokens"][..., 1:]
         task, optimizer, inputs["references"] = self_critical(LENGTH, VOCABULARY, references)
     optimizer.build(model.trainable_variables)
-    return [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
+    found = [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
+    for variable, value in zip(model.trainable_variables, before, strict=True):
+        variable.assign(value)
+    return found
 
 
 def numbers_of_system(name):
@@ -165,10 +137,12 @@ def numbers_of_system(name):
     for key, options in (SEARCHES if name == "attention_lstm" else {"beam": BEAM}).items():
         ids, scores = search(model, context, LENGTH, **options)
         found[key] = {"ids": ids, "scores": scores}
+    dropping = build(name, 0.3)
+    fill(dropping)
     found["loss"] = {
-        "xe": losses(name, "xe", 0.0, STEPS),
-        "scst": losses(name, "scst", 0.0, STEPS),
-        "xe_with_dropout": losses(name, "xe", 0.3, 1),
+        "xe": losses(model, "xe", STEPS),
+        "scst": losses(model, "scst", STEPS),
+        "xe_with_dropout": losses(dropping, "xe", 1),
     }
     return plain(found)
 
@@ -209,16 +183,10 @@ def read(name):
 
 
 def test_all_systems_are_here():
-    assert sorted(models.MODELS) == sorted(SIZES) == sorted(read("systems.json"))
+    assert sorted(models.MODELS) == sorted(small_models.SIZES) == sorted(read("systems.json"))
 
 
-LONG = ("expansionnet", "xtransformer")  # they take a third of the time of all systems
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in SIZES],
-)
+@pytest.mark.parametrize("name", small_models.params(models.MODELS))
 def test_system(name):
     compare(numbers_of_system(name), read("systems.json")[name], name)
 
@@ -344,39 +312,12 @@ RUNS = {
     "converted": (["converted"], "converted", []),
 }
 
-# Runs commands in copies of one process, because importing TensorFlow takes longest.
-_DRIVER = """
-import json, os, runpy, sys, traceback
-import keras, official.core.base_trainer, orbit, tensorflow, tensorflow_text
-for log, module, *arguments in json.load(sys.stdin):
-    if not (child := os.fork()):
-        out = os.open(log, os.O_WRONLY | os.O_CREAT)
-        os.dup2(out, 1), os.dup2(out, 2)
-        sys.argv, code = [module, *arguments], 0
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        except SystemExit as end:
-            code = end.code
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else bool(code))
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        sys.exit(f"{module} {arguments}: {open(log).read()}")
-"""
 
-
-def run_commands(commands):
-    """Runs `python -m module arguments...` one after the other; the first item is a log file."""
-    done = subprocess.run(
-        [sys.executable, "-c", _DRIVER],
-        input=json.dumps(commands),
-        env={**os.environ, "PYTHONPATH": str(GOLDENS.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert not done.returncode, done.stderr[-3000:]
+def run(command, *arguments):
+    """Runs `tfcap command arguments...` and returns the lines that it prints."""
+    done = commands.run_command(f"tfcap.{command}", *arguments)
+    assert not done.returncode, done.stderr
+    return done.stdout.splitlines()
 
 
 def said(kind):
@@ -389,24 +330,16 @@ def said(kind):
     out.mkdir(parents=True)
     files = [f"--{name}={out}/{name}.json" for name in ("output", "metrics", "hypotheses")]
     evaluate = ["--split=val", "--scores=BLEU,ROUGE-L,CIDEr", f"--data_dir=data/{data}", *files]
-    commands = [
-        [f"{out}/evaluate.log", "tfcap.evaluate", *where, *evaluate],
-        [f"{out}/export.log", "tfcap.export", *where, f"--export_dir={out}/served"],
-    ]
-    if pictures:
-        every = ["--json", *pictures]
-        commands += [
-            [f"{out}/caption.log", "tfcap.caption", *where, *every],
-            [f"{out}/exported.log", "tfcap.caption", f"--model_dir={out}/served", *every],
-        ]
-    run_commands(commands)
+    run("evaluate", *where, *evaluate)
+    run("export", *where, f"--export_dir={out}/served")
     found = {
         name: json.loads((out / f"{name}.json").read_text())
         for name in ("output", "metrics", "hypotheses")
     }
     if pictures:
-        for name in ("caption", "exported"):
-            lines = (out / f"{name}.log").read_text().splitlines()
+        exported = [f"--model_dir={out}/served"]
+        for name, source in (("caption", where), ("exported", exported)):
+            lines = run("caption", *source, "--json", *pictures)
             found[name] = [json.loads(line) for line in lines if line.startswith("{")]
     else:
         found["exported"] = served(f"{out}/served/1", read_features(f"data/{data}"))
@@ -458,8 +391,7 @@ def checkpoint(path):
 def go_on():
     """Trains the run on features for two more steps, and returns its new checkpoint."""
     shutil.copytree("runs/features", "resumed")
-    steps = "--params_override=trainer.train_steps=22"
-    run_commands([["resumed.log", "tfcap.train", "--model_dir=resumed", steps]])
+    run("train", "--model_dir=resumed", "--params_override=trainer.train_steps=22")
     return checkpoint("resumed/ckpt-22")
 
 
@@ -493,13 +425,9 @@ def test_old_run_goes_on(runs_folder):
 @pytest.mark.slow
 def test_conversion(runs_folder):
     """The same weights and words as the run that was converted before."""
-    convert()
+    released = ["--from=self_critical", "sources/att2in.pth", "--vocab=sources/att2in.txt"]
+    run("convert", *released, "--model_dir=again")
     for name in ("vocab.txt", "dataset.json"):
         old = pathlib.Path("runs/converted", name).read_bytes()
         assert pathlib.Path("again", name).read_bytes() == old, name
     compare(checkpoint("again/ckpt-0"), checkpoint("runs/converted/ckpt-0"), "again")
-
-
-def convert(out="again"):
-    released = ["--from=self_critical", "sources/att2in.pth", "--vocab=sources/att2in.txt"]
-    run_commands([[f"{out}.log", "tfcap.convert", *released, f"--model_dir={out}"]])

@@ -78,17 +78,9 @@ def test_a_recipe_is_found_by_name_from_any_directory(prefix, tmp_path, monkeypa
     assert configs.resolve("xlan", ["flickr8k/xlan_xe.yaml"]).task.max_length == 9
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("xlan_xe.yaml", "coco/xlan_xe.yaml or flickr8k/xlan_xe.yaml"),
-        ("flikr8k/updown_xe.yaml", "flickr8k/updown_xe.yaml"),
-    ],
-)
-def test_an_unknown_name_gets_close_ones(name, near):
-    with pytest.raises(ValueError, match="the file does not exist") as error:
-        configs.resolve("xlan", [name])
-    assert near in str(error.value)
+def test_an_unknown_name_gets_close_ones():
+    with pytest.raises(ValueError, match="flickr8k/updown_xe.yaml"):
+        configs.resolve("xlan", ["flikr8k/updown_xe.yaml"])
 
 
 def test_the_list_has_every_experiment_and_every_recipe(capsys):

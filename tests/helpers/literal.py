@@ -6,6 +6,7 @@ the names that its checkpoint uses.
 
 import numpy as np
 
+from helpers import contract
 from tfcap.layers.trees import is_seed, named_variables
 
 EXPANSION_DROPOUTS = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
@@ -167,7 +168,8 @@ def compare(model, batch, logits_of, tolerance=1e-5):
     """Logits of `model` against `logits_of(weights, regions, tokens)`, caption by caption.
 
     `regions` [visible, F] has no padding and `tokens` [L] neither, L being the length of the
-    caption; `batch` may have both. Every weight must have been read. Returns the difference.
+    caption; `batch` may have both. Every weight must have been read. Steps must give the logits of
+    the whole caption.
     """
     weights, found = Weights(model), np.asarray(model(batch))
     worst = 0.0
@@ -181,4 +183,4 @@ def compare(model, batch, logits_of, tolerance=1e-5):
             worst = max(worst, difference)
     assert not weights.unread, f"never read: {sorted(weights.unread)}"
     assert worst < tolerance, worst
-    return worst
+    contract.check_step_equals_decode(model, batch | {"tokens": batch["tokens"][..., :3]})

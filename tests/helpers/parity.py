@@ -11,8 +11,6 @@ import pathlib
 
 import numpy as np
 
-from tfcap.released import weights
-
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 
 
@@ -46,12 +44,6 @@ class Vocabulary:
     def logits(self, ours: np.ndarray) -> np.ndarray:
         """Our logits [..., V + 2] in the released order [..., V]; 0 means the end."""
         return ours[..., self.ours]
-
-
-def assign(model, family: str, arrays: dict[str, np.ndarray], vocabulary: Vocabulary) -> None:
-    """Gives `model` the released weights of a fixture, every one and each once."""
-    tensors = weights.translate(weights_of(arrays), weights.NAMES[family])
-    weights.assign(model, tensors, vocabulary.released)
 
 
 def weights_of(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -41,32 +41,32 @@ def write_directory(
         whole = {"image_dim": image_dim}
         vectors = np.random.default_rng(8).normal(size=[7, image_dim])
         made = [dataclasses.replace(r, image=v) for r, v in zip(made, vectors, strict=True)]
-    shards = [
-        write_shard(os.path.join(folder, shard_name("train", i, 2)), part)
-        for i, part in enumerate((made[:4], made[4:]))
-    ]
-    write_index(folder, "train", shards)
-    count = write_references(folder, "train", [(r.image_id, r.file_name, r.captions) for r in made])
     words = tokens.tokenize_all([caption for record in made for caption in record.captions])
     vocab = tokens.Vocab.from_counts(collections.Counter(itertools.chain(*words)), 1)
-    vocab.save(os.path.join(folder, VOCABULARY))
     per_image = [[vocab.ids(words[2 * i]), vocab.ids(words[2 * i + 1])] for i in range(7)]
     write_document_frequencies(folder, document_frequencies(per_image))
-    split = {"images": 7, "captions": count, "shards": [shard.entry for shard in shards]}
-    write_fingerprint(
-        folder,
-        {
-            "name": "small",
-            "tokenizer": tokens.TOKENIZER,
-            "min_count": 1,
-            "vocab_size": len(vocab),
-            "vocab_sha256": vocab.sha256,
-            "splits": {"train": split},
-            "features": {"dim": WIDTH, "max_regions": 3} | whole,
-            "images": None,
-        },
-    )
+    features = {"dim": WIDTH, "max_regions": 3} | whole
+    write_splits(folder, {"train": made}, vocab, name="small", features=features, images=None)
     return made
+
+
+def write_splits(folder: str, splits: dict[str, list[Record]], vocab: Vocab, **entries) -> None:
+    """Writes each split in two shards, the first of four images; `entries` of the fingerprint."""
+    found = {}
+    for split, made in splits.items():
+        shards = [
+            write_shard(os.path.join(folder, shard_name(split, i, 2)), part)
+            for i, part in enumerate((made[:4], made[4:]))
+        ]
+        write_index(folder, split, shards)
+        texts = [(r.image_id, r.file_name, r.captions) for r in made]
+        count = write_references(folder, split, texts)
+        entry = {"images": len(made), "captions": count}
+        found[split] = entry | {"shards": [shard.entry for shard in shards]}
+    vocab.save(os.path.join(folder, VOCABULARY))
+    words = {"vocab_size": len(vocab), "vocab_sha256": vocab.sha256, "min_count": 1}
+    fixed = {"tokenizer": tokens.TOKENIZER, "splits": found}
+    write_fingerprint(folder, words | fixed | entries)
 
 
 def without_training_images(source, folder) -> str:

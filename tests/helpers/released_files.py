@@ -3,6 +3,8 @@
 import collections
 import json
 
+import numpy as np
+
 from helpers import parity, torch_writer
 
 ROWS = 60
@@ -33,3 +35,11 @@ def checkpoint(folder, name, tensors=None):
     words = json.dumps(EXPANSION) if name == "expansion" else "\n".join(JDAI) + "\n"
     (folder / "words.txt").write_text(words)
     return family(name), str(folder / "model.pth"), str(folder / "words.txt")
+
+
+def float32_positions(count, width):
+    """The positions [count, width] of a released file: sinusoids computed in float32."""
+    one = np.float32
+    rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * 5000) / width))
+    angles = np.arange(count, dtype=one)[:, None] * rates
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(count, width)

@@ -26,14 +26,6 @@ def test_linear_starts_as_in_torch():
     np.testing.assert_allclose(y, x @ layer.kernel.numpy() + layer.bias.numpy(), atol=1e-5)
 
 
-def test_embedding_starts_normal():
-    seeds.set_seed(1)
-    layer = common.embedding(300, 64, "words")
-    rows = layer(tf.range(300)).numpy()
-    assert abs(rows.mean()) < 0.02 and abs(rows.std() - 1) < 0.02
-    assert np.abs(rows[0]).max() > 1  # padding has a row like any other
-
-
 def test_layer_norm_uses_the_epsilon_of_pytorch():
     """The input has a variance as small as the epsilon."""
     x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32") * 3e-3 + 1
@@ -49,30 +41,6 @@ def test_activations_equal_their_formulas():
         common.activation("elu")
 
 
-def test_gated_equals_its_formula():
-    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
-    expected = x[..., :4] / (1 + np.exp(-x[..., 4:]))
-    np.testing.assert_allclose(common.gated(tf.constant(x)), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4])
-def test_head_norm_normalises_each_head_of_each_position(heads):
-    """Statistics never mix two positions."""
-    rng = np.random.default_rng(heads)
-    layer = common.HeadNorm(heads)
-    x = rng.normal(size=(2, 3, 8))
-    layer.build(x.shape)
-    gamma, beta = rng.normal(size=(2, 8))
-    layer.gamma.assign(gamma)
-    layer.beta.assign(beta)
-    depth = 8 // heads
-    expected = np.zeros((2, heads, 3, depth))
-    for n, h, t in np.ndindex(2, heads, 3):
-        channels = slice(h * depth, (h + 1) * depth)
-        expected[n, h, t] = normalised(x[n, t, channels]) * gamma[channels] + beta[channels]
-    np.testing.assert_allclose(layer(tf.constant(x, tf.float32)), expected, atol=1e-5)
-
-
 def test_head_norm_of_large_float16_numbers_is_finite():
     """Statistics are float32, because squares above 256 overflow float16."""
     x = np.array([[[300.0, 500.0, -400.0, 900.0]]])
@@ -80,27 +48,3 @@ def test_head_norm_of_large_float16_numbers_is_finite():
     found = layer(tf.constant(x, tf.float16))
     assert found.dtype == tf.float16
     np.testing.assert_allclose(tf.cast(found[:, 0], tf.float32), normalised(x), atol=2e-3)
-
-
-def test_feed_forward_equals_its_formula():
-    rng = np.random.default_rng(0)
-    layer = common.FeedForward(6, 9, dropout=0.5)
-    x = rng.normal(size=(2, 3, 6))
-    layer(tf.constant(x, tf.float32))
-    for variable in layer.trainable_variables:
-        variable.assign(rng.normal(size=variable.shape))
-    w1, b1, w2, b2 = (v.numpy() for d in (layer.fc1, layer.fc2) for v in (d.kernel, d.bias))
-    gamma, beta = layer.layer_norms.gamma.numpy(), layer.layer_norms.beta.numpy()
-
-    def formula(inner=1.0, outer=1.0):
-        hidden = np.maximum(x @ w1 + b1, 0) * inner
-        return normalised(x + (hidden @ w2 + b2) * outer) * gamma + beta
-
-    call = lambda training: layer(tf.constant(x, tf.float32), training=training)  # noqa: E731
-    np.testing.assert_allclose(call(False), formula(), atol=1e-4)
-    assert np.abs(call(True) - formula()).max() > 0.1
-    # There are two dropouts: after the ReLU, and before the residual.
-    inner, outer = rng.normal(size=(2, 3, 9)), rng.normal(size=(2, 3, 6))
-    layer.inner_dropout = lambda x, training: x * inner.astype("float32")
-    layer.dropout = lambda x, training: x * outer.astype("float32")
-    np.testing.assert_allclose(call(True), formula(inner, outer), atol=1e-4)

@@ -13,25 +13,16 @@ block = functools.partial(xlinear.XLinearAttention, WIDTH, 2)
 
 # The layer, and the shapes of its inputs in a functional model; None is a number of regions.
 CASES = {
-    "XLinearAttention": (block, (WIDTH,), (None, 6)),
     "XLinearEncoderLayer": (
         lambda: xlinear.XLinearEncoderLayer(WIDTH, block, 0.1, 0.1),
         (WIDTH,),
         (None, WIDTH),
     ),
-    "XLinearEncoderLayer, separate": (
-        lambda: xlinear.XLinearEncoderLayer(WIDTH, block, 0.1, 0.1, separate=True, last=True),
-        (WIDTH,),
-        (None, WIDTH),
-    ),
-    "AdditiveAttention": (lambda: attention.AdditiveAttention(6, WIDTH, 5), (WIDTH,), (None, 6)),
-    "MultiHeadAttention": (lambda: attention.MultiHeadAttention(WIDTH, 2), (WIDTH,), (None, 6)),
     "AttentionOnAttention": (
         lambda: attention.AttentionOnAttention(WIDTH, 2, 0.3),
         (WIDTH,),
         (None, WIDTH),
     ),
-    "StaticExpansion": (lambda: expansion.StaticExpansion(WIDTH, 3, 0.1), (None, WIDTH)),
     "DynamicExpansion": (
         lambda: expansion.DynamicExpansion(WIDTH, 3, 0.1, over="words"),
         (5, WIDTH),
@@ -46,7 +37,7 @@ def functional(make, *shapes):
     outputs = make()(*inputs)
     pooled = [keras.ops.mean(x, axis=tuple(range(1, len(x.shape) - 1))) for x in _flat(outputs)]
     model = keras.Model(inputs, keras.layers.Dense(3)(keras.ops.concatenate(pooled, axis=-1)))
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", run_eagerly=True)
     return model
 
 
@@ -64,12 +55,12 @@ def numbers(shapes, rows=6, seed=0):
 def test_a_layer_is_trained_saved_and_loaded_in_a_functional_model(name, tmp_path):
     make, *shapes = CASES[name]
     model, x = functional(make, *shapes), numbers(shapes)
-    model.fit(x, np.ones((6, 3)), epochs=2, batch_size=3, verbose=0)
-    expected = model.predict(x, verbose=0)
+    model.fit(x, np.ones((6, 3)), batch_size=3, verbose=0)
+    expected = model(x).numpy()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert np.isfinite(expected).all() and np.ptp(expected) > 0
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+    np.testing.assert_array_equal(loaded(x), expected)
 
 
 MASKED = {
@@ -98,6 +89,9 @@ def test_keys_are_projected_inside_and_a_mask_leaves_regions_out(name):
     projected = projected if isinstance(projected, tuple) else (projected, regions)
     faster = layer(query, *projected, visible=seen[:, None])
     np.testing.assert_allclose(faster, got, rtol=1e-4, atol=1e-5)
+    regions[:, 3:] = 0  # the mask of Keras that keys carry
+    carried = layer(query, keras.layers.Masking()(regions))
+    np.testing.assert_allclose(carried, layer(query, regions[:, :3]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [expansion.StaticExpansion, expansion.DynamicExpansion])
@@ -131,17 +125,16 @@ class Answers(keras.Model):
         return super().get_config() | {"width": self.width, "heads": self.heads}
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(policy, tmp_path):
+def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(tmp_path):
     x, y = numbers([(WIDTH,), (None, 6)]), np.arange(6) % 3
-    keras.config.set_dtype_policy(policy)
+    keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = Answers(WIDTH, 2)
     finally:
         keras.config.set_dtype_policy("float32")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.03), loss)
-    history = model.fit(x, y, epochs=20, batch_size=6, verbose=0).history["loss"]
+    model.compile(keras.optimizers.Adam(0.05), loss, run_eagerly=True)
+    history = model.fit(x, y, epochs=12, batch_size=6, verbose=0).history["loss"]
     assert np.isfinite(history).all() and history[-1] < 0.5 * history[0]
     lines = []
     model.summary(print_fn=lambda text, **_: lines.append(text))
@@ -149,18 +142,7 @@ def test_x_linear_attention_has_the_habits_of_keras_in_a_model_of_ones_own(polic
     assert "XLinearAttention" in text and f"{model.attend.count_params():,}" in text
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
-    assert loaded.attend.compute_dtype == policy.removeprefix("mixed_")
+    np.testing.assert_array_equal(loaded(x), model(x))
+    assert loaded.attend.compute_dtype == "bfloat16"
     assert loaded.attend.variable_dtype == "float32"
-    assert loaded.attend.in_proj_q.linear.compute_dtype == policy.removeprefix("mixed_")
-    config = model.attend.get_config()
-    assert xlinear.XLinearAttention.from_config(config).get_config() == config
-
-
-@pytest.mark.parametrize("name", MASKED)
-def test_the_mask_of_keras_that_keys_carry_is_read(name):
-    layer = MASKED[name]()
-    query, regions = (np.float32(x) for x in numbers([(4, WIDTH), (None, WIDTH)]))
-    regions[:, 3:] = 0
-    got = layer(query, keras.layers.Masking()(regions))
-    np.testing.assert_allclose(got, layer(query, regions[:, :3]), rtol=1e-4, atol=1e-5)
+    assert loaded.attend.in_proj_q.linear.compute_dtype == "bfloat16"

@@ -130,7 +130,7 @@ def without_loop(body, x, steps, weights):
 
 
 @pytest.mark.parametrize("kind", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("uses, steps, limit", [(1, 4, 4), (2, 4, 4), (1, 3, 6)])
+@pytest.mark.parametrize("uses, steps, limit", [(1, 4, 4), (2, 3, 6)])
 def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, limit, kind):
     """Also of a weight that a step uses twice, and of a loop that ends before its limit."""
     model, x = Sines(uses), tf.random.stateless_normal((2, 3), (1, 2))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import seeds
+from helpers import literal, seeds
 
 from tfcap.layers import attention, expansion, recording, xlinear
 from tfcap.layers.trees import build_when_called
@@ -45,17 +45,6 @@ def call(block, query, keys, mask=MASK, **options):
     return block(query, *block.project(keys), visible=mask, **options)
 
 
-def softmax(logits, seen):
-    logits = np.where(seen, logits, -np.inf)
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
-def affine(layer, x):
-    kernel, *bias = (np.float64(v.numpy()) for v in layer.trainable_variables)
-    return np.float64(x) @ kernel + sum(bias)
-
-
 def test_additive_weights_equal_the_formula(arrays):
     query, keys = arrays
     block = blocks()["additive"]
@@ -65,32 +54,34 @@ def test_additive_weights_equal_the_formula(arrays):
     assert (record.layer, record.kind, record.over) == (block, "attention", "regions")
     assert record.weights.shape == (IMAGES * GROUP, 1, 1, KEYS)
     assert record.weights.dtype == np.float32
+    w = literal.Weights(block)
     for row in range(IMAGES * GROUP):
-        image = row // GROUP
-        joint = np.tanh(affine(block.key, keys[image]) + affine(block.query, query[row, 0]))
-        expected = softmax(affine(block.alpha, joint)[:, 0], MASK[image, 0])
+        seen = np.flatnonzero(MASK[row // GROUP, 0])
+        joint = w.linear("key", keys[row // GROUP].numpy()[seen]) + w.linear("query", query[row, 0])
+        expected = np.zeros(KEYS)
+        expected[seen] = literal.softmax(w.linear("alpha", np.tanh(joint))[:, 0])
         np.testing.assert_allclose(record.weights[row, 0, 0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("over", ["regions", "words"])
-def test_multi_head_weights_equal_the_formula(arrays, over):
+def test_multi_head_weights_equal_the_formula(arrays):
     """Recorded weights have no dropout, even in training; each query has its own mask."""
     query, keys = arrays
-    block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, over=over, name="heads")
+    block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, over="words", name="heads")
     seen = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
     seen[..., 0] = True
     with recording.recording() as records:
         call(block, query, keys, seen, training=True)
     (record,) = records
-    assert (record.kind, record.over) == ("attention", over)
+    assert (record.kind, record.over) == ("attention", "words")
     assert record.weights.shape == (IMAGES * GROUP, HEADS, TIMES, KEYS)
     seen = seen.reshape(IMAGES * GROUP, TIMES, KEYS)
-    depth = WIDTH // HEADS
+    w, depth = literal.Weights(block), WIDTH // HEADS
     for row in range(IMAGES * GROUP):
-        q, k = affine(block.query, query[row]), affine(block.key, keys[row // GROUP])
+        q, k = w.linear("query", query[row]), w.linear("key", keys[row // GROUP])
         for head in range(HEADS):
             part = slice(head * depth, (head + 1) * depth)
-            expected = softmax(q[:, part] @ k[:, part].T / depth**0.5, seen[row])
+            logits = np.where(seen[row], q[:, part] @ k[:, part].T / depth**0.5, -1e9)
+            expected = literal.softmax(logits)
             np.testing.assert_allclose(record.weights[row, head], expected, atol=1e-5)
 
 

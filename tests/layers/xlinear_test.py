@@ -92,8 +92,10 @@ def attend_and_record(*arguments):
     return out, *(record.weights for record in records)
 
 
-@pytest.mark.parametrize("activation", ["celu", "relu"])
-@pytest.mark.parametrize("images, group, times, keys", [(3, 1, 1, 5), (2, 3, 2, 4), (1, 2, 3, 1)])
+@pytest.mark.parametrize(
+    "activation, images, group, times, keys",
+    [("celu", 3, 1, 1, 5), ("relu", 2, 3, 2, 4), ("celu", 1, 2, 3, 1)],
+)
 def test_eight_heads_equal_the_released_block(activation, images, group, times, keys):
     block, w = make(32, 8, seed=keys, activation=activation)
     query, key, value, mask = draw(group, images, group, times, keys, 32)
@@ -125,8 +127,10 @@ def test_each_query_can_have_its_own_mask(group):
     np.testing.assert_allclose(gates, channel, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["celu", "relu"])
-@pytest.mark.parametrize("keys, width, middle", [(6, 10, None), (1, 7, 4), (9, 5, 8)])
+@pytest.mark.parametrize(
+    "activation, keys, width, middle",
+    [("celu", 6, 10, None), ("relu", 1, 7, 4), ("celu", 9, 5, 8)],
+)
 def test_one_head_equals_the_equations_of_the_paper(activation, keys, width, middle):
     block, w = make(width, 1, keys, middle, activation, normalize=False)
     for variable in block.trainable_variables:  # the paper writes its maps without biases

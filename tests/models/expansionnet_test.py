@@ -1,15 +1,12 @@
-"""ExpansionNet: every kind of block against a literal rendering, sizes, dropout, options.
+"""ExpansionNet: every kind of block against a literal rendering, and its options.
 
 The released numbers of the final model are compared in `expansionnet_parity_test`.
 """
 
-import gc
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import literal, seeds, systems
+from helpers import literal, systems
 from helpers.literal import glu, relu
 
 from tfcap import models
@@ -27,17 +24,13 @@ SIZES = dict(
     decoder_vectors=8,
 )
 ONE_LAYER = dict(encoder_layers=1, decoder_layers=1)
-BASE = dict(encoder_block="attention", decoder_block="attention")
 AOA = dict(encoder_block="aoa", decoder_block="aoa")
 VARIANTS = {
     "without_reduce": dict(reduce=False),
-    "dynamic_encoder": dict(encoder_block="dynamic", encoder_vectors=1),
-    "base": BASE,
-    "aoa": AOA,
-    "mixed": dict(encoder_block="aoa", decoder_block="dynamic", encoder_layers=1),
+    "dynamic_encoder": dict(encoder_block="dynamic", encoder_vectors=1) | ONE_LAYER,
+    "base": dict(encoder_block="attention", decoder_block="attention") | ONE_LAYER,
+    "aoa": AOA | ONE_LAYER,
 }
-# No loss depends on the bias of keys: it moves all logits of a softmax alike.
-INVARIANT = ("mha/key/bias",)
 
 
 def attention(w, name, x, keys, may, heads=2):
@@ -104,56 +97,14 @@ def final():
 
 
 def test_logits_equal_a_literal_rendering(final):
-    assert literal.compare(final, systems.padded_batch(), logits_of) > 0
+    literal.compare(final, systems.padded_batch(), logits_of)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_of_every_variant_equal_a_literal_rendering(variant):
     model = systems.make("expansionnet", **(SIZES | VARIANTS[variant]))
-    assert literal.compare(model, systems.padded_batch(), logits_of) > 0
-
-
-HALVES = dict(dynamic_encoder="mixed_float16", aoa="mixed_float16")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", HALVES)
-def test_every_variant_keeps_the_contract(variant, batch):
-    """The final model is in `contract_test`; the literal test compares words and regions."""
-    options = SIZES | ONE_LAYER | VARIANTS[variant]
-    options["encoder_vectors"] = 8  # see the note on half precision in tfcap.layers.expansion
-    half = HALVES[variant]
-    systems.check_contract(batch, "expansionnet", half, invariant=INVARIANT, **options)
-
-
-def expansion_sites(path):
-    sites = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
-    return [f"{path}/expansion/{site}_dropout" for site in sites]
-
-
-MODEL_SITES = {
-    "region_dropout": ("region_dropout", 0.3),
-    "word_dropout": ("word_dropout", 0.3),
-    "encoder_dropout": ("reduce_dropout", 0.3),
-    "decoder_dropout": ("reduce_dropout", 0.3),
-}
-LAYER_SITES = [
-    *expansion_sites("encoder/0"),
-    *expansion_sites("decoder/0"),
-    *(
-        f"{stack}/0/{site}"
-        for stack in ("encoder", "decoder")
-        for site in ("block_dropout", "ff_dropout", "ff/inner_dropout")
-    ),
-    "decoder/0/mha_dropout",
-]
-
-
-def test_dropout_layers_and_rates():
-    """Sites and rates of dropout (docs/systems.md 5.2 to 5.5, 7.3)."""
-    sites = MODEL_SITES | dict.fromkeys(LAYER_SITES, ("block_dropout", 0.3))
-    systems.check_dropout("expansionnet", sites, **SIZES | ONE_LAYER)
+    literal.compare(model, systems.padded_batch(), logits_of)
 
 
 def test_words_drop_before_they_are_scaled(final):
@@ -162,46 +113,6 @@ def test_words_drop_before_they_are_scaled(final):
     words = final._words(tokens, places, True) - final.embed_positions(places)
     words = words / final.embed_tokens(tokens) / 4
     assert sorted(set(np.round(words.numpy().ravel(), 2))) == pytest.approx([0, 1.43])
-
-
-def count(monkeypatch, **options):
-    """Numbers of the full-size model; their values do not matter, zeros are quick."""
-    zeros = lambda self, shape, dtype=None: tf.zeros(shape)  # noqa: E731
-    monkeypatch.setattr(keras.initializers.GlorotUniform, "__call__", zeros)
-    found = systems.count(monkeypatch, "expansionnet", 10_000, 20, 2048, **options)
-    gc.collect()
-    return found
-
-
-@pytest.mark.slow
-def test_the_final_model_has_the_released_number_of_weights(monkeypatch):
-    """62,860,048, exactly as many as in the released code; both have PAD, SOS, EOS and UNK."""
-    assert count(monkeypatch) == 62_860_048
-
-
-@pytest.mark.slow
-def test_the_ablation_model_has_the_papers_number_of_weights(monkeypatch):
-    """The paper's 34.44M with D = 512, which the projections of all layers make 36.02M."""
-    found = count(monkeypatch, width=512, reduce=False)
-    assert round(found / 1e6, 2) == 34.44
-    assert round((found + 2 * (3 * 512 * 512 + 512)) / 1e6, 2) == 36.02
-
-
-@pytest.mark.slow
-def test_weights_start_glorot_uniform():
-    """Everything of two dimensions starts Glorot-uniform, tables too (docs/systems.md 0)."""
-    seeds.set_seed(5)
-    sizes = SIZES | dict(width=64, inner_width=96) | ONE_LAYER | AOA
-    for options in (sizes, sizes | dict(encoder_block="static", decoder_block="dynamic")):
-        model = models.build("expansionnet", 60, 9, 40, **options)
-        for name, variable in model.checkpoint_items["weights"].items():
-            if len(variable.shape) == 2:
-                limit = (6 / sum(variable.shape)) ** 0.5
-                assert 0.95 * limit < np.abs(variable.numpy()).max() <= limit, name
-            elif name.endswith("/bias"):
-                kernel = model.checkpoint_items["weights"][name.replace("/bias", "/kernel")]
-                limit = kernel.shape[0] ** -0.5
-                assert 0.8 * limit < np.abs(variable.numpy()).max() <= limit, name
 
 
 @pytest.mark.parametrize(

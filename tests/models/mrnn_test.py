@@ -1,8 +1,8 @@
-"""m-RNN: each variant against a literal rendering, its paths, size and dropout."""
+"""m-RNN: each variant against a literal rendering."""
 
 import numpy as np
 import pytest
-from helpers import literal, seeds, systems
+from helpers import literal, systems
 
 from tfcap import models
 from tfcap.models.mrnn import VARIANTS
@@ -53,45 +53,6 @@ def rendering(variant):
 def test_logits_equal_a_literal_rendering(variant, model):
     """The rendering gets no padding, so the model must hide it."""
     literal.compare(model, systems.padded_batch(), rendering(variant))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, half",
-    [
-        ("base", "mixed_float16"),
-        ("vis_in_rnn_both_shared", "mixed_bfloat16"),
-    ],
-)
-def test_mixed_precision(name, half, batch):
-    systems.check_contract(batch, "mrnn", half, variant=name, **SIZES)
-
-
-def test_the_full_size_model_has_the_papers_number_of_weights(monkeypatch):
-    """E1, W2, U_r, V_w, V_r, V_I, V_y and the biases (docs/systems.md 6.1), added by hand."""
-    v, f, e, d, m = 2539, 4096, 128, 256, 512
-    total = v * e + (d * e + d) + d * d + m * d + m * d + m * f + m + (v * m + v)
-    assert systems.count(monkeypatch, "mrnn", v, 20, f) == total
-
-
-def test_weights_start_as_documented():
-    """The recurrence starts as the identity, so it starts by adding words."""
-    seeds.set_seed(1)
-    model = models.build("mrnn", 13, 6, 6, **SIZES)
-    weights = model.checkpoint_items["weights"]
-    np.testing.assert_array_equal(weights["recurrence/kernel"], np.eye(D))
-    assert {n for n, v in weights.items() if not v.numpy().any()} == {
-        n for n in weights if n.endswith("bias")
-    }
-
-
-def test_dropout_layers_and_rates():
-    sites = ("word_dropout", "region_dropout", "head_dropout")
-    for site in sites:  # a rate of 0 has no random generator
-        model = systems.make("mrnn", **SIZES, **{site: 0.3})
-        assert set(model.checkpoint_items["seeds"]) == {f"{site}/seed_generator_state"}
-    blind = systems.make("mrnn", variant="rnn_base", **SIZES, **dict.fromkeys(sites, 0.3))
-    assert blind.region_dropout is None
 
 
 def test_an_unknown_variant_is_refused():

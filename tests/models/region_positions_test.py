@@ -1,6 +1,5 @@
 """Positions of frames: with them the order of the regions matters, without them it does not."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import contract
@@ -30,24 +29,8 @@ def test_the_order_of_regions_matters_only_with_positions(name, batch):
     contract.same(before[2], after[2], 1e-6)  # one region
 
 
-@pytest.fixture(scope="module")
-def ordered():
-    return make("updown", 1, region_positions="frames")
-
-
-def test_a_model_with_positions_keeps_the_contract(ordered, batch):
+def test_a_model_with_positions_keeps_the_contract(batch):
+    ordered = make("updown", 1, region_positions="frames")
     contract.check_gradients(ordered, batch)
     contract.check_step_equals_decode(ordered, batch)
-    contract.check_region_padding(ordered, batch)
-
-
-def test_a_checkpoint_without_positions_has_no_weight_of_them(ordered):
-    models_of_both = (make("updown", 1), ordered)
-    names = [list(model.checkpoint_items["weights"]) for model in models_of_both]
-    added = [f"region_codes/project/{part}" for part in ("kernel", "bias")]
-    assert names[1] == [*added, *names[0]]
-
-
-def test_positions_are_added_to_the_features_that_the_model_reads(ordered, batch):
-    codes = ordered.regions(batch) - batch["features"]
-    np.testing.assert_allclose(codes[0], codes[1], atol=1e-5)
+    contract.check_region_padding(ordered, batch, ordered(batch))

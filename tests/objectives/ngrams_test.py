@@ -1,11 +1,9 @@
 """CIDEr-D, BLEU-4 and F1 on ids against pycocoevalcap and their definitions, written out."""
 
-import collections
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import reranking
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
@@ -72,44 +70,6 @@ def read_references(rows, eos, matches):
     return found
 
 
-def count(words):
-    """Counts of the n-grams of a list, per order."""
-    return [
-        collections.Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-        for n in range(1, 5)
-    ]
-
-
-def literal_cider(words, references, frequency, images):
-    """CIDEr-D of one sample in float64, by dictionaries."""
-
-    def vectors(words):
-        return [
-            {
-                g: c * (math.log(images) - math.log(max(1, frequency.get(g, 0))))
-                for g, c in n.items()
-            }
-            for n in count(words)
-        ]
-
-    def norm(vector):
-        return math.sqrt(sum(v * v for v in vector.values()))
-
-    own, total = vectors(words), 0.0
-    for reference in references:
-        delta = max(len(words) - 1, 0) - max(len(reference) - 1, 0)
-        for a, b in zip(own, vectors(reference), strict=True):
-            product = sum(min(a[g], b[g]) * b[g] for g in a if g in b)
-            if norm(a) and norm(b):
-                product /= norm(a) * norm(b)
-            total += product * math.exp(-(delta**2) / (2 * 6.0**2)) / 4
-    return 10 * total / len(references)
-
-
-def make_table(references):
-    return document_frequencies(references)
-
-
 def frequencies(table, matches):
     """The table as a dictionary, without UNK if it must not match."""
     pairs = zip(table.ngrams.tolist(), table.counts.tolist(), strict=True)
@@ -134,7 +94,9 @@ def test_cider_is_its_definition(eos, matches, size):
         return np.where(x > UNK, x + size - SIZE, x)
 
     corpus = [references for seed in range(8) for references in draw(100 + seed)[1]]
-    table = make_table([[raise_ids(np.array(c, int)).tolist() for c in own] for own in corpus])
+    table = document_frequencies(
+        [[raise_ids(np.array(c, int)).tolist() for c in own] for own in corpus]
+    )
     score = reward(ngrams.CiderD(table, size, eos, matches))
     frequency = frequencies(table, matches)
     for seed in range(10 if size == SIZE else 3):
@@ -145,7 +107,7 @@ def test_cider_is_its_definition(eos, matches, size):
         assert found.dtype == np.float32 and found.shape == samples.shape[:2]
         wanted = [
             [
-                literal_cider(
+                reranking.cider(
                     read(row, eos), read_references(own, eos, matches), frequency, table.images
                 )
                 for row in image
@@ -163,7 +125,7 @@ def test_cider_equals_pycocoevalcap(eos, matches, images):
     """The references are the corpus, as in its evaluation; it names CIDEr-D plain CIDEr."""
     samples, references = draw(images, images)
     rows = array(references, 12)
-    scorer = ngrams.CiderD(make_table(references), SIZE, eos, matches)
+    scorer = ngrams.CiderD(document_frequencies(references), SIZE, eos, matches)
     found = scorer(samples, scorer.references(rows)).numpy()
     kept = [read_references(own, eos, matches) for own in rows]
     if not matches:  # read image by image, so unknown words of two images have one name
@@ -198,25 +160,12 @@ def test_bleu_equals_pycocoevalcap(eos, matches):
     assert np.isfinite(found).all()
 
 
-def literal_f1(words, reference):
-    """The paper's similarity named BLEU, in float64, by dictionaries."""
-    if min(len(words), len(reference)) < 4:
-        return 0.0
-    scores = []
-    for a, b in zip(count(words), count(reference), strict=True):
-        matches = sum(min(c, b[g]) for g, c in a.items())
-        precision, recall = matches / sum(a.values()), matches / sum(b.values())
-        f1 = 2 * precision * recall / (precision + recall) if matches else 0.0
-        scores.append(f1)
-    return sum(scores) / 4
-
-
 @SETTINGS
 @UNKNOWNS
 def test_similarities_are_those_of_each_pair_alone(eos, matches):
     """CIDEr-D and F1 of a sample with each reference alone; it is 0 without a reference."""
     corpus = [references for seed in range(8) for references in draw(100 + seed)[1]]
-    table = make_table(corpus)
+    table = document_frequencies(corpus)
     both = ngrams.CiderD(table, SIZE, eos, matches), ngrams.NgramF1(SIZE, eos, matches)
     frequency, total = frequencies(table, matches), 0.0
     for seed in range(6):
@@ -233,48 +182,39 @@ def test_similarities_are_those_of_each_pair_alone(eos, matches):
                     given = read(row, eos)
                     wanted = [0.0, 0.0]
                     if words is not None:
-                        cider = literal_cider(given, [words], frequency, table.images)
-                        wanted = [cider, literal_f1(given, words)]
+                        cider = reranking.cider(given, [words], frequency, table.images)
+                        wanted = [cider, reranking.f1(given, words)]
                     np.testing.assert_allclose(pair, wanted, atol=1e-5)
                     total += wanted[1]
     assert total > 10
 
 
-@pytest.fixture(scope="module")
-def world():
-    """A table, samples and references of four images."""
+def test_what_follows_the_end_is_ignored():
     samples, references = draw(3, 4)
-    return make_table(references), tf.constant(samples), tf.constant(array(references, 10))
-
-
-def scorers(table):
-    return [ngrams.CiderD(table, SIZE), ngrams.Bleu4(SIZE)]
-
-
-def test_what_follows_the_end_is_ignored(world):
-    table, samples, references = world
+    table, references = document_frequencies(references), array(references, 10)
 
     def pollute(x):
         ended = np.cumsum((x == EOS) | (x == PAD), -1) > 0
         return np.where(ended & (x == PAD) & x.any(-1, keepdims=True), 5, x).astype(np.int32)
 
-    for scorer in scorers(table):
+    for scorer in (ngrams.CiderD(table, SIZE), ngrams.Bleu4(SIZE)):
         wanted = scorer(samples, scorer.references(references))
-        found = scorer(pollute(samples.numpy()), scorer.references(pollute(references.numpy())))
+        found = scorer(pollute(samples), scorer.references(pollute(references)))
         np.testing.assert_array_equal(found, wanted)
         assert np.ptp(wanted) > 0
 
 
 @pytest.mark.slow
-def test_references_may_come_from_the_data_pipeline(world):
+def test_references_may_come_from_the_data_pipeline():
     """Equal there, every leaf has the images first, and shapes stay static."""
-    table, samples, rows = world
-    for scorer in scorers(table):
-        dataset = tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True)
-        dataset = dataset.map(scorer.references)
-        assert all(s.shape[0] == 4 and None not in s.shape for s in dataset.element_spec.values())
-        mapped = next(iter(dataset))
-        wanted = scorer(samples, scorer.references(rows))
-        np.testing.assert_allclose(scorer(samples, mapped), wanted, rtol=1e-6)
-        part = {name: leaf[1:3] for name, leaf in mapped.items()}
-        np.testing.assert_allclose(scorer(samples[1:3], part), wanted[1:3], rtol=1e-6)
+    samples, references = draw(3, 4)
+    scorer = ngrams.CiderD(document_frequencies(references), SIZE)
+    rows = tf.constant(array(references, 10))
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True)
+    dataset = dataset.map(scorer.references)
+    assert all(s.shape[0] == 4 and None not in s.shape for s in dataset.element_spec.values())
+    mapped = next(iter(dataset))
+    wanted = scorer(samples, scorer.references(rows))
+    np.testing.assert_allclose(scorer(samples, mapped), wanted, rtol=1e-6)
+    part = {name: leaf[1:3] for name, leaf in mapped.items()}
+    np.testing.assert_allclose(scorer(samples[1:3], part), wanted[1:3], rtol=1e-6)

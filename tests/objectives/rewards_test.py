@@ -2,7 +2,6 @@
 
 import collections
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -177,17 +176,3 @@ def test_bad_results_of_a_hook_are_refused(world, answer):
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="The reward hook must return"):
         run()
-
-
-def test_half_precision_does_not_change_rewards(world):
-    table, samples, rows = world
-    options = {"bleu": 1.0, "length": 1.0, "diversity": 1.0}
-    wanted = score(rewards.Reward(table, SIZE, **options), samples, rows)
-    before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy("mixed_float16")
-    try:
-        found = score(rewards.Reward(table, SIZE, **options), samples, rows)
-    finally:
-        keras.mixed_precision.set_dtype_policy(before)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, wanted)

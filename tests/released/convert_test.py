@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import parity
-from helpers.released_files import JDAI, ROWS, checkpoint, state
+from helpers.released_files import JDAI, ROWS, checkpoint, float32_positions, state
 
 from tfcap import runs
 from tfcap.layers.positions import sinusoids
@@ -42,25 +42,14 @@ def test_a_vocabulary_of_another_length_is_refused(tmp_path):
         convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
 
 
+POSITIONS = "module.decoder.embed_positions.pe"
 RELEASED_WORDS = [f"w{number}" for number in range(1, 9487)] + ["UNK"]  # 9,487 words, id 0 apart
-
-
-def released_positions(change=0.0):
-    """Returns the 5,000 positions that a released file has, computed in float32.
-
-    `change` is added to one channel of position 3.
-    """
-    one, width = np.float32, 64
-    rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * 5000) / width))
-    angles = np.arange(5000, dtype=one)[:, None] * rates
-    table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(1, 5000, width)
-    table[0, 3, 5] += change
-    return {"module.decoder.embed_positions.pe": table}
 
 
 def test_a_file_of_the_released_sizes_is_converted(tmp_path):
     """Its 5,000 positions equal the sinusoids up to float32 rounding, so no table is stored."""
-    tensors, rng = state("xtransformer") | released_positions(), np.random.default_rng(6)
+    tensors, rng = state("xtransformer"), np.random.default_rng(6)
+    tensors[POSITIONS] = float32_positions(5000, 64)[None]
     for key in ("embed_tokens.weight", "generator.weight", "generator.bias"):
         shape = (9488, *tensors[f"module.decoder.{key}"].shape[1:])
         tensors[f"module.decoder.{key}"] = rng.normal(size=shape).astype(np.float32)
@@ -79,14 +68,17 @@ def test_a_file_of_the_released_sizes_is_converted(tmp_path):
 
 
 def test_other_positions_are_kept_in_checkpoint_and_export(tmp_path):
-    tensors = state("xtransformer") | released_positions(change=2.0)
+    tensors = state("xtransformer")
+    table = float32_positions(5000, 64)[None]
+    table[0, 3, 5] += 2
+    tensors[POSITIONS] = table
     features = parity.read("xtransformer")["in/feats"]
     line = convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
     run = runs.load(str(tmp_path / "run"))
     assert "position codes of the file" in line
     assert run.params.task.model.xtransformer.stored_positions
     table = run.model.checkpoint_items["weights"]["position_codes/table"]
-    wanted = tensors["module.decoder.embed_positions.pe"][0, :17]
+    wanted = tensors[POSITIONS][0, :17]
     np.testing.assert_array_equal(table, wanted)
     inputs = {"features": features, "mask": tf.ones(features.shape[:2], bool)}
     inputs["tokens"] = tf.constant([[[1, 7, 8, 9, 10]]] * len(features))

@@ -12,9 +12,10 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from PIL import Image
 
 from tfcap import visualize
 from tfcap.captioning import inputs
@@ -193,6 +194,18 @@ class ImageCaptioner:
 
     def __repr__(self) -> str:
         return f"ImageCaptioner({self.engine})"
+
+    # The type of a path is that of one picture; for a folder the result is a list.
+    @overload
+    def __call__(
+        self, images: str | os.PathLike | bytes | Image.Image, **options: Any
+    ) -> Caption: ...
+
+    @overload
+    def __call__(self, images: Sequence[Any], **options: Any) -> list[Caption]: ...
+
+    @overload
+    def __call__(self, images: Any, **options: Any) -> Any: ...
 
     def __call__(self, images: Any, **options: Any) -> Any:
         """Captions one picture or several; the options are those of `stream`.
