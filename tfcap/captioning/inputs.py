@@ -92,21 +92,33 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             yield Picture(position, source and source[:200], None, reason.splitlines()[0][:200])
 
 
-def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
+def expand(paths: Sequence[str], clips: bool = False, recursive: bool = False) -> list[str]:
     """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
 
     Args:
       paths: files, URLs and directories.
       clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
         folders of frames in it, and a folder of frames stays.
+      recursive: whether the folders in a directory are searched, too; hidden ones and links are
+        not.
     """
     sources: list[str] = []
     for path in paths:
-        names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
-            names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
-        sources += [os.path.join(path, name) for name in names] or [path]
+            sources += list(_held(path, clips, recursive)) or [path]
+        else:
+            sources.append(path)
     return sources
+
+
+def _held(folder: str, clips: bool, recursive: bool) -> Iterator[str]:
+    """Yields the pictures in a folder, sorted by name."""
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if _is_wanted(folder, name, clips):
+            yield path
+        elif recursive and os.path.isdir(path) and not os.path.islink(path) and name[0] != ".":
+            yield from _held(path, clips, recursive)
 
 
 def _is_wanted(folder: str, name: str, clips: bool) -> bool:
