@@ -84,12 +84,13 @@ def _run(argv: list[str]) -> None:
         paths = inputs.expand(argv[1:], True, given.recursive)
     output = _open_output(given, paths)
     wanted = [path for path in paths if not (output and output.has(path))]
-    results = captioner.stream(
+    found = captioner.stream(
         [sys.stdin.buffer if path == "-" else path for path in wanted],
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
     )
+    results = (result for result in found)  # a generator can be closed
     if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
         results = cli.progress(results, len(wanted), "captions", "picture")
     done, reasons = 0, collections.Counter[str]()
