@@ -4,8 +4,8 @@ A picture is the path of a file, a URL, the bytes of a file, an open binary file
 an array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any
 iterable of pictures, or a `tf.data.Dataset` of pictures or of batches.
 
-A model of clips reads GIF files as clips. A folder of still pictures is then one clip, whose frames
-the pictures are, and a folder of GIF files or of such folders is several clips.
+A model of clips reads GIF files and films as clips. A folder of still pictures is then one clip,
+whose frames the pictures are, and a folder of GIF files, films or such folders is several clips.
 
 Letters: B pictures, H and W height and width of a picture.
 """
@@ -22,13 +22,15 @@ import numpy as np
 from PIL import Image
 
 from tfcap import files
+from tfcap.data import films
 from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, upright
 
+_CLIPS = (".gif", *films.ENDINGS)
 _SECONDS = 30  # without an answer, until a download fails
 
 
-class FrameFolder(NamedTuple):
-    """A folder of pictures that are the frames of one clip."""
+class ClipPath(NamedTuple):
+    """A film, or a folder of pictures that are the frames of one clip."""
 
     path: str
 
@@ -39,14 +41,13 @@ class Picture(NamedTuple):
     Attributes:
       position: its position in the input, from 0.
       source: its path or URL; None for others.
-      content: bytes of a file, uint8 [H, W, 3], or a folder of frames; None if it could not be
-        read.
+      content: bytes of a file, uint8 [H, W, 3], or a clip; None if it could not be read.
       reason: why it could not be read.
     """
 
     position: int
     source: str | None
-    content: bytes | np.ndarray | FrameFolder | None
+    content: bytes | np.ndarray | ClipPath | None
     reason: str = ""
 
 
@@ -65,9 +66,9 @@ def is_single(images: Any, clips: bool = False) -> bool:
 
 
 def is_clip(folder: str | os.PathLike) -> bool:
-    """Returns whether a folder holds the frames of one clip: pictures, none of them a GIF file."""
-    pictures = [name for name in os.listdir(folder) if is_picture_name(name)]
-    return bool(pictures) and not any(is_picture_name(name, ".gif") for name in pictures)
+    """Returns whether a folder holds the frames of one clip: pictures, no GIF file and no film."""
+    names = os.listdir(folder)
+    return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
@@ -97,8 +98,8 @@ def expand(paths: Sequence[str], clips: bool = False, recursive: bool = False) -
 
     Args:
       paths: files, URLs and directories.
-      clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
-        folders of frames in it, and a folder of frames stays.
+      clips: whether the model reads clips: a directory is then replaced by its GIF files, films and
+        folders of frames, and a folder of frames stays.
       recursive: whether the folders in a directory are searched, too; hidden ones and links are
         not.
     """
@@ -126,7 +127,7 @@ def _is_wanted(folder: str, name: str, clips: bool) -> bool:
     path = os.path.join(folder, name)
     if clips and os.path.isdir(path):
         return is_clip(path)
-    return is_picture_name(name, ".gif" if clips else ENDINGS)
+    return is_picture_name(name, _CLIPS if clips else ENDINGS)
 
 
 def _pictures(images: Any, clips: bool) -> Iterator[Any]:
@@ -175,16 +176,18 @@ def _plain(image: Any) -> str | bytes | np.ndarray:
     return image
 
 
-def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
+def _read_path(path: str, clips: bool) -> bytes | ClipPath:
     """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
     if _is_url(path):
         return _download(path)
     if os.path.isdir(path):
         if clips and is_clip(path):
-            return FrameFolder(path)
+            return ClipPath(path)
         raise ValueError(f"the directory holds no pictures ({', '.join(ENDINGS)}).")
     if not files.is_file(path):  # a pipe would wait, and a device has no end
         raise ValueError("there is no such file")
+    if clips and path.lower().endswith(films.ENDINGS) and not files.is_remote(path):
+        return ClipPath(path)
     with files.local_copy(path) as local, open(local, "rb") as file:
         return _small_enough(file.read(MOST_BYTES + 1))
 
