@@ -239,8 +239,8 @@ def msrvtt(source: Source) -> list[Entry]:
     """Reads MSR-VTT (Xu et al., CVPR 2016); train and test were released as two files: give both.
 
     `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
-    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below --images it is `video12.mp4`, another
-    film, a GIF file, or the folder of frames `video12`; below --features `video12.npy`.
+    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below --images it is `video12.mp4`,
+    another film, a GIF file, or the folder of frames `video12`; below --features `video12.npy`.
     """
     contents = [(path, _object(path)) for path in source.captions]
 
