@@ -13,9 +13,10 @@ import pytest
 from helpers import commands
 
 import tfcap
-from tfcap import pretrained
+from tfcap import export, pretrained
+from tfcap.files import file_sha256
 
-pytest.importorskip("huggingface_hub", reason="needs the extra hub")
+huggingface_hub = pytest.importorskip("huggingface_hub", reason="needs the extra hub")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -103,3 +104,16 @@ def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(
     assert place("hf://me/photos", tmp_path, server.server_port).stdout.strip() == folder
     new = place("hf://me/photos", tmp_path / "new", server.server_port)
     assert "ValueError: hf://me/photos cannot be downloaded: " in new.stderr
+
+
+def test_an_export_has_a_card_with_metadata_that_the_hub_reads(tmp_path):
+    commands.run_here(
+        export, "--model_dir=flickr8k", "--export_dir", tmp_path / "run", "--format=run"
+    )
+    path = tmp_path / "run" / "README.md"
+    metadata = huggingface_hub.metadata_load(path)
+    assert metadata["pipeline_tag"] == "image-to-text" and metadata["library_name"] == "tfcap"
+    card = huggingface_hub.ModelCard.load(path)
+    (result, *_) = card.data.eval_results
+    assert result.metric_type and result.metric_value > 0
+    assert f"| vocab.txt | {file_sha256(tmp_path / 'run' / 'vocab.txt')} |" in card.text

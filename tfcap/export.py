@@ -11,6 +11,7 @@ weights are the mean of the last N checkpoints.
 import importlib.util
 import inspect
 import os
+import pathlib
 from collections.abc import Sequence
 
 from absl import flags
@@ -151,6 +152,11 @@ def _export_run(
         run = runs.load(model_dir, checkpoint)
         described = run.described
     small.write(run, out, weights, decoding, beam)
+    from tfcap.serving import card
+
+    options = run.with_decoding(decoding, beam).params.task.decoding
+    text = card.hub_text(run, out, options != run.params.task.decoding)
+    pathlib.Path(out, "README.md").write_text(text, encoding="utf-8")
     print(f"{described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
     print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
     return out
