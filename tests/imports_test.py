@@ -27,7 +27,7 @@ ALLOWED = {
     "visualize",
     "measure": "configs data decoding metrics objectives preparing runs scoring training",
     "captioning": "data decoding runs scoring visualize",
-    "serving": "metrics runs",
+    "serving": "decoding metrics runs",
 }
 WITHOUT_TENSORFLOW = ("metrics", "visualize/figures", "visualize/report", "visualize/demo")
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Before TensorFlow is loaded: on a machine without a GPU its C++ side reports that as an error.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow alone takes all the memory of a GPU, and several processes often share one.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 # TensorFlow imports Google's client library, which on Python 3.10 says that it wants a newer one.
 warnings.filterwarnings("ignore", r"\s*You are using a .*Python version", FutureWarning)
 

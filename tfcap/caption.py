@@ -4,17 +4,20 @@ If a folder is given, its pictures are captioned; `-` reads a picture from stand
 `--model_dir` can also be the directory of an export, or the name of a pretrained model; without it
 the pretrained model flickr8k captions the pictures. With `--attention out.png` the command also
 draws the attention of each word. A run that was trained on clips captions GIF files, and folders of
-frames, as clips.
+frames, as clips. `--write` writes the captions into files, as for whole folders of pictures.
 """
 
+import collections
 import os
 import sys
 
 from absl import flags
 
 from tfcap import captioning, cli, pretrained, visualize
-from tfcap.captioning import inputs
+from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
+
+_WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
 
 
 def _define_flags() -> None:
@@ -28,6 +31,27 @@ def _define_flags() -> None:
     )
     cli.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
+    flags.DEFINE_bool("recursive", False, "Caption the pictures in the folders of a folder, too.")
+    flags.DEFINE_enum(
+        "write",
+        None,
+        ["txt", "csv", "jsonl"],
+        "Write the captions into files: a text beside each picture, or one table.",
+    )
+    flags.DEFINE_string(
+        "out", None, "The table of --write; by default captions.csv or .jsonl in the folder."
+    )
+    flags.DEFINE_bool("skip_existing", False, "Leave out pictures whose caption is written.")
+    flags.DEFINE_bool("overwrite", False, "Replace captions that are written.")
+    flags.DEFINE_string("before", "", "Text that --write puts before every caption.")
+    flags.DEFINE_string("after", "", "Text that --write puts after every caption.")
+    flags.DEFINE_integer(
+        "max_characters",
+        0,
+        "Longest text that --write writes; a caption is cut after a word. 0 is any length.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float("min_score", None, "--write leaves out captions with a lower score.")
     flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
     flags.DEFINE_enum(
         "attention_kind",
@@ -46,45 +70,63 @@ def _run(argv: list[str]) -> None:
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
     clips = any(map(captioning.reads_clips, given.model_dir))
-    paths = inputs.expand(argv[1:], clips)
+    paths = inputs.expand(argv[1:], clips, given.recursive)
     if not paths:
         raise cli.UsageError("Give at least one picture file.")
     if given.rerank == "oracle":
         raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
+    _check_write(given, argv[1:])
+    if not (given.recursive or clips):
+        _note_folders(argv[1:])
     _check_attention(given, paths)
-    done = failed = 0
-    pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
-    found = _load(given).stream(
-        pictures,
+    captioner = _load(given)
+    if captioner.engine.reads_clips and not clips:  # what only a loaded export knows
+        paths = inputs.expand(argv[1:], True, given.recursive)
+    output = _open_output(given, paths)
+    wanted = [path for path in paths if not (output and output.has(path))]
+    found = captioner.stream(
+        [sys.stdin.buffer if path == "-" else path for path in wanted],
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
     )
     results = (result for result in found)  # a generator can be closed
-    # Only a loaded export knows whether a folder is one clip.
-    unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
-    total = None if unknown else len(paths)
-    if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
-        results = cli.progress(results, total, "captions", "picture")
+    if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
+        results = cli.progress(results, len(wanted), "captions", "picture")
+    done, reasons = 0, collections.Counter[str]()
     try:
         for result in results:
             done += 1
             if isinstance(result, captioning.Failure):
-                failed += 1
+                reasons[result.reason] += 1
                 cli.say(f"error: {cli.escaped(result)}", sys.stderr)
             else:
-                _print(result, given, len(paths) > 1)
+                _take(result, given, output, len(paths) > 1)
     except KeyboardInterrupt:
         results.close()
-        of = f"{done} of {total}" if total else done
-        raise cli.Interrupted(f"Interrupted after {of} pictures.", 130) from None
+        raise cli.Interrupted(f"Interrupted after {done} of {len(wanted)} pictures.", 130) from None
+    failed = sum(reasons.values())
+    if output:
+        where = output.finish()
+        print(f"{output.count} captions are written: {where}")
+        if left := len(paths) - len(wanted):
+            print(f"{left} pictures had a caption")
+        if low := done - failed - output.count:
+            print(f"{low} captions are left out: their score is below {given.min_score:g}")
     if failed:
-        cli.fail(f"{failed} of {done} pictures could not be captioned", 3)
+        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
+        cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
 
 
-def _print(caption: captioning.Caption, given, several: bool) -> None:
-    """Prints a caption, and draws the figure of --attention."""
-    if given.json:
+def _take(
+    caption: captioning.Caption, given, output: caption_files.Output | None, several: bool
+) -> None:
+    """Prints a caption or writes it into the files, and draws the figure of --attention."""
+    if output:
+        if given.min_score is None or caption.score >= given.min_score:
+            wording = given.before, given.after, given.max_characters
+            output.write(caption, caption_files.shorten(caption.text, *wording))
+    elif given.json:
         every = (caption, *caption.alternatives)
         content = {
             "image": caption.source or "-",
@@ -97,6 +139,43 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
         print(f"{cli.escaped(caption.source or '-')}\t{caption}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
+
+
+def _note_folders(paths: list[str]) -> None:
+    for path in filter(os.path.isdir, paths):
+        if folders := sum(entry.is_dir() and entry.name[0] != "." for entry in os.scandir(path)):
+            cli.say(
+                f"note: {folders} folders in {cli.escaped(path)} are left out; --recursive reads "
+                "them",
+                sys.stderr,
+            )
+
+
+def _check_write(given, arguments: list[str]) -> None:
+    """Raises UsageError for options of --write without it, and for a table without a name."""
+    if not given.write:
+        for name in _WRITE_OPTIONS:
+            if given[name].present:
+                raise cli.UsageError(f"--{name} is an option of --write=txt|csv|jsonl.")
+    elif 0 < given.max_characters <= len(given.before + given.after):
+        raise cli.UsageError("--max_characters leaves no room between --before and --after.")
+    elif given.write == "txt" and given.out:
+        raise cli.UsageError("--out is the table of --write=csv or jsonl.")
+    elif given.json:
+        raise cli.UsageError("--json prints the captions. Give --write=jsonl for a file.")
+    elif given.write != "txt" and not given.out:
+        if len(arguments) != 1 or not os.path.isdir(arguments[0]):
+            raise cli.UsageError(f"--out is missing, such as --out captions.{given.write}.")
+        given.out = os.path.join(arguments[0], f"captions.{given.write}")
+    elif given.out and not given.out.endswith(f".{given.write}"):
+        raise cli.UsageError(f"--out={given.out} does not end with .{given.write}.")
+
+
+def _open_output(given, paths: list[str]) -> caption_files.Output | None:
+    """Opens the files of --write."""
+    if given.write == "txt":
+        return caption_files.Texts(paths, given.overwrite, given.skip_existing)
+    return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
 
 
 def _load(given) -> captioning.ImageCaptioner:

@@ -17,10 +17,15 @@ from typing import Any, NamedTuple
 from absl import flags
 from packaging.requirements import Requirement
 
-from tfcap import cli, files
+from tfcap import cli, files, gpus
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
+
+_NO_KERNELS = (
+    " TensorFlow {} has no kernels for compute capability {} ({}). Use another card, with "
+    "CUDA_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES= for the processor."
+)
 
 
 class Finding(NamedTuple):
@@ -92,13 +97,35 @@ def _version(name: str) -> str:
 def _gpus() -> Iterator[Finding]:
     import tensorflow as tf
 
-    used = tf.config.list_physical_devices("GPU")
-    if unused := cli.unused_gpus(len(used)):
-        yield Finding(PROBLEM, f"{unused} To use them: {cli.USE_GPUS}")
-    else:
-        details = map(tf.config.experimental.get_device_details, used)
-        names = ", ".join(gpu.get("device_name", "GPU") for gpu in details)
-        yield Finding(OK, names or "none; TensorFlow computes on the processor")
+    used, wheels = tf.config.list_physical_devices("GPU"), gpus.wheel_libraries()
+    for folder in gpus.other_cuda(os.environ.get("LD_LIBRARY_PATH", ""), wheels):
+        yield Finding(
+            WARNING,
+            f"LD_LIBRARY_PATH names {folder}, whose CUDA libraries win over those that pip "
+            "installed. Take it out if TensorFlow fails.",
+        )
+    unused = cli.unused_gpus(len(used))
+    if unused or (wheels and not used):
+        missing = gpus.missing_libraries(gpus.start_log())
+        what = gpus.explain_missing(missing, wheels) or f"To use them: {cli.USE_GPUS}"
+        yield Finding(PROBLEM if unused else WARNING, f"{unused} {what}".strip())
+    elif not used:
+        yield Finding(OK, "none; TensorFlow computes on the processor")
+    built = tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])
+    for number, gpu in enumerate(used):
+        details = tf.config.experimental.get_device_details(gpu)
+        name, capability = details.get("device_name", "GPU"), details.get("compute_capability")
+        if failed := gpus.compute(number):
+            why = (
+                ""
+                if gpus.has_kernels(capability, built)
+                else _NO_KERNELS.format(
+                    tf.__version__, ".".join(map(str, capability)), ", ".join(built)
+                )
+            )
+            yield Finding(PROBLEM, f"{name}: {failed}.{why}")
+        else:
+            yield Finding(OK, f"{name} computes, in every precision and with XLA")
 
 
 def _java() -> Iterator[Finding]:

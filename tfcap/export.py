@@ -11,6 +11,7 @@ weights are the mean of the last N checkpoints.
 import importlib.util
 import inspect
 import os
+import pathlib
 from collections.abc import Sequence
 
 from absl import flags
@@ -102,9 +103,13 @@ def export(
             raise cli.UsageError("--format=run writes one run, without --bundle.")
         from tfcap import runs
         from tfcap.runs import small
+        from tfcap.serving import card
 
         run = small.load_mean(folders[0], last) if last else runs.load(folders[0], checkpoint)
         small.write(run, export_dir, weights, decoding, beam or 0)
+        changed = run.with_decoding(decoding, beam or 0).params.task.decoding
+        text = card.hub_text(run, export_dir, changed != run.params.task.decoding)
+        pathlib.Path(export_dir, "README.md").write_text(text, encoding="utf-8")
         described = f"the mean of {last} checkpoints of {run.directory}" if last else run.described
         print(f"{described} is exported to {export_dir}: {sum(sizes(export_dir)) / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")

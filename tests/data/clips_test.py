@@ -2,6 +2,7 @@
 
 import io
 
+import cv2
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,7 +51,8 @@ def test_a_still_picture_is_a_clip_of_one_frame():
     [
         (b"", "the file is empty"),
         (b"GIF89a" + bytes(20), "or it is damaged"),
-        (b"\0\0\0\x18ftypmp42" + bytes(20), "a video, or a HEIC"),
+        (b"\0\0\0\x18ftypheic" + bytes(20), "a video, or a HEIC"),
+        (b"\0\0\0\x18ftypmp42" + bytes(20), "a damaged film, or one"),
     ],
 )
 def test_a_file_that_is_no_clip_is_refused_with_its_reason(content, reason):
@@ -84,3 +86,40 @@ def test_a_sheet_shows_each_frame_in_its_box():
         x1, y1, x2, y2 = np.rint(box * [18, 8, 18, 8]).astype(int)
         assert (sheet[y1:y2, x1:x2] == 40 * number).all() and (x2 - x1, y2 - y1) == (6, 4)
     assert (sheet[4:, 12:] == 255).all()  # the place that no frame fills
+
+
+@pytest.mark.parametrize(
+    ("ending", "codec"), [(".avi", "MJPG"), (".mp4", "mp4v"), (".webm", "VP80")]
+)
+def test_a_film_gives_the_frames_that_a_gif_file_would(tmp_path, ending, codec):
+    """Twelve frames that turn from red to blue, also as the bytes of the file."""
+    path = str(tmp_path / f"film{ending}")
+    writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*codec), 5, (64, 48))
+    for number in range(12):
+        writer.write(np.full((48, 64, 3), (20 * number, 0, 255 - 20 * number), np.uint8))  # BGR
+    writer.release()
+    content = (tmp_path / f"film{ending}").read_bytes()
+    for found in (clips.read_path(path, 5), clips.read(content, 5)):
+        assert len(found) == 5 and found[0].shape == (48, 64, 3)
+        for frame, number in zip(found, (0, 2, 4, 7, 9), strict=True):
+            np.testing.assert_allclose(frame[20, 30], (255 - 20 * number, 0, 20 * number), atol=8)
+
+
+def test_a_film_that_ends_too_early_gives_the_frames_that_it_has(tmp_path):
+    whole, cut = tmp_path / "whole.avi", tmp_path / "cut.avi"
+    writer = cv2.VideoWriter(str(whole), cv2.VideoWriter_fourcc(*"MJPG"), 5, (320, 240))
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        writer.write(rng.integers(0, 255, (240, 320, 3), np.uint8))
+    writer.release()
+    content = whole.read_bytes()
+    cut.write_bytes(content[: len(content) // 2])
+    first, *_, last = clips.read_path(cut, 12)
+    np.testing.assert_array_equal(first, clips.read_path(whole, 12)[0])
+    assert (last != clips.read_path(whole, 12)[11]).any()
+
+
+def test_a_playlist_is_no_film(tmp_path):
+    (tmp_path / "list.mp4").write_text("#EXTM3U\nhttp://127.0.0.1/secret.ts\n")
+    with pytest.raises(ValueError, match="a film must be MP4"):
+        clips.read_path(tmp_path / "list.mp4", 2)

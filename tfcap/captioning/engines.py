@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding, pretrained, visualize
-from tfcap.captioning.inputs import FrameFolder
+from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
 from tfcap.images import MOST_PIXELS, refusal
@@ -93,10 +93,10 @@ class TrainedRun:
         other._find = _traced(other._captions_of)
         return other
 
-    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> tf.Tensor:
+    def prepare(self, content: bytes | np.ndarray | ClipPath) -> tf.Tensor:
         """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
 
-        `content` is the bytes of a file, uint8 [H, W, 3], or a folder of frames.
+        `content` is the bytes of a file, uint8 [H, W, 3], or a clip.
         """
         try:
             if not self.reads_clips:
@@ -108,22 +108,22 @@ class TrainedRun:
         except tf.errors.OpError as error:
             raise ValueError(str(error).splitlines()[0]) from error
 
-    def picture(self, content: bytes | np.ndarray | FrameFolder) -> np.ndarray:
+    def picture(self, content: bytes | np.ndarray | ClipPath) -> np.ndarray:
         """Returns the picture on which regions are shown, upright: uint8 [H, W, 3].
 
         For a clip it is a sheet with the frames that the model reads, in reading order.
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
-        assert not isinstance(content, FrameFolder)  # only a model of clips gets one
+        assert not isinstance(content, ClipPath)  # only a model of clips gets one
         if isinstance(content, np.ndarray):
             return content
         return pictures.read(content)
 
-    def _frames(self, content: bytes | np.ndarray | FrameFolder) -> clips.Frames:
+    def _frames(self, content: bytes | np.ndarray | ClipPath) -> clips.Frames:
         frames = self.server.backbone.frames
-        if isinstance(content, FrameFolder):
-            return clips.read_folder(content.path, frames)
+        if isinstance(content, ClipPath):
+            return clips.read_path(content.path, frames)
         if isinstance(content, np.ndarray):
             return [content] * frames
         return clips.read(content, frames)
@@ -254,12 +254,12 @@ class ExportedModel:
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
 
-    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> bytes:
+    def prepare(self, content: bytes | np.ndarray | ClipPath) -> bytes:
         """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG."""
-        if isinstance(content, FrameFolder):
+        if isinstance(content, ClipPath):
             raise ValueError(
-                "an exported SavedModel reads no folders of frames. Save them as a GIF file, or "
-                "load the run directory."
+                "an exported SavedModel reads no films and no folders of frames. Save it as a GIF "
+                "file, or load the run directory."
             )
         if isinstance(content, bytes):
             return content

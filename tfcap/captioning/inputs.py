@@ -4,8 +4,8 @@ A picture is the path of a file, a URL, the bytes of a file, an open binary file
 an array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any
 iterable of pictures, or a `tf.data.Dataset` of pictures or of batches.
 
-A model of clips reads GIF files as clips. A folder of still pictures is then one clip, whose frames
-the pictures are, and a folder of GIF files or of such folders is several clips.
+A model of clips reads GIF files and films as clips. A folder of still pictures is then one clip,
+whose frames the pictures are, and a folder of GIF files, films or such folders is several clips.
 
 Letters: B pictures, H and W height and width of a picture.
 """
@@ -22,13 +22,15 @@ import numpy as np
 from PIL import Image
 
 from tfcap import files
+from tfcap.data import films
 from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, upright
 
+_CLIPS = (".gif", *films.ENDINGS)
 _SECONDS = 30  # without an answer, until a download fails
 
 
-class FrameFolder(NamedTuple):
-    """A folder of pictures that are the frames of one clip."""
+class ClipPath(NamedTuple):
+    """A film, or a folder of pictures that are the frames of one clip."""
 
     path: str
 
@@ -38,7 +40,7 @@ class Picture(NamedTuple):
 
     position: int  # in the input, from 0
     source: str | None  # its path or URL; None for others
-    content: bytes | np.ndarray | FrameFolder | None  # a file, uint8 [H, W, 3], or None
+    content: bytes | np.ndarray | ClipPath | None  # a file, uint8 [H, W, 3], or a clip
     reason: str = ""
 
 
@@ -57,9 +59,9 @@ def is_single(images: Any, clips: bool = False) -> bool:
 
 
 def is_clip(folder: str | os.PathLike) -> bool:
-    """Returns whether a folder holds the frames of one clip: pictures, none of them a GIF file."""
-    pictures = [name for name in os.listdir(folder) if is_picture_name(name)]
-    return bool(pictures) and not any(is_picture_name(name, ".gif") for name in pictures)
+    """Returns whether a folder holds the frames of one clip: pictures, no GIF file and no film."""
+    names = os.listdir(folder)
+    return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
@@ -79,26 +81,32 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             yield Picture(position, source and source[:200], None, reason.splitlines()[0][:200])
 
 
-def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
+def expand(paths: Sequence[str], clips: bool = False, recursive: bool = False) -> list[str]:
     """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
 
-    For a model of clips a directory is replaced by its GIF files and by the folders of frames in
-    it, and a folder of frames stays.
+    For a model of clips a directory is replaced by its GIF files, films and folders of frames, and
+    a folder of frames stays. With `recursive` the folders in a directory are searched, too; hidden
+    ones and links are not.
     """
-
-    def is_wanted(folder, name):
-        path = os.path.join(folder, name)
-        if clips and os.path.isdir(path):
-            return is_clip(path)
-        return is_picture_name(name, ".gif" if clips else ENDINGS)
-
     sources: list[str] = []
     for path in paths:
-        names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
-            names = sorted(name for name in os.listdir(path) if is_wanted(path, name))
-        sources += [os.path.join(path, name) for name in names] or [path]
+            sources += list(_held(path, clips, recursive)) or [path]
+        else:
+            sources.append(path)
     return sources
+
+
+def _held(folder: str, clips: bool, recursive: bool) -> Iterator[str]:
+    """Yields the pictures or clips in a folder, sorted by name."""
+    endings = _CLIPS if clips else ENDINGS
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        is_folder = os.path.isdir(path)
+        if is_clip(path) if clips and is_folder else is_picture_name(name, endings):
+            yield path
+        elif recursive and is_folder and not os.path.islink(path) and name[0] != ".":
+            yield from _held(path, clips, recursive)
 
 
 def _pictures(images: Any, clips: bool) -> Iterator[Any]:
@@ -147,16 +155,18 @@ def _plain(image: Any) -> str | bytes | np.ndarray:
     return image
 
 
-def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
+def _read_path(path: str, clips: bool) -> bytes | ClipPath:
     """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
     if _is_url(path):
         return _download(path)
     if os.path.isdir(path):
         if clips and is_clip(path):
-            return FrameFolder(path)
+            return ClipPath(path)
         raise ValueError(f"the directory holds no pictures ({', '.join(ENDINGS)}).")
     if not files.is_file(path):  # a pipe would wait, and a device has no end
         raise ValueError("there is no such file")
+    if clips and path.lower().endswith(films.ENDINGS) and not files.is_remote(path):
+        return ClipPath(path)
     with files.local_copy(path) as local, open(local, "rb") as file:
         return _small_enough(file.read(MOST_BYTES + 1))
 

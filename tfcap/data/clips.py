@@ -1,4 +1,4 @@
-"""Decodes clips inside the graph: GIF files, and folders of pictures, as a fixed number of frames.
+"""Decodes clips as a fixed number of frames: GIF files inside the graph, films, and folders.
 
 A clip is read as N frames, whatever its length. Of n > N frames, every (n / N)-th is kept: frame i
 is the frame floor(i n / N) of the clip. A shorter clip repeats its last frame. A picture that does
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.data import pictures
+from tfcap.data import films, pictures
 from tfcap.images import MOST_BYTES, refusal, require_readable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
@@ -48,8 +48,14 @@ def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     return tf.ensure_shape(chosen, [frames, None, None, 3])
 
 
-def read(content: bytes, frames: int) -> np.ndarray:
-    """Decodes a clip as `decode` does, after its size was checked: uint8 [N, H, W, 3]."""
+def read(content: bytes, frames: int) -> Frames:
+    """Decodes a clip as `decode` does, after its size was checked; also a film.
+
+    Returns:
+      N pictures uint8 [H, W, 3].
+    """
+    if films.is_film(content[:16]):
+        return films.read_bytes(content, lambda total: places(total, frames).numpy().tolist())
     require_readable(content)
     try:
         return decode(tf.constant(content), frames).numpy()
@@ -79,11 +85,14 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
 
 
 def read_path(path: str | os.PathLike, frames: int) -> Frames:
-    """Reads a clip from a file or a folder of frames: N upright pictures uint8 [H, W, 3]."""
+    """Reads a clip from a GIF file, a film or a folder: N upright pictures uint8 [H, W, 3]."""
     if files.is_directory(path):
         return read_folder(path, frames)
     if not files.is_file(path):
         raise ValueError("no such file or folder of frames")
+    if os.fspath(path).lower().endswith(films.ENDINGS):
+        with files.local_copy(path) as film:
+            return films.read(film, lambda total: places(total, frames).numpy().tolist())
     return read(_content(path), frames)
 
 

@@ -106,7 +106,6 @@ def _start_process(alive: Connection, workers: int) -> None:
     # TensorFlow reads these when it first computes.
     threads = max(1, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # one process would take all of it
 
 
 def _end_with(alive: Connection) -> None:

@@ -7,6 +7,8 @@ model card. The name of the folder is the name of the model, and `--model_dir` t
 import os
 import pathlib
 
+from tfcap.pretrained import hub
+
 CARD = "MODEL_CARD.md"
 DEFAULT = "flickr8k"  # the model of `tfcap.load()`, and of caption and demo without --model_dir
 _FOLDER = pathlib.Path(__file__).parent
@@ -27,13 +29,17 @@ def directory(name: str) -> str:
 
 
 def place(model_dir: str | os.PathLike) -> str:
-    """Returns the run directory of a `--model_dir`, which may be the name of a pretrained model.
+    """Returns the run directory of a `--model_dir`; a run of the Hugging Face Hub is downloaded.
+
+    It may be the name of a pretrained model, or `hf://OWNER/NAME`.
 
     If a directory with the name of a pretrained model holds a run or an export, that directory is
     used. Any other directory of this name, such as a folder of photographs, is ignored. `./NAME`
     always means the directory.
     """
     path = os.path.expanduser(model_dir)
+    if path.startswith(hub.PREFIX):
+        return hub.download(path)
     if path not in names() or _holds_model(path):
         return path
     return directory(path)

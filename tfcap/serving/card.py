@@ -1,11 +1,16 @@
 """Writes MODEL_CARD.md: training data, scores, latency and limits of a model."""
 
 import os
+import pathlib
 import platform
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from tfcap import __version__
+from tfcap.decoding import Options
+from tfcap.files import file_sha256
 from tfcap.metrics import bootstrap, coco, results
 from tfcap.metrics.results import KEYS
 from tfcap.runs import CaptionServer, Run, count_parameters, validated
@@ -53,36 +58,8 @@ def text(
       scored: what `intervals` returned; ({}, 0) shows the scores of the validation.
       changed: whether the export decodes in another way than validations did.
     """
-    data, options = run.fingerprint, served.search.options
-    beam = options.search == "beam"
-    decoding = f"beam search of width {options.beam}" if beam else f"{options.samples} samples"
+    data = run.fingerprint
     made_by = data["backbone"]
-    rows = {
-        "system": run.model.name,
-        "trained with": run.signature,
-        "parameters of the captioner": f"{count_parameters(run.model):,}",
-        "decoding": decoding,
-        "longest caption": f"{run.model.max_length} words",
-        "intended use": f"captions of pictures like those of the training data; {_UNKNOWN}",
-    }
-    splits = {
-        f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
-        for split, counts in data.get("splits", {}).items()
-    }
-    trained_on = {
-        "name": data.get("name", _UNKNOWN),
-        **splits,
-        "words": f"{data['vocab_size']:,}",
-        "SHA-256 of the vocabulary": data["vocab_sha256"],
-        "features": "ready-made" if made_by is None else made_by["name"],
-        "SHA-256 of the backbone's weights": (made_by or {}).get("weights_sha256") or "none",
-    }
-    licences = {
-        "weights of the captioner": _UNKNOWN,
-        "weights of the backbone": _LICENCES.get((made_by or {}).get("name", ""), _UNKNOWN),
-        "training data": _UNKNOWN,
-        "tfcap": "Apache-2.0",
-    }
     latency = [
         [size, f"{1000 * taken:.0f}", f"{size / taken:.1f}"] for size, taken in seconds.items()
     ]
@@ -92,11 +69,7 @@ def text(
         f"{served.max_pixels:,} pixels; all frames of a GIF file count."
     )
     limits = [
-        f"It knows {data['vocab_size']:,} words and can use no others.",
-        "It repeats what is frequent in its training data, also where that is wrong or unfair to "
-        f"people. Tests for groups of people: {_UNKNOWN}.",
-        "A caption can be wrong. The score orders captions; it does not tell how probable it is "
-        "that one is true.",
+        *_limits(data),
         *([reads] if made_by else []),
         "A row with a `status` other than `ok` has an empty caption.",
     ]
@@ -105,9 +78,9 @@ def text(
         f"This model describes a picture in one sentence. tfcap {__version__} exported it. Each "
         "line with the words *fill in* is for the person who publishes the model.",
         "## Model",
-        _table(["what", "value"], rows.items()),
+        _model(run, served.search.options),
         "## Training data",
-        _table(["what", "value"], trained_on.items()),
+        _training_data(data),
         "## Scores",
         _scores(validated(run), *scored, changed),
         "## Latency",
@@ -117,9 +90,113 @@ def text(
         "## Limits",
         "\n".join(f"- {line}" for line in limits),
         "## Licences",
-        _table(["what", "value"], licences.items()),
+        _licences(made_by),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def hub_text(run: Run, folder: str, changed: bool = False) -> str:
+    """Returns the README.md of a run directory, with the metadata that the Hugging Face Hub reads.
+
+    Args:
+      run: the run.
+      folder: its directory, whose files are listed with their digests.
+      changed: as for `text`.
+    """
+    scores = validated(run)
+    metrics = [
+        {"type": key.lower(), "name": key, "value": round(scores[key], 2)}
+        for key in KEYS
+        if key in scores and not changed
+    ]
+    name, data = run.model.name, run.fingerprint
+    task = {"type": "image-to-text", "name": "Image captioning"}
+    dataset = {"type": data.get("name", "unknown"), "name": data.get("name", "unknown")}
+    results = [{"task": task, "dataset": dataset, "metrics": metrics}] if metrics else []
+    metadata = {
+        "library_name": "tfcap",
+        "pipeline_tag": "image-to-text",
+        "license": "unknown",
+        "tags": ["image-captioning", "keras", "tensorflow", name],
+        **({"model-index": [{"name": name, "results": results}]} if results else {}),
+    }
+    digests = [
+        (os.path.relpath(path, folder), file_sha256(path))
+        for path in sorted(str(path) for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    ]
+    parts = [
+        f"---\n{yaml.safe_dump(metadata, sort_keys=False)}---",
+        f"# {name}",
+        f"This model describes a picture in one sentence. tfcap {__version__} exported it. Each "
+        "line with the words *fill in* is for the person who publishes the model, and so is the "
+        "licence in the first lines.",
+        "```bash\ntfcap caption --model_dir hf://OWNER/NAME photo.jpg\n```",
+        "## Model",
+        _model(run, run.search().options),
+        "## Training data",
+        _training_data(data),
+        "## Scores",
+        _scores(scores, {}, 0, changed),
+        "## Limits",
+        "\n".join(f"- {line}" for line in _limits(data)),
+        "## Licences",
+        _licences(data["backbone"]),
+        "## Files",
+        _table(["file", "SHA-256"], digests),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _model(run: Run, options: Options) -> str:
+    beam = options.search == "beam"
+    rows = {
+        "system": run.model.name,
+        "trained with": run.signature,
+        "parameters of the captioner": f"{count_parameters(run.model):,}",
+        "decoding": f"beam search of width {options.beam}"
+        if beam
+        else f"{options.samples} samples",
+        "longest caption": f"{run.model.max_length} words",
+        "intended use": f"captions of pictures like those of the training data; {_UNKNOWN}",
+    }
+    return _table(["what", "value"], rows.items())
+
+
+def _training_data(data: Mapping[str, Any]) -> str:
+    made_by = data["backbone"]
+    splits = {
+        f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
+        for split, counts in data.get("splits", {}).items()
+    }
+    rows = {
+        "name": data.get("name", _UNKNOWN),
+        **splits,
+        "words": f"{data['vocab_size']:,}",
+        "SHA-256 of the vocabulary": data["vocab_sha256"],
+        "features": "ready-made" if made_by is None else made_by["name"],
+        "SHA-256 of the backbone's weights": (made_by or {}).get("weights_sha256") or "none",
+    }
+    return _table(["what", "value"], rows.items())
+
+
+def _limits(data: Mapping[str, Any]) -> list[str]:
+    return [
+        f"It knows {data['vocab_size']:,} words and can use no others.",
+        "It repeats what is frequent in its training data, also where that is wrong or unfair to "
+        f"people. Tests for groups of people: {_UNKNOWN}.",
+        "A caption can be wrong. The score orders captions; it does not tell how probable it is "
+        "that one is true.",
+    ]
+
+
+def _licences(made_by: Mapping[str, Any] | None) -> str:
+    rows = {
+        "weights of the captioner": _UNKNOWN,
+        "weights of the backbone": _LICENCES.get((made_by or {}).get("name", ""), _UNKNOWN),
+        "training data": _UNKNOWN,
+        "tfcap": "Apache-2.0",
+    }
+    return _table(["what", "value"], rows.items())
 
 
 def _scores(

@@ -173,7 +173,7 @@ class Pictures:
 class ClipFeatures(Pictures):
     """Reads clips and extracts the features of their frames: each frame is one region.
 
-    A clip is a GIF file, another picture file, or a folder of frames.
+    A clip is a GIF file, a film, another picture file, or a folder of frames.
 
     Args:
       directory: as in `Pictures`.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.preparing.sources import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import files_of, split_name, split_of
@@ -207,8 +208,8 @@ def is_gif(path: pathlib.Path) -> bool:
 def gif(source: Source) -> list[Entry]:
     """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
 
-    The captions of a clip may stand in any lines, or in one line as a list. The clip is a GIF file
-    or a folder of frames below --images; `.gif` may be left out of its name.
+    The captions of a clip may stand in any lines, or in one line as a list. The clip is a GIF file,
+    a film, or a folder of frames below --images; the ending may be left out of its name.
     """
 
     def parse(line: str) -> Entry:
@@ -222,11 +223,12 @@ def gif(source: Source) -> list[Entry]:
 
 
 def _clip_file(images: pathlib.Path | None, name: str) -> str:
-    """Returns the name of a clip's file or folder below `images`; `.gif` may be left out of it."""
+    """Returns the name of a clip below `images`; the ending may be left out of it."""
     # Not `Path.exists`, which raises an error for a name that is too long.
     if images is not None and not os.path.exists(images / name):
-        if os.path.exists(images / f"{name}.gif"):
-            return f"{name}.gif"
+        for ending in (".gif", *films.ENDINGS):
+            if os.path.exists(images / f"{name}{ending}"):
+                return f"{name}{ending}"
     return name
 
 
@@ -237,8 +239,8 @@ def msrvtt(source: Source) -> list[Entry]:
     """Reads MSR-VTT (Xu et al., CVPR 2016); train and test were released as two files: give both.
 
     `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
-    [{"caption", "video_id"}]}`. The id of `video12` is 12. Its file is `video12.gif` or the folder
-    of frames `video12` below --images, or `video12.npy` below --features.
+    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below --images it is `video12.mp4`,
+    another film, a GIF file, or the folder of frames `video12`; below --features `video12.npy`.
     """
     contents = [(path, _object(path)) for path in source.captions]
 
@@ -258,7 +260,7 @@ def msrvtt(source: Source) -> list[Entry]:
 
     entries = source.entries(items("videos"), parse)
     _note_others(source.captions[0], said)
-    matches = [re.fullmatch(r"\D*(\d{1,18})(\.gif)?", entry.file_name) for entry in entries]
+    matches = [re.fullmatch(r"\D*(\d{1,18})(\.\w+)?", entry.file_name) for entry in entries]
     numbers = [int(match[1]) for match in matches if match]
     if len(set(numbers)) < len(entries):
         return entries

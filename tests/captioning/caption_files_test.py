@@ -1,0 +1,172 @@
+"""Captions are written beside pictures and into tables, and a killed command loses nothing."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from helpers import commands
+from PIL import Image
+
+from tfcap import caption as caption_command
+from tfcap import cli
+from tfcap.captioning import Caption, inputs
+from tfcap.captioning.caption_files import Table, Texts, shorten
+from tfcap.preparing.sources import READERS, Source
+
+
+def caption(path, text="a dog runs", score=-2.5):
+    return Caption(text, score, tuple(text.split()), source=str(path))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of three pictures, one of them in a folder below, and what is no picture."""
+    root = tmp_path / "photos"
+    (root / "sea" / "old").mkdir(parents=True)
+    (root / ".thumbnails").mkdir()
+    for name in ("b.png", "a.png", "sea/old/c.png", ".thumbnails/d.png"):
+        Image.new("RGB", (8, 8)).save(root / name)
+    (root / "notes.txt").write_text("mine\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (0, "Me, a dog runs."),
+        (15, "Me, a dog runs."),
+        (14, "Me, a dog."),
+        (6, "Me, a."),
+    ],
+)
+def test_a_caption_is_cut_after_a_word(limit, expected):
+    assert shorten("a dog runs", "Me, ", ".", limit) == expected
+
+
+def test_folders_below_are_read_if_asked_for(folder):
+    names = [os.path.relpath(path, folder) for path in inputs.expand([str(folder)], recursive=True)]
+    assert names == ["a.png", "b.png", "sea/old/c.png"]
+    assert len(inputs.expand([str(folder)])) == 2
+
+
+def test_texts_stand_beside_the_pictures_and_are_never_overwritten_unasked(folder):
+    pictures = inputs.expand([str(folder)], recursive=True)
+    (folder / "a.txt").write_text("by hand\n")
+    with pytest.raises(ValueError, match=r"a\.txt exists\. --skip_existing"):
+        Texts(pictures, overwrite=False, skip_existing=False)
+    texts = Texts(pictures, overwrite=False, skip_existing=True)
+    assert [texts.has(path) for path in pictures] == [True, False, False]
+    texts.write(caption(pictures[2]), "a boat")
+    assert (folder / "sea/old/c.txt").read_text() == "a boat\n" and texts.count == 1
+    assert (folder / "a.txt").read_text() == "by hand\n"
+    texts = Texts(pictures, overwrite=True, skip_existing=False)
+    texts.write(caption(pictures[0]), "a dog")
+    assert (folder / "a.txt").read_text() == "a dog\n"
+
+
+def test_two_pictures_cannot_share_a_text(folder):
+    Image.new("RGB", (8, 8)).save(folder / "a.jpg")
+    with pytest.raises(ValueError, match=r"a\.jpg and .*a\.png would share a text"):
+        Texts(inputs.expand([str(folder)]), False, False)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_table_goes_on_after_half_a_row(folder, kind):
+    path = str(folder / f"captions.{kind}")
+    names = ["a.png", 'b, "two".png', "sea/old/c.png", "b\udce9.png"]
+    pictures = [str(folder / name) for name in names]
+    table = Table(path, False, False)
+    for picture in pictures[:2]:
+        table.write(caption(picture, 'a "dog", running'), 'a "dog", running')
+    assert not os.path.exists(path)
+    with open(f"{path}.part", "a") as file:
+        file.write('sea/old/c.png,"a bo' if kind == "csv" else '{"image": "sea/ol')
+    with pytest.raises(ValueError, match=r"part exists\. --skip_existing"):
+        Table(path, False, False)
+    table = Table(path, False, skip_existing=True)
+    assert [table.has(picture) for picture in pictures] == [True, True, False, False]
+    for picture in pictures[2:]:
+        table.write(caption(picture, "a boat"), "a boat")
+    assert table.finish() == path and not os.path.exists(f"{path}.part")
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rows = list(csv.DictReader(file) if kind == "csv" else map(json.loads, file))
+    assert [row["image"] for row in rows] == names
+    assert [row["caption"] for row in rows] == ['a "dog", running'] * 2 + ["a boat"] * 2
+    assert [float(row["score"]) for row in rows] == [-2.5] * 4
+    assert Table(path, False, skip_existing=True).has(pictures[3])
+    assert not Table(path, overwrite=True, skip_existing=False).has(pictures[3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--before=x", "a.png"], "--before is an option of --write"),
+        (["--write=csv", "a.png"], "--out is missing"),
+        (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
+        (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
+        (["--write=txt", "--out=a.txt", "a.png"], "--out is the table"),
+        (["--write=txt", "--json", "a.png"], "--json prints"),
+    ],
+)
+def test_wrong_flags(arguments, word):
+    with pytest.raises(cli.UsageError, match=word):
+        commands.run_here(caption_command, *arguments)
+
+
+@pytest.mark.slow
+def test_prepare_reads_what_caption_wrote(trained, folder, capsys):
+    """One picture is bad: it has no text, and the command says why."""
+    rng = np.random.default_rng(1)
+    for name in ("a.png", "b.png", "sea/old/c.png"):
+        Image.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(folder / name)
+    (folder / "bad.png").write_text("no picture")
+    flags = ["--model_dir", trained, "--recursive", folder]
+    with pytest.raises(SystemExit) as end:
+        commands.run_here(caption_command, *flags, "--write=txt", "--before=Zed, ")
+    printed = capsys.readouterr()
+    assert end.value.code == 3 and "1 of 4 pictures could not be captioned (1 x" in printed.err
+    assert "3 captions are written" in printed.out
+    assert (folder / "sea/old/c.txt").read_text().startswith("Zed, ")
+    (folder / "bad.png").unlink()
+    commands.run_here(caption_command, *flags, "--write=csv")
+    for captions, layout in ((folder, "sidecar"), (folder / "captions.csv", "csv")):
+        entries = READERS[layout].read(Source((captions,), images=folder))
+        texts = {os.path.basename(entry.file_name): entry.captions for entry in entries}
+        assert sorted(texts) == ["a.png", "b.png", "c.png"] and all(map(any, texts.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["txt", "csv"])
+def test_a_killed_command_goes_on(trained, tmp_path, kind):
+    rng = np.random.default_rng(1)
+    for root in ("whole", "killed"):
+        (tmp_path / root).mkdir()
+    for number in range(150):
+        Image.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(
+            tmp_path / "whole" / f"{number:03}.png"
+        )
+        shutil.copy(tmp_path / "whole" / f"{number:03}.png", tmp_path / "killed")
+    flags = ["--model_dir", str(trained), "--batch_size=1", f"--write={kind}"]
+    commands.run_here(caption_command, *flags, tmp_path / "whole")
+    command = [sys.executable, "-m", "tfcap.caption", *flags, str(tmp_path / "killed")]
+    first = tmp_path / "killed" / ("004.txt" if kind == "txt" else "captions.csv.part")
+    with subprocess.Popen(command, cwd=commands.ROOT, stderr=subprocess.DEVNULL) as process:
+        while not first.exists() or first.stat().st_size < 20:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "killed" / "captions.csv").exists()
+    assert not (tmp_path / "killed" / "149.txt").exists()
+    commands.run_here(caption_command, *flags, "--skip_existing", tmp_path / "killed")
+    whole, killed = (
+        {path.name: path.read_bytes() for path in (tmp_path / root).iterdir()}
+        for root in ("whole", "killed")
+    )
+    assert whole == killed

@@ -1,0 +1,168 @@
+"""Writes captions into files: a text beside each picture, or one table of all.
+
+A text appears when it is whole. The rows of a table collect in `TABLE.part`, which gets its final
+name at the end. A killed command loses nothing, and the next one leaves out what is written.
+"""
+
+import csv
+import io
+import json
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from tfcap import files
+from tfcap.captioning.captioner import Caption
+
+
+def shorten(caption: str, before: str = "", after: str = "", max_characters: int = 0) -> str:
+    """Returns `before` + caption + `after` with at most `max_characters`; 0 is any number.
+
+    The caption is cut after a word.
+    """
+    if max_characters:
+        room = max_characters - len(before) - len(after)
+        caption = textwrap.shorten(caption, room, placeholder="")
+    return before + caption + after
+
+
+class Texts:
+    """A text file beside each picture: `dog.txt` for `dog.jpg`, `clip.txt` for the folder `clip`.
+
+    Args:
+      pictures: the paths that will be captioned.
+      overwrite: whether texts that exist are replaced.
+      skip_existing: whether pictures that have a text are left out. Without both options, a text
+        that exists is an error.
+
+    Attributes:
+      count: number of captions that were written.
+    """
+
+    def __init__(self, pictures: Sequence[str], overwrite: bool, skip_existing: bool):
+        self.count = 0
+        owners: dict[str, str] = {}
+        for picture in pictures:
+            if picture == "-" or "://" in picture:
+                raise ValueError(f"--write=txt writes beside files, and {picture} is none.")
+            other = owners.setdefault(self._path(picture), picture)
+            if os.path.abspath(other) != os.path.abspath(picture):
+                raise ValueError(
+                    f"{other} and {picture} would share a text. Rename a picture, or write a table "
+                    "with --write=csv."
+                )
+        existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
+        if not skip_existing:
+            _refuse(existing)
+        self._skipped = {owners[path] for path in existing}
+
+    def has(self, picture: str) -> bool:
+        """Returns whether a picture is left out."""
+        return picture in self._skipped
+
+    def write(self, caption: Caption, text: str) -> None:
+        """Writes `text`, the final form of a caption."""
+        assert caption.source
+        path = self._path(caption.source)
+        # What a killed command leaves has the same name again, so that nothing stays.
+        temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.part")
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+        os.replace(temporary, path)
+        self.count += 1
+
+    def finish(self) -> str:
+        """Returns where the captions are."""
+        return "texts beside the pictures"
+
+    def _path(self, picture: str) -> str:
+        folder = os.path.isdir(picture)
+        return f"{picture.rstrip('/') if folder else os.path.splitext(picture)[0]}.txt"
+
+
+class Table:
+    """A table with the columns image, caption and score, as `.csv` or as `.jsonl`.
+
+    The names of pictures below the folder of the table are relative to it.
+
+    Args:
+      path: the table.
+      overwrite, skip_existing, count: as for `Texts`.
+    """
+
+    def __init__(self, path: str, overwrite: bool, skip_existing: bool):
+        self.count = 0
+        self.path, self._part = path, f"{path}.part"
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self._is_csv = path.endswith(".csv")
+        existing = [name for name in (self._part, path) if os.path.exists(name)]
+        if not overwrite and not skip_existing:
+            _refuse(existing)
+        rows = [] if overwrite or not existing else list(self._rows(existing[0]))
+        self._written = {row[0] for row in rows}
+        with files.replacing(self._part) as temporary, self._open(temporary) as file:
+            for row in [["image", "caption", "score"], *rows] if self._is_csv else rows:
+                self._add(file, row)
+        self._file = self._open(self._part)
+
+    def has(self, picture: str) -> bool:
+        """Returns whether the table has the caption of a picture."""
+        return self._name(picture) in self._written
+
+    def write(self, caption: Caption, text: str) -> None:
+        """Adds a row; `text` is the final form of its caption."""
+        name = self._name(caption.source or "-")
+        self._add(self._file, [name, text, f"{caption.score:.4f}"])
+        self._file.flush()
+        self.count += 1
+
+    def finish(self) -> str:
+        """Gives the table its name; returns it."""
+        self._file.close()
+        os.replace(self._part, self.path)
+        return self.path
+
+    def _name(self, picture: str) -> str:
+        if picture == "-" or "://" in picture:
+            return picture
+        path = os.path.abspath(picture)
+        inside = os.path.commonpath([path, self._folder]) == self._folder
+        return os.path.relpath(path, self._folder) if inside else path
+
+    def _open(self, path: str) -> TextIO:
+        # Names of files need not be UTF-8.
+        return open(path, "a", encoding="utf-8", errors="surrogateescape", newline="")
+
+    def _add(self, file: TextIO, row: Sequence[str]) -> None:
+        if self._is_csv:
+            csv.writer(file, lineterminator="\n").writerow(row)
+        else:
+            image, caption, score = row
+            file.write(
+                files.json_text({"image": image, "caption": caption, "score": float(score)}) + "\n"
+            )
+
+    def _rows(self, path: str) -> Iterator[list[str]]:
+        """Yields the rows of a table; a killed command may have left half a row at the end."""
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            content = file.read()
+        lines = io.StringIO(content[: content.rfind("\n") + 1], newline="\n")
+        if self._is_csv:
+            yield from (row for row in list(csv.reader(lines))[1:] if len(row) == 3)
+        else:
+            for line in lines:
+                row = json.loads(line)
+                yield [row["image"], row["caption"], str(row["score"])]
+
+
+Output = Texts | Table
+
+
+def _refuse(existing: Sequence[str]) -> None:
+    if existing:
+        more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        raise ValueError(
+            f"{existing[0]}{more}. --skip_existing captions the pictures that have no caption yet, "
+            "and --overwrite begins anew."
+        )

@@ -1,0 +1,125 @@
+"""Finds out why NVIDIA GPUs do not compute: missing libraries, missing kernels, another CUDA.
+
+What decides is text and numbers, so that it can be tried without a GPU.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+# A process of its own, because a kernel that fails can end it. It runs one product in each
+# precision, plain and compiled by XLA, and prints a line for each.
+_PROGRAM = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+gpu = tf.config.list_physical_devices("GPU")[int(sys.argv[1])]
+tf.config.set_visible_devices([gpu], "GPU")
+tf.config.experimental.set_memory_growth(gpu, True)
+left = np.random.default_rng(1).integers(-2, 3, (64, 64))
+for dtype in ("float32", "bfloat16", "float16"):
+    for xla in (False, True):
+        name = f"{dtype} with XLA" if xla else dtype
+        print(json.dumps({"name": name}), flush=True)
+        with tf.device("/GPU:0"):
+            value = tf.constant(left, dtype)
+            found = tf.function(tf.matmul, jit_compile=xla)(value, value, transpose_b=True)
+        good = np.array_equal(tf.cast(found, tf.float32), left @ left.T)
+        print(json.dumps({"name": name, "good": bool(good)}), flush=True)
+"""
+
+
+def missing_libraries(log: str) -> list[str]:
+    """Lists the libraries that TensorFlow did not find, from what it logs at VLOG level 1."""
+    found = re.findall(r"Could not load dynamic library '([^']+)'", log)
+    return list(dict.fromkeys(found))
+
+
+def start_log() -> str:
+    """Returns what TensorFlow logs when it looks for GPUs, from a process of its own."""
+    levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
+    program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
+    return _child(["-c", program], levels).stderr
+
+
+def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
+    """Says what to do about missing libraries.
+
+    Args:
+      names: the libraries.
+      wheels: name of a library -> its folder, for the libraries that pip installed.
+    """
+    if "libcuda.so.1" in names:
+        return "libcuda.so.1 is missing: install NVIDIA's driver, or give the container its GPUs."
+    if here := [name for name in names if name in wheels]:
+        folders = ":".join(dict.fromkeys(wheels[name] for name in here))
+        return f"TensorFlow does not find {', '.join(here)}. export LD_LIBRARY_PATH={folders}"
+    return f"{', '.join(names)} is missing: pip install 'tfcap[cuda]'." if names else ""
+
+
+def wheel_libraries(site: str | None = None) -> dict[str, str]:
+    """Returns the folder of each library that NVIDIA's wheels brought, by the library's name."""
+    roots = [site] if site else [path for path in sys.path if path.endswith("-packages")]
+    files = (file for root in roots for file in pathlib.Path(root).glob("nvidia/*/lib/*.so*"))
+    return {file.name: str(file.parent) for file in files}
+
+
+def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
+    """Lists the folders of LD_LIBRARY_PATH whose CUDA libraries win over those of pip."""
+    own, names = set(wheels.values()), re.compile(r"lib(cudart|cudnn|cublas)\b.*\.so")
+    return [
+        folder
+        for folder in search_path.split(":")
+        if folder not in own
+        and os.path.isdir(folder)
+        and any(map(names.match, os.listdir(folder)))
+        and wheels
+    ]
+
+
+def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
+    """Returns whether TensorFlow has compiled kernels for a card.
+
+    Kernels of `sm_80` run on all cards 8.x from 8.0 on. `compute_90` is code that the driver
+    compiles for newer cards, which fails on those that this CUDA does not know.
+
+    Args:
+      capability: the compute capability, such as (8, 6).
+      built: `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
+    """
+    major, minor = capability
+    versions = [re.fullmatch(r"(sm|compute)_(\d+)(\d)", name) for name in built]
+    return any(int(found[2]) == major and int(found[3]) <= minor for found in versions if found)
+
+
+def compute(gpu: int) -> str:
+    """Computes on a GPU in a process of its own; returns what failed, or "" if all is right."""
+    done = _child(["-c", _PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
+    return failed_products(done.stdout, done.stderr, done.returncode)
+
+
+def failed_products(out: str, errors: str, code: int) -> str:
+    """Says which products failed, from the output of the process."""
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    ended = {row["name"] for row in rows if "good" in row}
+    wrong = [row["name"] for row in rows if not row.get("good", True)]
+    if code:
+        reason = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
+        at = [row["name"] for row in rows if row["name"] not in ended]
+        return f"a product in {at[0] if at else 'float32'} failed (code {code}): {reason[:300]}"
+    return f"wrong products in {', '.join(wrong)}" if wrong else ""
+
+
+def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess:
+    command, env = [sys.executable, *arguments], os.environ | variables
+    try:
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=300, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return subprocess.CompletedProcess(command, 1, printed, "no answer in five minutes")

@@ -1,0 +1,42 @@
+"""Runs on the Hugging Face Hub: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION`."""
+
+import functools
+
+PREFIX = "hf://"
+# What `tfcap.export --format=run` writes. Nothing else is downloaded, and nothing is unpickled.
+_FILES = (
+    "params.yaml",
+    "vocab.txt",
+    "dataset.json",
+    "document_frequency.npz",
+    "backbone.*",
+    "backbone.preset/*",
+    "info.json",
+    "checkpoint",
+    "ckpt-*",
+    "best_ckpt/*",
+)
+
+
+@functools.cache  # a command asks several times
+def download(address: str) -> str:
+    """Downloads a run, or finds it in the cache of huggingface_hub; returns its directory.
+
+    Without a network, and with HF_HUB_OFFLINE=1, the run comes from the cache. HF_ENDPOINT names
+    another hub.
+
+    Args:
+      address: `hf://OWNER/NAME`, with `@REVISION` (a branch, a tag or a commit) if it is not main.
+    """
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise ValueError(f"{address} needs huggingface_hub: pip install huggingface_hub") from None
+    name, _, revision = address.removeprefix(PREFIX).partition("@")
+    try:
+        return huggingface_hub.snapshot_download(
+            name, revision=revision or None, allow_patterns=list(_FILES)
+        )
+    except (OSError, ValueError) as error:  # the errors of huggingface_hub are OSErrors
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"{address} cannot be downloaded: {reason}") from None
