@@ -25,7 +25,6 @@ QUICK = {
     "trainer": {
         "optimizer_config": {"name": "adam", "epsilon": 1e-3},
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "shown_images": 0,
         "train_tf_while_loop": False,
     },
@@ -38,11 +37,11 @@ EXACT = {
     "trainer": {
         "train_steps": 8,
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "checkpoint_interval": 1,
         "validation_interval": 2,
         "shown_images": 0,
         "train_tf_while_loop": False,
+        "eval_tf_function": False,
         "best_checkpoint_eval_metric": "loss",
         "optimizer_config": {
             "name": "adam",

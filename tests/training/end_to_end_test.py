@@ -31,7 +31,6 @@ TINY = {
     "trainer": {
         "train_steps": 2,
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "checkpoint_interval": 1,
         "validation_interval": 2,
         "max_to_keep": 9,

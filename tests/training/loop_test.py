@@ -41,7 +41,6 @@ FAST = {
     "trainer": {
         "train_steps": 4,
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "checkpoint_interval": 1,
         "max_to_keep": 9,
         "validation_interval": 2,
@@ -106,7 +105,7 @@ class Counter(loop.Loop):
     """A loop whose steps only count, and that remembers at which ones it validated and saved."""
 
     def __init__(self, folder, step=0, validated=0, patience=0, start=False):
-        trainer = dict(train_steps=10, steps_per_loop=3, summary_interval=3, patience=patience)
+        trainer = dict(train_steps=10, steps_per_loop=3, patience=patience)
         trainer |= dict(checkpoint_interval=5, validation_interval=4)
         params = configs.resolve("show_tell", override=json.dumps({"trainer": trainer}))
         self.params, self.mode, self.model_dir = params, "train_and_eval", str(folder)

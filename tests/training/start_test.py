@@ -166,7 +166,6 @@ def hooked(small, alone, tmp_path_factory):
         },
         "trainer": {
             "train_steps": 40,
-            "summary_interval": 1,
             "validation_interval": 1,
             "checkpoint_interval": 1,
             "patience": 2,

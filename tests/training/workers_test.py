@@ -116,8 +116,8 @@ def overrides(shapes):
             "validation_interval": STEPS // 2,
             "checkpoint_interval": 10,
             "steps_per_loop": 10,
-            "summary_interval": 10,
             "shown_images": 0,
+            "eval_tf_function": False,
         },
     }
 

@@ -118,7 +118,8 @@ class SelfCriticalTask(CaptionTask):
         if self.options.gradient == "sampling":
             return self.apply(sampled, inputs, model, optimizer, metrics)
         sample = self.compiled(lambda part: self.sample(model, model.encode(part), part["draws"]))
-        inputs |= self.advantages(*sample(inputs), inputs)
+        tokens, logps, greedy = sample(inputs)
+        inputs |= self.advantages(tokens, logps, greedy, inputs)
         return self.apply(rescored, inputs, model, optimizer, metrics)
 
     def _loss(self, part, tokens, logps):
