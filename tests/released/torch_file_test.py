@@ -152,10 +152,8 @@ OTHERS = {
         *("numpy.core.multiarray", "_reconstruct", Named("numpy", "ndarray"), (0,), b"b")
     ),
     "Namespace": Settings(lr=1e-4, ids=[1, 2]),
-    "defaultdict": collections.defaultdict(list, a=[1]),
     "subclass of dict": Words(a=1),
     "torch.device": Call("torch", "device", "cuda", 0),
-    "torch.float16": Named("torch", "float16"),
     "set": {1, "x"},
     "bytearray": bytearray(b"x"),
     "datetime": datetime.datetime(2024, 1, 1),

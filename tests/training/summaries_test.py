@@ -37,13 +37,6 @@ def rows_of(folder, task):
     return {tag: value for _, tag, value in rows}
 
 
-def test_scores_are_one_line(capsys):
-    scores = {"loss": tf.constant(2.0), "perplexity": 7.5, "CIDEr": 41.234, "BLEU-1": 3.0}
-    summaries.say_scores(3, scores)
-    line = "step 3: loss 2.00, perplexity 7.50, CIDEr 41.23\n"
-    assert capsys.readouterr().out == line
-
-
 def test_scalars_have_groups(tmp_path):
     writer_of(tmp_path).write({"loss": 1.5, "CIDEr": 2.0})
     rows = sum(events.files(tmp_path / "validation"), [])

@@ -48,17 +48,6 @@ def test_the_place_among_all_workers(given, place, monkeypatch):
         workers.place()
 
 
-def test_one_process_needs_no_other(capsys):
-    alone = workers.Workers()
-    assert (alone.count, alone.index, alone.is_chief) == (1, 0, True)
-    assert alone.gather({"a": 1}) == [{"a": 1}] and alone.share(lambda: 5) == 5
-    for index in (0, 1):  # only the chief prints
-        alone.index = index
-        with alone.quiet():
-            print("worker", index)
-    assert capsys.readouterr().out == "worker 0\n"
-
-
 @pytest.mark.parametrize(
     "count, error, lost",
     [
