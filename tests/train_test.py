@@ -182,7 +182,9 @@ def test_console_without_a_terminal(killed):
     assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
     assert re.search(r"^step 8: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d \(\d+\.\d to \d+\.\d\)$", out, re.M)
-    assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
+    assert re.search(
+        r"references against each other: CIDEr [1-9]\d+\.\d\d, the model reaches \d+ %", out
+    )
     assert len(re.findall(r"^  val_\d+\.png: .*\(a reference: \w+", out, re.M)) == 3
     best = re.search(r"^best checkpoint: (.*) \(step \d\)$", out, re.M)[1]
     assert best.startswith(str(folder / "best_ckpt")) and os.path.exists(best + ".index")

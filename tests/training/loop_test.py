@@ -251,9 +251,12 @@ class SignalledInside(loop.Loop):
     """Gets SIGTERM twice inside its second loop of steps, as `timeout` sends it."""
 
     def _train_loop(self, batches):
+        timer = threading.Timer(0.02, self._terminate)
         if self.done:
-            threading.Timer(0.05, self._terminate).start()
+            timer.start()
         super()._train_loop(batches)
+        if timer.is_alive():  # the loop was quick
+            timer.join()
 
     def _terminate(self):
         for _ in range(2):

@@ -89,9 +89,9 @@ def restore_weights(
     for name, variable in weights.items():
         value = values[name]
         if rows is not None and name in axes:
-            known = np.moveaxis(value, axes[name], 0)[rows[rows >= 0]]
+            shared = np.moveaxis(value, axes[name], 0)[rows[rows >= 0]]
             value = variable.numpy().copy()
-            np.moveaxis(value, axes[name], 0)[rows >= 0] = known  # a view of `value`
+            np.moveaxis(value, axes[name], 0)[rows >= 0] = shared  # a view of `value`
         variable.assign(value)  # TensorFlow converts the float16 of a small run
     return path
 

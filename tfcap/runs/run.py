@@ -226,9 +226,9 @@ def _note_changes(
     changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
     for key, (before, now) in changed.items():
         print(f"note: {key} {before} -> {now} from step {step}", flush=True)
-    given = params.task.init_checkpoint
-    if given not in ("", old.task.init_checkpoint):
-        print(f"note: the run goes on, so task.init_checkpoint={given} is not read", flush=True)
+    source = params.task.init_checkpoint
+    if source not in ("", old.task.init_checkpoint):
+        print(f"note: the run goes on, so task.init_checkpoint={source} is not read", flush=True)
     copy = os.path.join(directory, f"params_until_step_{step}.yaml")
     if changed and not os.path.exists(copy):
         shutil.copyfile(os.path.join(directory, PARAMS), copy)

@@ -140,8 +140,8 @@ class CaptionServer(tf.Module):
         images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
             image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
-        every = (*features.variables, *images.variables)
-        self.read_variables = list({id(variable): variable for variable in every}.values())
+        variables = (*features.variables, *images.variables)
+        self.read_variables = list({id(variable): variable for variable in variables}.values())
         return {"serving_default": images, "features": features}
 
 

@@ -229,11 +229,11 @@ def _after(before, model_dir, experiment, config_files, override):
                 "stage before it and starts from its best checkpoint."
             )
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
-    known = before.task.as_dict()
-    task = {key: known[key] for key in keys}
+    options = before.task.as_dict()
+    task = {key: options[key] for key in keys}
     # The batches are those of the stage, but not which images and regions they hold.
     of_data = ("split", "max_regions", "pad_to_max")
-    task["train_data"] = {key: known["train_data"][key] for key in of_data}
+    task["train_data"] = {key: options["train_data"][key] for key in of_data}
     same = {"task": task, "runtime": before.runtime.as_dict()}
     try:
         params = configs.resolve(experiment, config_files, override, same)
@@ -261,13 +261,13 @@ def summarize(
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
         print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
-    every = task.data.references(split)
-    images = task.captions or every  # a limit leaves some out
-    references = {image: every[image] for image in images if every[image]}
-    if any(len(texts) > 1 for texts in references.values()):
+    texts = task.data.references(split)
+    images = task.captions or texts  # a limit leaves some out
+    references = {image: texts[image] for image in images if texts[image]}
+    if any(len(captions) > 1 for captions in references.values()):
         ceiling = leave_one_out_cider(references, task.scorer)
         reached = ""
-        if "CIDEr" in scores and ceiling >= 0.01:
+        if "CIDEr" in scores and ceiling >= 0.01 and info.get("images") == len(references):
             reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
         print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
     if task.captions:

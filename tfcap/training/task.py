@@ -229,12 +229,12 @@ class CaptionTask(base_task.Task):
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
         search, length = self.search, self.task_config.max_length
-        found = self.compiled(lambda *given: search(model, *given)[0], search.consensus is None)
+        found = self.compiled(lambda *args: search(model, *args)[0], search.consensus is None)
         tokens = found(context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
-        greedy = self.compiled(lambda given: decoding.sample(model, given, length)[0])(context)
+        greedy = self.compiled(lambda args: decoding.sample(model, args, length)[0])(context)
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
