@@ -23,8 +23,7 @@ ALLOWED = {
     "scoring": "data decoding layers metrics models objectives runs",
     # The page of the demo captions; what is captioned may be drawn.
     "visualize": "captioning data decoding layers metrics models",
-    "training": "configs data decoding layers measure metrics models objectives preparing runs "
-    "visualize",
+    "training": "configs data decoding layers metrics models objectives preparing runs",
     "measure": "configs data decoding metrics objectives preparing runs scoring training",
     "captioning": "data decoding runs scoring visualize",
     "serving": "decoding metrics runs",
@@ -51,6 +50,14 @@ def test_a_package_imports_only_what_the_table_allows(package):
             assert first != "tfcap" or second not in refused, f"{path} imports {name}"
             if path.relative_to(TFCAP).as_posix().startswith(WITHOUT_TENSORFLOW):
                 assert first not in ("tensorflow", "keras"), f"{path} imports {name}"
+
+
+def test_only_training_imports_the_trainers_of_tf_model_garden():
+    """They take seconds; a configuration needs `hyperparams` alone."""
+    for path in TFCAP.rglob("*.py"):
+        for name in imported(path):
+            if name.startswith("official.") and not name.startswith("official.modeling."):
+                assert path.parent.name == "training", f"{path} imports {name}"
 
 
 def test_every_package_has_a_row():

@@ -212,21 +212,19 @@ def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
 def _weights(run: Any) -> Iterator[Finding]:
     """Reads every tensor of a checkpoint; the weights must be finite."""
     import numpy as np
+    import tensorflow as tf
 
     from tfcap import runs
     from tfcap.runs import checkpoints
 
     bad = []
-    try:
-        for name, value in checkpoints.tensors(run.checkpoint):
+    with checkpoints.damage_named(run.checkpoint):
+        reader = tf.train.load_checkpoint(run.checkpoint)
+        for name in reader.get_variable_to_shape_map():
+            value = reader.get_tensor(name)
             weight = checkpoints.is_weight(name)
             if weight and not np.isfinite(np.asarray(value, np.float32)).all():
                 bad.append(checkpoints.readable_name(name))
-    except ValueError as error:
-        raise ValueError(
-            f"{run.checkpoint} is damaged: {error}. The next start of the training skips it; "
-            "remove it, or restore it from a backup."
-        ) from error
     if bad:
         yield Finding(
             PROBLEM,

@@ -50,12 +50,6 @@ def _define_flags() -> None:
         "then_config_file", [], "As --config_file, but for every later stage, after its own files."
     )
     flags.DEFINE_string("then_override", "", "As --params_override, but for every later stage.")
-    flags.DEFINE_list(
-        "seeds",
-        [],
-        "Train once with each of these seeds, as in 1,2,3, in the directories seed_1, seed_2, ... "
-        "of --model_dir, and print the mean and the spread of the scores.",
-    )
     flags.DEFINE_integer(
         "workers",
         1,
@@ -79,46 +73,19 @@ def _run() -> None:
         raise cli.UsageError("--restarts needs --workers of at least 2.")
     names = "config_file params_override mode then then_config_file then_override"
     changes = {name: given[name].value for name in names.split()}
-    if given.seeds:
-        _train_seeds(given.experiment, given.model_dir, given.seeds, changes)
-    else:
-        train(given.experiment or "", given.model_dir or "", **changes)
+    train(given.experiment or "", given.model_dir or "", **changes)
 
 
 def _launch(given) -> NoReturn:
     """Starts `--workers` processes of this command, and ends with their exit code."""
     from tfcap.training.workers import launch, place
 
-    if given.seeds:
-        raise cli.UsageError(
-            "--seeds and --workers cannot be combined. Start one command for each seed, with "
-            "task.seed in --params_override."
-        )
     if place()[0] > 1:
         raise cli.UsageError(
             "--workers starts its own workers, but TF_CONFIG names several. Leave out --workers, "
             "or unset TF_CONFIG."
         )
     sys.exit(launch(sys.argv[1:], given.workers, given.restarts))
-
-
-def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:
-    """Trains once with each seed and prints the mean scores; runs that are finished are kept."""
-    from tfcap.training.run import seed_table
-
-    numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
-    if len(numbers) < len(seeds):
-        raise cli.UsageError(f"--seeds must be different whole numbers below {2**32}, as in 1,2,3.")
-    if not experiment:
-        raise cli.UsageError("--seeds needs --experiment.")
-    place = model_dir or os.path.join("runs", experiment)
-    finished = {}
-    for seed in map(int, seeds):
-        print(f"seed {seed}", flush=True)
-        folder = os.path.join(place, f"seed_{seed}")
-        finished[seed] = train(experiment, folder, seed=seed, **changes)
-    if text := seed_table(finished):
-        print(f"\n{text}", flush=True)
 
 
 def train(
@@ -131,7 +98,6 @@ def train(
     then: str | Sequence[str] = (),
     then_config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
     then_override: str | Mapping[str, Any] = "",
-    seed: int | None = None,
 ) -> str:
     """Trains a captioner, or continues its run; the arguments are the flags of the command.
 
@@ -145,12 +111,10 @@ def train(
         stage before it; `EXPERIMENT:FILE,FILE` names YAML files of one stage, too.
       then_config_file: as `config_file`, for every later stage, after its own files.
       then_override: as `params_override`, for every later stage.
-      seed: replaces `task.seed` of all stages; None keeps them.
 
     Returns:
       The directory of the run, that of the last stage if there are several. `tfcap.load` loads it.
     """
-    from tfcap import configs
     from tfcap.training import run
 
     if mode not in MODES:
@@ -160,9 +124,6 @@ def train(
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
     later = then, _files(then_config_file), _text(then_override)
     for params, experiment, folder in run.resolve_stages(mode, first, *later):
-        if seed is not None:
-            params = params.replace(task={"seed": seed})
-            configs.check(params)
         task = run.train(params, experiment, folder, mode)
         with task.workers.readable_errors():
             if task.workers.is_chief and "eval" in mode:

@@ -1,11 +1,8 @@
 """Strict configurations: the order of sources, what is refused, files written and read."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tfcap import configs, decoding, pretrained
+from tfcap import configs, decoding
 
 X = "xtransformer"
 RATE = "trainer.optimizer_config.schedule.learning_rate"
@@ -70,12 +67,8 @@ def test_values_are_read_as_their_keys_need_them(monkeypatch, override, key, val
     [
         ("task.max_lenght=3", ["no key max_lenght", "task.max_length"]),
         ("lerning_rate=0.1", [f"Did you mean {RATE}?"]),
-        ("width=8", ["Did you mean task.model.xtransformer.width?"]),
         ("trainer=3", ["trainer must be a group of keys"]),
-        ("task=1,task.seed=3", ["task is given as a value and as a group"]),
-        ("task.seed={a: 1}", ["task.seed must be int"]),
         ("task.max_length=3.0", ["task.max_length must be int, not 3.0"]),
-        ("task.train_data.is_training=1", ["must be bool"]),
         ("task.metrics=BLEU", ["task.metrics must be list"]),
         ("task.metrics=[ROUGE]", ["task.metrics: ROUGE is none of BLEU"]),
         ("task.metrics=[BLEU]", ["best_checkpoint_eval_metric must be one of BLEU-1", "'CIDEr'"]),
@@ -146,15 +139,6 @@ def test_a_file_that_is_no_configuration_of_a_run_is_refused(tmp_path, content, 
     assert part in str(caught.value)
 
 
-def test_reading_a_configuration_imports_no_trainer():
-    """official.core imports every trainer of TF Model Garden."""
-    path = f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml"
-    program = f"import sys; from tfcap import configs; configs.load({path!r}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    modules = done.stdout.split()
-    assert "official.modeling.hyperparams" in modules and "official.core" not in modules
-
-
 # ---- decoding -----------------------------------------------------------------------------------
 
 TASK = configs.resolve(X, override="task.max_length=9,task.decoding.min_length=2").task
@@ -179,11 +163,9 @@ def test_decoding_options_override_those_of_the_run():
     [
         ("fast", "fast is no preset. Give one of xlan_paper, released, expansionnet, mrnn"),
         ("beams=3", "no key beams. Did you mean beam?"),
-        ("beam=6,groups=4", "beam"),
         ("min_length=9", "min_length=9 must be below"),
         ("max_length=10", "max_length=10 is above task.max_length=9"),
         ("temperature=0.0", "task.decoding.temperature"),
-        ("length_penalty=wu", "task.decoding.length_penalty"),
     ],
 )
 def test_decoding_options_that_cannot_work_are_refused(text, message):

@@ -1,23 +1,20 @@
-"""End-to-end training: its stages, exact resume, and every command that reads such a run."""
+"""End-to-end training: its stages, and every command that reads such a run."""
 
-import functools
 import os
 import re
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import events
 
 import tfcap
-from tfcap import configs, runs
-from tfcap.captioning import captioner_of_run
+from tfcap import runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_built_in
 from tfcap.runs.server import export as write_version
-from tfcap.scoring.decode import decode_split, load_others
+from tfcap.scoring.decode import decode_split
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -34,7 +31,6 @@ TINY = {
     "trainer": {
         "train_steps": 2,
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "checkpoint_interval": 1,
         "validation_interval": 2,
         "max_to_keep": 9,
@@ -192,54 +188,6 @@ def test_members_of_an_ensemble_have_their_own_networks(whole, on_features, pict
     assert caption.words
 
 
-@pytest.fixture(scope="module")
-def one_step(overrides, on_features):
-    """Overrides for one step of the second stage without dropout."""
-    base = second(overrides, on_features)
-    base["trainer"] |= {"train_steps": 1}
-    base["task"]["model"]["attention_lstm"] |= {
-        key: 0.0 for key in configs.Model().attention_lstm.as_dict() if key.endswith("_dropout")
-    }
-    return base
-
-
-@pytest.fixture(scope="module")
-def half(one_step, tmp_path_factory):
-    """The step in bfloat16 with a moving average: its directory."""
-    folder = tmp_path_factory.mktemp("half")
-    change = {"runtime": {"mixed_precision_dtype": "bfloat16"}}
-    change["trainer"] = {"optimizer_config": {"ema_decay": 0.5}}
-    events.run(events.merged(one_step, change), folder, "train")
-    return folder
-
-
-def test_micro_batches_replicas_and_precision(one_step, half, tmp_path):
-    """One step each: the same loss in parts on two replicas, and nearly in bfloat16."""
-    parts = {
-        "task": {"micro_batches": 2},
-        "runtime": {"replicas": 2},
-        "trainer": {"train_tf_function": True},
-    }
-    for name, change in (("plain", {}), ("parts", parts)):
-        events.run(events.merged(one_step, change), tmp_path / name, "train")
-    plain, parts, low = (
-        events.curve(folder / "train")[1]
-        for folder in (tmp_path / "plain", tmp_path / "parts", half)
-    )
-    assert parts == pytest.approx(plain, rel=1e-5)
-    assert low == pytest.approx(plain, rel=0.02)
-    average = [name for name in events.tensors(half / "ckpt-1") if name.startswith("average/back")]
-    assert len(average) == 10
-    wanted = network_of(tmp_path / "plain", 1)
-    for key, value in network_of(tmp_path / "parts", 1).items():
-        # RAdam's first steps follow the gradient, so that its rounding is all that differs. It
-        # can switch a ReLU of the network on or off, which changes single weights more.
-        np.testing.assert_allclose(value, wanted[key], atol=5e-4, err_msg=key)
-        differences = np.abs(value - wanted[key])
-        assert np.mean(differences > 2e-5) < 1e-4, key
-    assert keras.config.dtype_policy().name == "float32"
-
-
 @pytest.mark.parametrize("backbone", ["", "pixels"])
 def test_data_that_cannot_train_a_network_is_refused(backbone, small, shapes, tmp_path):
     folder, word = shapes, "--keep_pictures"
@@ -251,19 +199,3 @@ def test_data_that_cannot_train_a_network_is_refused(backbone, small, shapes, tm
     with pytest.raises(ValueError, match=re.escape(word)):
         events.run(events.merged(events.merged(small, TRAINED), data), tmp_path / "run")
     assert backbone or not os.path.exists(tmp_path / "run")
-
-
-def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
-    plain = PreparedData.load(pictures)
-    ids = plain.index("val").id.tolist()
-    load = functools.partial(load_others, captioner_of=captioner_of_run)
-    with pytest.raises(ValueError, match="nonsense"):  # before any decoding
-        load({"other": whole}, {}, plain, "val", ids, changes="nonsense=1")
-    for path, evaluated in ((on_features, whole), (whole, on_features)):
-        data = runs.load(evaluated).view(plain)
-        one = load({"other": path}, {}, data, "val", ids)["other"]
-        expected = runs.load(path).view(plain)
-        assert one.data.fingerprint == expected.fingerprint != data.fingerprint
-        features = one.data.read("val", ids)["features"]
-        np.testing.assert_array_equal(features, expected.read("val", ids)["features"])
-        assert np.abs(features - data.read("val", ids)["features"]).max() > 0

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import types
 
@@ -21,6 +22,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.training import keras3, loop, optim
 from tfcap.training import run as run_module
+from tfcap.training.best import BestCheckpoint
 from tfcap.training.run import train
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
@@ -39,7 +41,6 @@ FAST = {
     "trainer": {
         "train_steps": 4,
         "steps_per_loop": 1,
-        "summary_interval": 1,
         "checkpoint_interval": 1,
         "max_to_keep": 9,
         "validation_interval": 2,
@@ -104,13 +105,13 @@ class Counter(loop.Loop):
     """A loop whose steps only count, and that remembers at which ones it validated and saved."""
 
     def __init__(self, folder, step=0, validated=0, patience=0, start=False):
-        trainer = dict(train_steps=10, steps_per_loop=3, summary_interval=3, patience=patience)
+        trainer = dict(train_steps=10, steps_per_loop=3, patience=patience)
         trainer |= dict(checkpoint_interval=5, validation_interval=4)
         params = configs.resolve("show_tell", override=json.dumps({"trainer": trainer}))
         self.params, self.mode, self.model_dir = params, "train_and_eval", str(folder)
         self.strategy, self.workers = tf.distribute.get_strategy(), Workers()
         self.task = types.SimpleNamespace(validates_start=start)
-        self.signals, self.average, self.best = loop.Signals(), None, None
+        self.average, self.best = None, None
         self.patience = optim.Patience(patience, "CIDEr", True)
         self.step = tf.Variable(step, dtype=tf.int64)
         self.validated = tf.Variable(validated, dtype=tf.int64)
@@ -181,9 +182,9 @@ def test_a_loss_that_diverges_ends_training(wrong, tmp_path):
 
 
 class Signalled(loop.Loop):
-    """Sends SIGTERM to this process in the place that `when` names."""
+    """Sends a signal to this process in the place that `when` names."""
 
-    when = ""
+    when, number = "", signal.SIGTERM
     unchanged = None  # whether the last validation left the weights as they were
 
     def _train(self):
@@ -206,7 +207,7 @@ class Signalled(loop.Loop):
 
     def _send(self, place):
         if place == self.when:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
 
 
 def test_a_signal_ends_the_loop_of_steps_or_the_validation(
@@ -214,13 +215,18 @@ def test_a_signal_ends_the_loop_of_steps_or_the_validation(
 ):
     """Each run after the first resumes, and the last has the numbers of an undisturbed one."""
     before = signal.getsignal(signal.SIGTERM)
-    for place, saved in (("start", 0), ("step 0", 1), ("validation 2", 2)):
+    for place, saved, number, code in (
+        ("start", 0, signal.SIGTERM, 75),
+        ("step 0", 1, signal.SIGINT, 130),
+        ("validation 2", 2, signal.SIGTERM, 75),
+    ):
         with monkeypatch.context() as patch, pytest.raises(cli.Interrupted) as caught:
             patch.setattr(run_module, "Loop", Signalled)
             patch.setattr(Signalled, "when", place)
+            patch.setattr(Signalled, "number", number)
             run(overrides, tmp_path)
         said = f"goes on from step {saved}." if saved else "before its first step, so nothing was"
-        assert caught.value.code == 75 and said in str(caught.value)
+        assert caught.value.code == code and said in str(caught.value)
         assert runs.checkpoints.newest_checkpoint(str(tmp_path)) is None or saved
         assert signal.getsignal(signal.SIGTERM) is before and signal.set_wakeup_fd(-1) == -1
     assert Signalled.unchanged  # the validation that was ended had the average in their place
@@ -234,18 +240,35 @@ def test_a_signal_ends_the_loop_of_steps_or_the_validation(
         assert events.curve(tmp_path / part) == events.curve(averaged / part)
 
 
-def start(overrides, folder, steps):
-    """Starts the command with loops of `steps` steps in one graph."""
-    trainer = dict(train_steps=10**6, steps_per_loop=steps, summary_interval=steps)
-    trainer |= dict(train_tf_while_loop=True, train_tf_function=True, checkpoint_interval=10**6)
-    given = json.dumps(events.merged(events.merged(overrides, WITHOUT), {"trainer": trainer}))
-    program = "from tfcap import cli, train; cli.LOG_INTERVAL = 0.2; train.main()"
-    flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
-    return commands.start(
-        *("-c", program, *flags, f"--model_dir={folder}"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def in_graph(overrides, steps):
+    """Overrides for loops of `steps` steps that are one graph."""
+    trainer = dict(train_steps=10**6, steps_per_loop=steps, checkpoint_interval=10**6)
+    trainer |= dict(train_tf_while_loop=True, train_tf_function=True)
+    return events.merged(events.merged(overrides, WITHOUT), {"trainer": trainer})
+
+
+class SignalledInside(loop.Loop):
+    """Gets SIGTERM twice inside its second loop of steps, as `timeout` sends it."""
+
+    def _train_loop(self, batches):
+        timer = threading.Timer(0.02, self._terminate)
+        if self.done:
+            timer.start()
+        super()._train_loop(batches)
+        if timer.is_alive():  # the loop was quick
+            timer.join()
+
+    def _terminate(self):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_saves_the_end_of_the_loop(overrides, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run_module, "Loop", SignalledInside)
+    with pytest.raises(cli.Interrupted, match="Step 600 is saved in .* goes on from step 600."):
+        run(in_graph(overrides, 300), tmp_path, "train")
+    assert "SIGTERM: training ends after this loop of steps." in capsys.readouterr().err
+    assert os.path.exists(tmp_path / "ckpt-600.index")
 
 
 def wait_for(process, text):
@@ -257,29 +280,14 @@ def wait_for(process, text):
     raise AssertionError("".join(shown))
 
 
-def test_sigterm_and_ctrl_c_save_the_end_of_the_loop(overrides, tmp_path):
-    """SIGTERM twice, as `timeout` sends it. The second command goes on from its checkpoint."""
-    first = 0
-    for numbers, code, name in (
-        ([signal.SIGTERM, signal.SIGTERM], 75, "SIGTERM"),
-        ([signal.SIGINT], 130, "Ctrl-C"),
-    ):
-        process = start(overrides, tmp_path, 50)
-        wait_for(process, r"training: \d+/")
-        for number in numbers:
-            process.send_signal(number)
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == code, err
-        assert f"{name}: training ends after this loop of steps." in err and "Traceback" not in err
-        step = int(re.search(rf"error: {name} ended training. Step (\d+) is saved", err)[1])
-        assert first < step and step % 50 == 0 and os.path.exists(tmp_path / f"ckpt-{step}.index")
-        assert (f"goes on from step {first} " if first else "from the beginning") in out
-        first = step
-
-
 def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
     """Also inside a loop that would take hours."""
-    process = start(overrides, tmp_path, 10**6)
+    program = "from tfcap import cli, train; cli.LOG_INTERVAL = 0.2; train.main()"
+    given = json.dumps(in_graph(overrides, 10**6))
+    flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
+    process = commands.start(
+        *("-c", program, *flags, f"--model_dir={tmp_path}"), stderr=subprocess.PIPE
+    )
     wait_for(process, r"training: \d+/")
     process.send_signal(signal.SIGINT)
     wait_for(process, "Press Ctrl-C again")
@@ -378,7 +386,10 @@ def test_float16(overrides, tmp_path, capsys):
     """Weights and average are float32; models that are made afterwards, too."""
     extra = {"trainer": {"train_steps": 2}, "runtime": {"mixed_precision_dtype": "float16"}}
     run(events.merged(overrides, extra), tmp_path, "train")
-    assert " in mixed_float16, " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert " in mixed_float16, " in said
+    (line,) = [line for line in said.splitlines() if "memory:" in line]
+    assert 0.3 < float(line.removesuffix(" GiB so far").rpartition(" ")[2]) < 64
     assert keras.config.dtype_policy().name == "float32"
     losses = events.curve(tmp_path / "train")
     assert list(losses) == [1, 2] and np.isfinite(list(losses.values())).all()
@@ -390,45 +401,43 @@ def test_float16(overrides, tmp_path, capsys):
 # ---- the best checkpoint ------------------------------------------------------------------------
 
 
-def test_best_checkpoint_killed_while_it_is_written(overrides, tmp_path, monkeypatch):
+def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
     """`info.json` must not claim a checkpoint that is not there: the next start saves it."""
     variable = tf.Variable(1.0)
-    checkpoint = tf.train.Checkpoint(variable=variable)
-    chosen = {"trainer": {"best_checkpoint_eval_metric": "CIDEr"}, "task": {"metrics": ["CIDEr"]}}
-    chosen["trainer"]["best_checkpoint_metric_comp"] = "higher"
-    override = json.dumps(events.merged(overrides, chosen))
-    params = configs.resolve("show_tell", override=override)
-    task = types.SimpleNamespace(scores=None)
+    checkpoint, params = tf.train.Checkpoint(variable=variable), configs.resolve("show_tell")
     folder = tmp_path / "best_ckpt"
 
-    def keep(score):
-        best = loop.BestCheckpoint(str(tmp_path), params, "XE")
-        return best.keep(checkpoint, {"CIDEr": score, "loss": 2.0}, 3, task)
+    def kept(score):
+        best = BestCheckpoint(checkpoint, str(tmp_path), params, "XE")
+        before = folder.exists() and (folder / "info.json").read_text()
+        best.keep({"CIDEr": score, "loss": 2.0}, 3, None)
+        assert best.value == max(score, best.value)
+        return before != (folder / "info.json").read_text()
 
-    assert keep(40.0) and not keep(40.0) and not keep(39.0)
+    assert kept(40.0) and not kept(40.0) and not kept(39.0)
     variable.assign(2.0)
     with monkeypatch.context() as patch:
         patch.setattr(tf.train.CheckpointManager, "save", _die)
         with pytest.raises(KeyboardInterrupt):
-            keep(50.0)
-    assert keep(50.0) and not keep(50.0)
+            kept(50.0)
+    assert kept(50.0) and not kept(50.0)
     latest = tf.train.latest_checkpoint(str(folder))
     assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
     assert len(glob.glob(str(folder / "best_ckpt-*.index"))) == 1
     saved = json.loads((folder / "info.json").read_text())
-    about = {"signature": "XE", "measured": runs.measured(params)}
-    assert saved == {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0} | about
-    assert not list(folder.glob("*tmp*"))
+    expected = {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0, "signature": "XE"}
+    assert saved == expected and not list(folder.glob("*tmp*"))
 
 
 def _die(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-# ---- what a run says ----------------------------------------------------------------------------
-
-
-def test_training_says_its_peak_of_memory_once(overrides, tmp_path, capsys):
-    run(events.merged(overrides, {"trainer": {"train_steps": 2}}), tmp_path, "train")
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "memory:" in line]
-    assert 0.3 < float(line.removesuffix(" GiB so far").rpartition(" ")[2]) < 64
+def test_two_validations_that_are_no_better_are_told(tmp_path):
+    params = configs.resolve("updown", override="trainer.best_checkpoint_eval_metric=CIDEr")
+    best = BestCheckpoint(tf.train.Checkpoint(), str(tmp_path), params, "XE")
+    told = []
+    for step, score in ((500, 41.0), (1000, 42.7), (1500, 42.0), (2000, 42.1)):
+        best.keep({"CIDEr": score}, step, None)
+        told.append(best.worse(step, 500))
+    assert told[:3] == ["", "", ""] and "(CIDEr); the best is step 1000. trainer.patien" in told[3]

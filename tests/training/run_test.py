@@ -1,12 +1,12 @@
-"""A training command: its stages, what is printed at its end, and several seeds."""
+"""A training command: its stages, and what is printed at its end."""
 
 import json
 import shutil
 
 import pytest
-from helpers import commands, events
+from helpers import commands
 
-from tfcap import cli, configs, runs, train
+from tfcap import cli, configs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
 from tfcap.training import run
@@ -62,7 +62,7 @@ BLEU = f"{SMALL},task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4"
         (["mrnn_scts"], {}, "mrnn_scst"),
         (["mrnn", "mrnn_scst:no.yaml"], {}, "no.yaml"),
         (["mrnn_scst"], {"override": "task.data_dir=other"}, "task.data_dir"),
-        (["mrnn_scst"], {"first": BLEU}, "--then_override=trainer.best"),
+        (["mrnn_scst"], {"first": BLEU}, "--then=mrnn_scst: trainer.best_checkpoint_eval_metric"),
     ],
 )
 def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, word):
@@ -77,8 +77,6 @@ def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, wor
         (["--model_dir=none"], "--experiment is missing"),
         (["--experiment=mrnn", "--then=mrnn_scst", "--mode=train"], "--then needs --mode"),
         (["--experiment=mrnn", "--then_override=a=1"], "need --then"),
-        (["--experiment=mrnn", "--seeds=1,1"], "--seeds must be different"),
-        (["--seeds=1,2", "--model_dir=none"], "--seeds needs --experiment"),
     ],
 )
 def test_usage_errors(flags, word):
@@ -115,85 +113,3 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
     run.summarize(task, params, str(tmp_path / "new"), "attention_lstm")
     new = capsys.readouterr().out
     assert "best checkpoint: none yet" in new and "best validation" not in new
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("module_without_java")
-@pytest.mark.parametrize(
-    ("stored", "line"),
-    [
-        ({}, "val, beam 2, step 6, cross-entropy, 12 images\n"),
-        (
-            {"task.decoding.search": "sample", "task.decoding.samples": 7},
-            "val, 7 samples, step 6, cross-entropy, 12 images; this start validates with other",
-        ),
-        (
-            {"task.validation_data.global_batch_size": 3, "trainer.validation_steps": 2},
-            "the first 6 images of val, beam 2, step 6, cross-entropy, 12 images; this start",
-        ),
-    ],
-)
-def test_the_best_scores_are_shown_as_they_were_measured(
-    small, trained, stored, line, tmp_path, capsys
-):
-    """An evaluation with other options does not claim them for itself."""
-    folder = shutil.copytree(trained, tmp_path / "run")
-    info = folder / "best_ckpt" / "info.json"
-    content = json.loads(info.read_text())
-    content["measured"] |= stored
-    info.write_text(json.dumps(content))
-    params = configs.resolve("attention_lstm", override=json.dumps(small))
-    data = PreparedData.load(small["task"]["data_dir"])
-    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
-    run.summarize(task, params, str(folder), "attention_lstm")
-    said = capsys.readouterr().out
-    assert f"best validation: {line}" in said and f"{content['CIDEr']:.2f}" in said
-    assert ("the model reaches" in said) is (not stored)
-
-
-# ---- several seeds ------------------------------------------------------------------------------
-
-
-def test_mean_and_spread_are_over_the_scores_that_all_runs_have(trained, tmp_path):
-    found = {}
-    scores = {3: {"CIDEr": 30.0, "METEOR": 9.0}, 5: {"CIDEr": 34.0}, 8: {"CIDEr": 38.0}}
-    for seed, values in scores.items():
-        folder = shutil.copytree(trained, tmp_path / f"seed_{seed}")
-        values = {"best_ckpt_global_step": 4.0, "signature": "XE", **values}
-        (folder / "best_ckpt" / "info.json").write_text(json.dumps(values))
-        found[seed] = str(folder)
-    assert run.seed_table(found).splitlines() == [
-        "best validations of the seeds 3, 5, 8: mean ± standard deviation",
-        "  CIDEr              34.00 ± 4.00   (30.00, 34.00, 38.00)",
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("module_without_java")
-def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
-    quick = {
-        "trainer": {
-            "train_steps": 1,
-            "steps_per_loop": 1,
-            "summary_interval": 1,
-            "validation_interval": 1,
-            "shown_images": 0,
-            "train_tf_while_loop": False,
-            "train_tf_function": False,
-            "eval_tf_function": False,
-        },
-        "task": {"max_length": 5, "validation_data": {"limit": 2}, "decoding": {"beam": 1}},
-    }
-    quick = events.merged(small, quick)
-    quick["task"]["model"] = {"show_tell": {"width": 8}}
-    arguments = ["--experiment=show_tell", "--params_override", json.dumps(quick)]
-    commands.run_here(train, *arguments, "--model_dir", tmp_path / "run", "--seeds=3,4")
-    said = capsys.readouterr().out
-    assert "best validations of the seeds 3, 4: mean" in said and "  CIDEr " in said
-    losses = []
-    for seed in (3, 4):
-        folder = tmp_path / "run" / f"seed_{seed}"
-        assert configs.load(folder / "params.yaml").task.seed == seed
-        assert runs.read_best(str(folder / "best_ckpt"))
-        losses.append(events.curve(folder / "train"))
-    assert losses[0] != losses[1]

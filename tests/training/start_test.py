@@ -21,7 +21,7 @@ from tfcap.preparing.run import prepare_built_in
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.run import train
-from tfcap.training.start import check_splits, check_start, collapse_note, sizes_of
+from tfcap.training.start import check_splits, check_start
 from tfcap.training.task import CaptionTask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -166,7 +166,6 @@ def hooked(small, alone, tmp_path_factory):
         },
         "trainer": {
             "train_steps": 40,
-            "summary_interval": 1,
             "validation_interval": 1,
             "checkpoint_interval": 1,
             "patience": 2,
@@ -256,23 +255,6 @@ def test_data_that_a_run_cannot_read(change, mode, word, small):
         check_splits(params.replace(task=change).task, data, mode)
 
 
-def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained):
-    data = PreparedData.load(small["task"]["data_dir"])
-    other = {"model": {"attention_lstm": {"width": 24, "word_dropout": 0.3}}, "max_length": 9}
-    extra = {"task": {**other, "init_checkpoint": f"{trained}/best_ckpt"}}
-    params = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
-    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
-    with pytest.raises(ValueError, match="does not fit this model") as caught:
-        task.initialize(task.build_model())
-    changes = "task.model.attention_lstm.width=16,task.max_length=12"
-    assert str(caught.value).endswith(f"--params_override={changes}")
-    mended = configs.resolve("attention_lstm", override=changes, changes=small)
-    assert sizes_of(checkpoints.find(trained), mended.task) == ""
-    mrnn = configs.resolve("mrnn", override=json.dumps({"task": {"max_length": 9}})).task
-    found = sizes_of(checkpoints.find(trained), mrnn)
-    assert found.endswith("describes the model attention_lstm, not mrnn.")
-
-
 @pytest.mark.parametrize("changed", [{}, {"name": "resnet50"}])
 def test_a_checkpoint_of_other_features_is_told(small, trained, capsys, changed):
     """The weights fit, so training starts; what differs stands in the warning."""
@@ -284,10 +266,3 @@ def test_a_checkpoint_of_other_features_is_told(small, trained, capsys, changed)
     task = CaptionTask(params.task, mine, params.trainer.optimizer_config)
     task.initialize(task.build_model())
     assert ("than those of" in capsys.readouterr().err) is bool(changed)
-
-
-def test_a_collapsed_start_is_told():
-    note = collapse_note(1.7, 300)
-    assert "only 1.7 % of the 300 validation captions" in note and "first stage longer" in note
-    assert collapse_note(100 / 12, 12) and not collapse_note(200 / 12, 12)
-    assert not collapse_note(36.0, 200) and not collapse_note(100.0, 1)

@@ -22,27 +22,3 @@ from tfcap.configs.schema import (
     Task,
     Trainer,
 )
-
-__all__ = [
-    "SYSTEMS",
-    "Data",
-    "Decoding",
-    "Experiment",
-    "Model",
-    "Optimizer",
-    "Runtime",
-    "Schedule",
-    "ScheduledSampling",
-    "SelfCritical",
-    "Task",
-    "Trainer",
-    "check",
-    "decoding",
-    "given",
-    "load",
-    "nested",
-    "resolve",
-    "resume",
-    "save",
-    "values",
-]

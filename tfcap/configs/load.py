@@ -72,9 +72,6 @@ def resolve(
       config_files: YAML files or names of recipes, applied in this order.
       override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
       changes: groups of keys that are applied before the files.
-
-    Raises:
-      ValueError: the experiment or a key is unknown, or a value has a wrong type or cannot work.
     """
     from tfcap.configs import experiments  # it imports this module
 
@@ -90,11 +87,7 @@ def resolve(
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
-    """Reads a `params.yaml` and applies files and an override as `resolve` does.
-
-    Returns:
-      The name of the experiment and the configuration.
-    """
+    """Reads experiment and configuration of a run, and applies files and an override."""
     experiment, params = _read_run(path)
     return experiment, _changed(params, config_files, override)
 

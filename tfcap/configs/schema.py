@@ -298,8 +298,7 @@ class Trainer(hyperparams.Config):
       train_tf_function: whether a training step is compiled into a graph.
       eval_tf_function: whether a step of validation is compiled into a graph.
       steps_per_loop: number of steps between two reports of the loss.
-      summary_interval: number of steps between two values of TensorBoard; a multiple of
-        `steps_per_loop`.
+      summary_interval: not used; TensorBoard gets values after every loop of steps.
       checkpoint_interval: number of steps between two checkpoints.
       max_to_keep: number of checkpoints that are kept, beside the best one.
       continuous_eval_timeout: seconds to wait for the next checkpoint, with
@@ -320,8 +319,7 @@ class Trainer(hyperparams.Config):
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`.
-      shown_images: number of validation images that TensorBoard shows with their captions and
-        attention; 0 shows none and saves the time of drawing them.
+      shown_images: number of validation images that TensorBoard shows with their captions.
     """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)

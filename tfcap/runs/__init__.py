@@ -1,6 +1,6 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
-from tfcap.runs.checkpoints import step_of
+from tfcap.runs.checkpoints import newest_checkpoint, step_of
 from tfcap.runs.run import (
     INFO,
     PARAMS,
@@ -17,7 +17,6 @@ from tfcap.runs.run import (
     load_data,
     load_refined,
     load_together,
-    measured,
     read_best,
     read_fingerprint,
     read_info,
@@ -28,33 +27,3 @@ from tfcap.runs.run import (
     with_backbone,
 )
 from tfcap.runs.server import CaptionServer, server
-
-__all__ = [
-    "INFO",
-    "PARAMS",
-    "CaptionServer",
-    "Run",
-    "begin",
-    "best_directory",
-    "build_model",
-    "build_search",
-    "check_vocabulary",
-    "count_parameters",
-    "create",
-    "differing",
-    "load",
-    "load_data",
-    "load_refined",
-    "load_together",
-    "measured",
-    "read_best",
-    "read_fingerprint",
-    "read_info",
-    "server",
-    "signature",
-    "source_of_features",
-    "step_of",
-    "validated",
-    "width_of",
-    "with_backbone",
-]

@@ -17,7 +17,6 @@ train/, validation/    curves for TensorBoard
 import dataclasses
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,45 +50,14 @@ from tfcap.runs.checkpoints import (
     converted,
     has_half_weights,
     newest_checkpoint,
-    repair_checkpoints,
     restore_weights,
     saved_steps,
     step_of,
-    write_state,
 )
 
 PARAMS = "params.yaml"
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
 CROSS_ENTROPY = "cross-entropy"
-
-# What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
-_SCORE = "by it the best checkpoint was chosen"
-MUST_STAY = {
-    "task.model": "the saved weights belong to it",
-    "task.backbone.trainable": "it decides which weights are saved",
-    "task.max_length": "the model was built for this length",
-    "task.seed": "the order of the batches follows from it",
-    "task.train_data.global_batch_size": "steps are counted in such batches",
-    "trainer.best_checkpoint_eval_metric": _SCORE,
-    "trainer.best_checkpoint_metric_comp": _SCORE,
-    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
-    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
-    "weights only)",
-}
-# Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
-# same state, and SGD has none.
-_APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
-# Keys that say where something is, and change no number.
-_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
-_IMAGE_WIDTH = "width of the images' vectors"  # only some systems read them
-# What must agree in the fingerprints of a run and of the data that it reads.
-_SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "vocabulary": lambda fingerprint: fingerprint["vocab_sha256"][:12],
-    "feature width": lambda fingerprint: fingerprint["features"]["dim"],
-    "backbone": lambda fingerprint: source_of_features(fingerprint),
-    "number of frames": lambda fingerprint: fingerprint.get("frames") or "none",
-    _IMAGE_WIDTH: lambda f: f["features"].get("image_dim", "none"),
-}
 
 
 @dataclasses.dataclass(repr=False)
@@ -149,9 +117,9 @@ class Run:
         """Returns prepared data as the model reads it: with the features of its own backbone."""
         if self.backbone is None:
             return data
-        networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
+        networks = [part.model for part in getattr(self.backbone, "members", [self.backbone])]
         variables = [v for network in networks if network is not None for v in network.variables]
-        weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
+        weights = {str(number): variable.numpy() for number, variable in enumerate(variables)}
         return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
@@ -197,18 +165,10 @@ class Run:
 def begin(
     directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
 ) -> int:
-    """Starts a run in `directory`, or resumes the run that is there.
+    """Starts a run in `directory`, or resumes the run that is there; returns the step it has.
 
-    Args:
-      directory: the `--model_dir`.
-      experiment: the registered name that `params` belong to.
-      params: the configuration of this start.
-      data: the prepared data of this start.
-      train: False only reads the run and changes no file, because another process may be training
-        in the directory.
-
-    Returns:
-      The step from which training resumes; 0 for a new run.
+    `params` and `data` are those of this start, and `experiment` is the registered name of
+    `params`. Without `train` no file changes, because another process may be training there.
     """
     _check_local(directory)
     path = os.path.join(directory, PARAMS)
@@ -216,13 +176,13 @@ def begin(
         files.make_directory(directory)
     if not train or any(name.startswith("ckpt-") for name in os.listdir(directory)):
         _check_same(directory, experiment, params, data, train)
-    newest = repair_checkpoints(directory) if train else newest_checkpoint(directory)
+    newest = newest_checkpoint(directory)
+    step = step_of(newest)
     if newest and has_half_weights(newest):
         raise ValueError(
             f"Training cannot continue from {newest}: its weights are float16. Start a new run "
             f"from them: --params_override=task.init_checkpoint={newest}"
         )
-    step = step_of(newest)
     if not train:
         if not newest:
             raise ValueError(f"{directory} has no checkpoint yet: wait until training saves one.")
@@ -266,9 +226,9 @@ def _note_changes(
     changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
     for key, (before, now) in changed.items():
         print(f"note: {key} {before} -> {now} from step {step}", flush=True)
-    given = params.task.init_checkpoint
-    if given not in ("", old.task.init_checkpoint):
-        print(f"note: the run goes on, so task.init_checkpoint={given} is not read", flush=True)
+    source = params.task.init_checkpoint
+    if source not in ("", old.task.init_checkpoint):
+        print(f"note: the run goes on, so task.init_checkpoint={source} is not read", flush=True)
     copy = os.path.join(directory, f"params_until_step_{step}.yaml")
     if changed and not os.path.exists(copy):
         shutil.copyfile(os.path.join(directory, PARAMS), copy)
@@ -285,41 +245,33 @@ def create(
     files: Sequence[str] = (),
     dtype: str = "",
 ) -> str:
-    """Writes a new run directory for a model with given weights, completely or not at all.
+    """Writes a new run directory; returns the path of its checkpoint, which is written last.
 
     Args:
       directory: path of the new directory; it may exist if it is empty.
-      experiment: the registered name that `params` belong to.
-      params: the configuration that `model` was built from.
+      experiment, params: the configuration of `model` and its registered name.
       vocab: the vocabulary of `model`.
       fingerprint: the fingerprint of the data, as `prepare` writes it.
       model: the captioner, whose weights become the checkpoint of step 0.
       files: other files and directories to copy into it.
       dtype: how the weights are stored; empty keeps their own dtype.
-
-    Returns:
-      The path of the checkpoint.
     """
     _check_local(directory)
-    directory = os.path.normpath(directory)
-    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+    os.makedirs(directory, exist_ok=True)
+    if os.listdir(directory):
         raise ValueError(f"{directory} is not empty: name a new directory, or remove this one.")
-    parent, name = os.path.split(directory)
-    os.makedirs(parent or ".", exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}.tmp-", dir=parent or ".") as folder:
-        temporary = os.path.join(folder, name)  # the other one is for its owner alone
-        os.mkdir(temporary)
-        configs.save(params, experiment, os.path.join(temporary, PARAMS))
-        vocab.save(os.path.join(temporary, VOCABULARY))
-        write_json(os.path.join(temporary, FINGERPRINT), fingerprint)
-        for file in files:
-            saved.copy(file, os.path.join(temporary, os.path.basename(file)))
-        step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        weights = converted(model.checkpoint_items["weights"], dtype)
-        tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
-        write_state(temporary, ["ckpt-0"])
-        os.replace(temporary, directory)  # this replaces an empty directory
-    return os.path.join(directory, "ckpt-0")
+    weights = converted(model.checkpoint_items["weights"], dtype)
+    configs.save(params, experiment, os.path.join(directory, PARAMS))
+    vocab.save(os.path.join(directory, VOCABULARY))
+    write_json(os.path.join(directory, FINGERPRINT), fingerprint)
+    for path in files:
+        saved.copy(path, os.path.join(directory, os.path.basename(path)))
+    step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    path = os.path.join(directory, "ckpt-0")
+    tf.train.Checkpoint(global_step=step, weights=weights).write(path)
+    with open(os.path.join(directory, "checkpoint"), "w", encoding="utf-8") as file:
+        file.write('model_checkpoint_path: "ckpt-0"\nall_model_checkpoint_paths: "ckpt-0"\n')
+    return path
 
 
 def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
@@ -361,8 +313,6 @@ def load_together(
     """Loads a run, or several runs as one ensemble, which decodes as the first; see `load`."""
     if len(directories) > 1 and checkpoint not in ("best", "latest"):
         raise ValueError("An ensemble takes the checkpoint best or latest, and not a path.")
-    if len({os.path.realpath(directory) for directory in directories}) < len(directories):
-        raise ValueError(f"A run is named twice: {', '.join(directories)}.")
     members = [load(directory, checkpoint, dtype) for directory in directories]
     first, *others = members
     if not others:
@@ -426,11 +376,7 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
 
 
 def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Captioner, str]:
-    """Loads the m-RNN in `folder`, whose refined features are vectors of images; see `load_data`.
-
-    Returns:
-      The m-RNN and its checkpoint.
-    """
+    """Loads the m-RNN in `folder`, whose refined features are vectors of images, and its path."""
     other = load(folder)
     check_vocabulary(other, data)
     if (run and run.backbone is not None) or other.backbone is not None:
@@ -442,6 +388,36 @@ def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Capt
 
 
 # ---- what must match ----------------------------------------------------------------------------
+
+
+# What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
+_SCORE = "by it the best checkpoint was chosen"
+MUST_STAY = {
+    "task.model": "the saved weights belong to it",
+    "task.backbone.trainable": "it decides which weights are saved",
+    "task.max_length": "the model was built for this length",
+    "task.seed": "the order of the batches follows from it",
+    "task.train_data.global_batch_size": "steps are counted in such batches",
+    "trainer.best_checkpoint_eval_metric": _SCORE,
+    "trainer.best_checkpoint_metric_comp": _SCORE,
+    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
+    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
+    "weights only)",
+}
+# Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
+# same state, and SGD has none.
+_APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
+# Keys that say where something is, and change no number.
+_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
+_IMAGE_WIDTH = "width of the images' vectors"  # only some systems read them
+# What must agree in the fingerprints of a run and of the data that it reads.
+_SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "vocabulary": lambda fingerprint: fingerprint["vocab_sha256"][:12],
+    "feature width": lambda fingerprint: fingerprint["features"]["dim"],
+    "backbone": lambda fingerprint: source_of_features(fingerprint),
+    "number of frames": lambda fingerprint: fingerprint.get("frames") or "none",
+    _IMAGE_WIDTH: lambda f: f["features"].get("image_dim", "none"),
+}
 
 
 def differing(
@@ -532,8 +508,8 @@ def best_directory(directory: str, params: configs.Experiment) -> str:
 def read_info(best: str) -> dict[str, Any]:
     """Reads the file beside the best checkpoint; empty if there is none yet.
 
-    It has the scores by name, `best_ckpt_global_step`, `signature`, `measured`, `images` (their
-    number) and `intervals` (low and high of each score, 95 %).
+    It has the scores by name, `best_ckpt_global_step`, `signature`, `images` (their number) and
+    `intervals` (low and high of each score, 95 %).
     """
     path = os.path.join(best, INFO)
     remedy = "Remove it: the scores beside the checkpoint are then unknown."
@@ -559,15 +535,6 @@ def validated(run: Run) -> dict[str, float]:
         return {}
     info = _info_beside(run.checkpoint)
     return {name: value for name, value in info.items() if isinstance(value, float)}
-
-
-def measured(params: configs.Experiment) -> dict[str, Any]:
-    """Returns the keys, with their values, that decide how a validation is scored."""
-    keys = ["task.decoding.", "trainer.validation_steps"]
-    keys += [f"task.validation_data.{key}" for key in ("split", "limit", "max_regions")]
-    if params.trainer.validation_steps > 0:  # else all images are validated
-        keys.append("task.validation_data.global_batch_size")
-    return {k: value for k, value in configs.values(params).items() if k.startswith(tuple(keys))}
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:
@@ -635,11 +602,7 @@ def build_search(
 ) -> decoding.Search:
     """Makes the search that `configs.Decoding` describes: words become ids.
 
-    Args:
-      params: the keys `task.decoding`.
-      max_length: T.
-      vocab: the vocabulary of the model.
-      frequencies: returns the document frequencies; called only for `order: consensus`.
+    `max_length` is T. `frequencies` returns the document frequencies, for `order: consensus` only.
     """
 
     def ids_of(name: str, text: str) -> tuple[int, ...]:

@@ -107,12 +107,6 @@ class CaptionServer(tf.Module):
         captions = self.vocab.detokenize(tokens)
         return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
 
-    def from_images(self, images: tf.Tensor, seed: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Finds the captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
-        features = self.backbone.extract(images)
-        counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
-        return self.from_features(features, counts, seed)
-
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
@@ -122,7 +116,9 @@ class CaptionServer(tf.Module):
         """
         shape = self.backbone.decoded_shape
         images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
-        results = self.from_images(images, seed)
+        features = self.backbone.extract(images)
+        counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
+        results = self.from_features(features, counts, seed)
         status = tf.where(status == OK, results.pop("status"), status)
         return _blank(results, status)
 
@@ -144,8 +140,8 @@ class CaptionServer(tf.Module):
         images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
             image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
-        every = (*features.variables, *images.variables)
-        self.read_variables = list({id(variable): variable for variable in every}.values())
+        variables = (*features.variables, *images.variables)
+        self.read_variables = list({id(variable): variable for variable in variables}.values())
         return {"serving_default": images, "features": features}
 
 

@@ -40,7 +40,7 @@ def load_mean(model_dir: str, last: int) -> Run:
 
 
 def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam: int = 0) -> str:
-    """Writes a small run directory, which every command that reads a run accepts.
+    """Writes a small run directory, which every command accepts; returns its checkpoint.
 
     It has no state of the optimizer, no curves, no names of files of the data, and document
     frequencies only if the run decodes with them (`order=consensus`). If the decoding changes, it
@@ -52,9 +52,6 @@ def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam
       weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
         is loaded.
       decoding, beam: changes to its decoding, which the new run keeps.
-
-    Returns:
-      The path of the checkpoint.
     """
     changed = run.with_decoding(decoding, beam).params
     options, data_dir = changed.task.decoding, changed.task.data_dir

@@ -94,18 +94,9 @@ def _multi_worker(
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
-    """Returns this worker's devices in words: `1 CPU`, or `2 GPUs (NVIDIA H100 80GB HBM3)`.
-
-    The names in brackets are those of all GPUs that TensorFlow sees.
-    """
+    """Returns this worker's devices in words: `1 CPU`, or `2 GPUs`."""
     names = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
-    kind, count = names[0].device_type, len(names)
-    details = ""
-    if kind == "GPU":
-        gpus = tf.config.list_physical_devices("GPU")
-        known = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
-        details = ", ".join(sorted({name for name in known if name}))
-    return f"{count} {kind}{'s' * (count > 1)}" + (f" ({details})" if details else "")
+    return f"{len(names)} {names[0].device_type}{'s' * (len(names) > 1)}"
 
 
 def split_processor(devices: int) -> None:
@@ -128,11 +119,7 @@ def spread_seeds(model: Captioner, worker: int = 0) -> None:
 
     Keras copies one generator to all replicas, so that they would draw the same masks. A checkpoint
     holds the state of the first replica of all workers. Call this function once after each restore
-    in every worker; with a single worker, calling it twice changes nothing.
-
-    Args:
-      model: the captioner.
-      worker: the number of this worker; all workers have the same number of replicas.
+    in every worker, with its number.
     """
     for state in model.checkpoint_items["seeds"].values():
         replicas = getattr(state, "values", None)

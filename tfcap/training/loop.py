@@ -5,25 +5,18 @@ for tf_keras, and a run that resumes bit for bit would replace nearly each of it
 """
 
 import contextlib
-import json
 import math
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
-from tfcap import cli, configs, files, runs
-from tfcap.metrics import bootstrap
-from tfcap.training import keras3, optim, summaries
+from tfcap import cli, configs, runs
+from tfcap.runs.checkpoints import damage_named
+from tfcap.training import keras3, optim, signals, summaries
+from tfcap.training.best import BestCheckpoint
 from tfcap.training.task import CaptionTask
-
-CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
-NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Loop:
@@ -47,7 +40,7 @@ class Loop:
     ):
         self.strategy, self.task, self.params = strategy, task, params
         self.model_dir, self.mode, self.workers = model_dir, mode, task.workers
-        self.signals = Signals()
+        self.received: list[int] = []  # signals
         options = params.trainer
         # Outside of the scope of the strategy: replicas only read the variables of these two.
         schedule = options.optimizer_config.schedule
@@ -92,7 +85,7 @@ class Loop:
         # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
         if mode in ("train_and_eval", "continuous_eval") and self.workers.is_chief:
             if options.best_checkpoint_export_subdir:
-                self.best = BestCheckpoint(model_dir, params, signature)
+                self.best = BestCheckpoint(self.checkpoint, model_dir, params, signature)
         self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
         self._said: set[str] = set()  # notes about validations
         folder = model_dir if self.workers.is_chief else None
@@ -102,30 +95,31 @@ class Loop:
         )
 
     @property
+    def done(self) -> int:
+        """The number of steps that are done."""
+        return int(self.step.numpy())
+
+    @property
     def over(self) -> bool:
         """Whether no step is left to train."""
-        return int(self.step.numpy()) >= self.params.trainer.train_steps or self.patience.over
+        return self.done >= self.params.trainer.train_steps or self.patience.over
 
     # ---- the run --------------------------------------------------------------------------------
 
     def restore(self, path: str | None = None) -> None:
         """Restores the newest checkpoint, or one; without any, loads what the task starts from."""
-        path = path or tf.train.latest_checkpoint(self.model_dir)
+        path = path or runs.newest_checkpoint(self.model_dir)
         with self.strategy.scope():
             if path:
-                self.checkpoint.restore(path)
-                self._saved = int(self.step.numpy()), int(self.validated.numpy())
+                with damage_named(path):
+                    self.checkpoint.restore(path)
+                self._saved = self.done, int(self.validated.numpy())
             else:
                 self.task.initialize(self.model)
         keras3.spread_seeds(self.model, self.workers.index)
 
     def run(self) -> None:
-        """Runs the mode; `restore` comes before it.
-
-        Raises:
-          cli.Interrupted: a signal ended training.
-          ValueError: the loss diverged.
-        """
+        """Runs the mode; `restore` comes before it. `cli.Interrupted`: a signal ended training."""
         options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
         self._stream = sys.stderr if self.workers.is_chief else sys.stdout
@@ -137,12 +131,12 @@ class Loop:
                 for path in tf.train.checkpoints_iterator(
                     self.model_dir,
                     timeout=options.continuous_eval_timeout,
-                    timeout_fn=lambda: int(self.step.numpy()) >= options.train_steps,
+                    timeout_fn=lambda: self.done >= options.train_steps,
                 ):
                     self.restore(path)
                     self.validate()
             else:
-                with self.signals:
+                with signals.noted() as self.received:
                     self._train()
 
     def _train(self) -> None:
@@ -152,7 +146,7 @@ class Loop:
         killed in it has lost no step. Such a run validates first when it goes on.
         """
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
-        first = int(self.step.numpy())
+        first = self.done
         if not self.over:
             cli.say("tracing the training step ...")
         while True:
@@ -162,17 +156,17 @@ class Loop:
                 self._stop_if_asked()
             if self.over:
                 break
-            before = int(self.step.numpy())
+            before = self.done
             self._train_loop(batches)
             if before == first:
                 summaries.say_peak_memory()
-            if int(self.step.numpy()) // interval > before // interval:
+            if self.done // interval > before // interval:
                 self._save()
         self._save()  # again after the last validation, which the checkpoint has to know of
 
     def _train_loop(self, batches) -> None:
         """Trains `steps_per_loop` steps, or fewer up to a validation or the end."""
-        options, step = self.params.trainer, int(self.step.numpy())
+        options, step = self.params.trainer, self.done
         goal = min(step + options.steps_per_loop, options.train_steps)
         if self.mode == "train_and_eval":
             past = step % options.validation_interval
@@ -195,13 +189,12 @@ class Loop:
 
     def _validation_is_due(self) -> bool:
         """Whether to validate: at multiples of the interval, at the end, maybe at the start."""
-        step = int(self.step.numpy())
         if self.mode != "train_and_eval":
             return False
-        if step == 0:
+        if self.done == 0:
             return self.task.validates_start
-        due = self.over or step % self.params.trainer.validation_interval == 0
-        return due and step != int(self.validated.numpy())
+        due = self.over or self.done % self.params.trainer.validation_interval == 0
+        return due and self.done != int(self.validated.numpy())
 
     def validate(self) -> None:
         """Scores the captions of the validation images, and keeps the checkpoint if it is best.
@@ -210,21 +203,23 @@ class Loop:
         checkpoint. A signal ends the validation of a single worker before it has changed anything;
         several workers go on, because one that ends leaves the others waiting.
         """
-        step = int(self.step.numpy())
         with self.average.used() if self.average else contextlib.nullcontext():
-            found = self._caption()
+            captions = self._caption()
             scores = _results(self.validation_metrics)
-            if found is None:
+            if captions is None:
                 return
-            scores |= self.task.reduce_aggregated_logs(found, global_step=self.step)
+            scores |= self.task.reduce_aggregated_logs(captions, global_step=self.step)
             if self.best:
-                self.best.keep(self.checkpoint, scores, step, self.task)
+                self.best.keep(scores, self.done, self.task.scores)
                 scores[f"best_{self.best.metric}"] = self.best.value
+                if not self.params.trainer.patience:
+                    interval = self.params.trainer.validation_interval
+                    self.task.notes.append(self.best.worse(self.done, interval))
             if self.workers.is_chief:
                 shown = self.params.trainer.shown_images
                 summaries.write_samples(self.validation_summaries, self.task, self.model, shown)
-        summaries.say_scores(step, scores)
-        for note in self.task.notes:
+        summaries.say_scores(self.done, scores)
+        for note in filter(None, self.task.notes):
             if note not in self._said:
                 self._said.add(note)
                 cli.say(f"note: {note}")
@@ -246,31 +241,31 @@ class Loop:
                     found = self.task.aggregate_logs(found, self._validation_step(batches))
                     bar.update(len(found) - bar.done)
                     number += 1
-                    if self.signals.received and self.workers.count == 1:
+                    if self.received and self.workers.count == 1:
                         return None
         return found
 
     def _save(self) -> None:
         """Saves a checkpoint, unless the newest one is of this step and this validation."""
-        state = int(self.step.numpy()), int(self.validated.numpy())
+        state = self.done, int(self.validated.numpy())
         if self.manager and state != self._saved:
-            self.manager.save(checkpoint_number=state[0])
+            self.manager.save(checkpoint_number=self.done)
         self._saved = state
 
     def _stop_if_asked(self) -> None:
         """Ends training with a checkpoint if this or another worker has received a signal."""
-        number = next(filter(None, self.workers.gather(self.signals.received)), None)
-        if number is None:
+        found = [number for numbers in self.workers.gather(self.received) for number in numbers]
+        if not found:
             return
-        name, step = NAMES[number], int(self.step.numpy())
+        name, code = signals.NAMES[found[0]], signals.CODES[found[0]]
         text = f"{name} ended training before its first step, so nothing was saved."
-        if step:
+        if step := self.done:
             self._save()
             text = (
-                f"{name} ended training. Step {step} is saved in {self.model_dir}. The same "
-                f"command goes on from step {step}."
+                f"{name} ended training. Step {step} is saved in {self.model_dir}. The "
+                f"same command goes on from step {step}."
             )
-        raise cli.Interrupted(text, CODES[number])
+        raise cli.Interrupted(text, code)
 
     # ---- what a step runs -----------------------------------------------------------------------
 
@@ -311,11 +306,11 @@ class Loop:
         options = self.params.trainer
         if options.train_tf_while_loop:
             return steps_in_graph
-        one = tf.function(step, autograph=False) if options.train_tf_function else step
+        compiled = tf.function(step, autograph=False) if options.train_tf_function else step
 
         def steps(iterator, number):
             for _ in range(int(number)):
-                one(iterator)
+                compiled(iterator)
 
         return steps
 
@@ -339,106 +334,3 @@ def _results(metrics) -> dict[str, float]:
     for metric in metrics:
         metric.reset_state()
     return values
-
-
-# ---- what the loop consists of ------------------------------------------------------------------
-
-
-class Signals:
-    """Notes SIGTERM and Ctrl-C; training looks at `received` after each loop of steps.
-
-    Python's handlers wait until TensorFlow has finished the loop, which may take minutes. So a
-    thread, which Python tells of a signal at once, answers it, and ends the process at a second
-    Ctrl-C. Outside the main thread nothing is watched.
-    """
-
-    def __init__(self):
-        self.received: int | None = None
-
-    def __enter__(self) -> "Signals":
-        self._before = {}
-        if threading.current_thread() is threading.main_thread():
-            reader, self._writer = os.pipe()
-            os.set_blocking(self._writer, False)
-            self._wakeup = signal.set_wakeup_fd(self._writer)
-            self._before = {number: signal.signal(number, self._note) for number in CODES}
-            self._thread = threading.Thread(target=_answer, args=(reader,), daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        if self._before:
-            signal.set_wakeup_fd(self._wakeup)
-            os.close(self._writer)  # this ends the thread
-            self._thread.join()
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
-
-    def _note(self, number, frame) -> None:
-        self.received = self.received or number
-
-
-def _answer(reader: int) -> None:
-    """Reads the numbers of signals until the other end of the pipe is closed."""
-    first = 0.0
-    with open(reader, "rb", buffering=0) as numbers:
-        while number := numbers.read(1):
-            if number[0] not in CODES:
-                continue
-            if not first:
-                first = time.monotonic()
-                name = NAMES[number[0]]
-                more = " Press Ctrl-C again to end at once." * (name == "Ctrl-C")
-                text = f"\n{name}: training ends after this loop of steps.{more}"
-                print(text, file=sys.stderr, flush=True)
-            # `timeout` sends a signal twice, to the process and to its group.
-            elif number[0] == signal.SIGINT and time.monotonic() - first > 0.5:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-class BestCheckpoint:
-    """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
-
-    Attributes:
-      metric: the score that chooses.
-      value: the best one, NaN before the first validation.
-    """
-
-    def __init__(self, model_dir: str, params: configs.Experiment, signature: str):
-        self.directory = runs.best_directory(model_dir, params)
-        self.metric = params.trainer.best_checkpoint_eval_metric
-        self._higher = params.trainer.best_checkpoint_metric_comp == "higher"
-        self._about = {"signature": signature, "measured": runs.measured(params)}
-        before = runs.read_best(self.directory)
-        self.value, self._any = before.get(self.metric, math.nan), bool(before)
-
-    def keep(
-        self, checkpoint: tf.train.Checkpoint, scores: dict[str, float], step: int, task: Any
-    ) -> bool:
-        """Saves the checkpoint if its score is the best one; returns whether it is.
-
-        The scores are written last. A run that is killed in between validates again, and would
-        otherwise find its own scores, which are not better, under an older checkpoint.
-        """
-        if self.metric not in scores:  # Java is broken, for example
-            text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
-            cli.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
-            return False
-        value = scores[self.metric]
-        if self._any and not (value > self.value if self._higher else value < self.value):
-            return False
-        tf.train.CheckpointManager(
-            checkpoint, self.directory, max_to_keep=1, checkpoint_name="best_ckpt"
-        ).save()
-        info: dict[str, Any] = {name: float(score) for name, score in scores.items()}
-        info |= {"best_ckpt_global_step": float(step), **self._about}
-        if task.scores and len(task.scores.per_image) > 1:
-            found = bootstrap.intervals(task.scores)  # 95 %
-            info["images"] = len(task.scores.per_image)
-            info["intervals"] = {name: [one.low, one.high] for name, one in found.items()}
-        # Not `files.write_json`: the perplexity of a model that diverges is infinite.
-        with files.replacing(os.path.join(self.directory, runs.INFO)) as temporary:
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(info, file, indent=4)
-        self.value, self._any = value, True
-        return True

@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -17,15 +16,12 @@ from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.metrics.results import LOWER
-from tfcap.runs.checkpoints import check_weights, find
 from tfcap.training import keras3
 from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import check_splits, data_directory
 from tfcap.training.task import CaptionTask
-from tfcap.training.workers import Workers, digest
-
-_EVAL_METRIC = "trainer.best_checkpoint_eval_metric"
+from tfcap.training.workers import Workers
 
 
 def train(
@@ -35,7 +31,7 @@ def train(
     mode: str = "train_and_eval",
     hook: Callable | None = None,
 ) -> CaptionTask:
-    """Runs one experiment in `model_dir`.
+    """Runs one experiment in `model_dir`; returns the task, with its last validation.
 
     Args:
       params: the result of `configs.resolve`.
@@ -43,12 +39,6 @@ def train(
       model_dir: the directory of the run; an existing run is continued.
       mode: one of `training.MODES`.
       hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
-
-    Returns:
-      The task, with the captions of the last validation.
-
-    Raises:
-      ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
     if "eval" in mode and params.trainer.validation_steps == 0:
         raise cli.UsageError(
@@ -82,10 +72,8 @@ def train(
                 task = build_task(params, data, replicas, step, hook, workers)
             about = runs.signature(params.task, hook is not None)
             loop = Loop(strategy, task, params, model_dir, mode, about)
-            if step:
-                check_weights(loop.model, find(model_dir))
             # Another process may be saving while this one only validates.
-            workers.compare({"checkpoint": tf.train.latest_checkpoint(model_dir) or ""})
+            workers.compare(checkpoint=runs.newest_checkpoint(model_dir))
             with data.readable_errors():
                 loop.restore()
                 _say_start(loop, experiment)
@@ -93,7 +81,7 @@ def train(
             if "train" in mode and loop.patience.over:
                 print(
                     f"{params.trainer.patience} validations without a better "
-                    f"{loop.patience.metric}: training ends at step {int(loop.step.numpy())} "
+                    f"{loop.patience.metric}: training ends at step {loop.done} "
                     "(trainer.patience)",
                     flush=True,
                 )
@@ -106,8 +94,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
         raise cli.UsageError("--mode=continuous_eval needs a single worker.")
     options = params.as_dict()
     options["runtime"].pop("task_index", None)
-    same = {"experiment": experiment, "mode": mode, "configuration": digest(options)}
-    workers.compare({"version": __version__, **same})
+    workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
     folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
@@ -116,7 +103,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
         return data
 
     data = workers.everywhere(load)
-    workers.compare({"data": digest(data.fingerprint)})
+    workers.compare(data=data.fingerprint)
     return data
 
 
@@ -139,14 +126,13 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
 
 
 def _say_start(loop: Loop, experiment: str) -> None:
-    """Prints what begins, or how far a finished run went, and what it does not do as it seems."""
-    params, data, trains = loop.params, loop.task.data, "train" in loop.mode
-    task, trainer, warnings = params.task, params.trainer, []
-    step, steps = int(loop.step.numpy()), trainer.train_steps
+    """Prints what begins, or how far a finished run went, and warns of what may surprise."""
+    trainer, step, trains = loop.params.trainer, loop.done, "train" in loop.mode
     if step and trains and loop.over:
-        key = "train_steps" if step >= steps else "patience"
-        text = f"{loop.model_dir} is finished: {step} of {steps} steps. "
+        key = "train_steps" if step >= trainer.train_steps else "patience"
+        text = f"{loop.model_dir} is finished: {step} of {trainer.train_steps} steps. "
         text += f"A larger trainer.{key} trains on"
+        warnings = []
     else:
         replicas = loop.strategy.num_replicas_in_sync
         text = (
@@ -156,26 +142,31 @@ def _say_start(loop: Loop, experiment: str) -> None:
             f"{runs.count_parameters(loop.model):,} parameters, {replicas} "
             f"replica{'s' * (replicas > 1)}, "
             f"{f'goes on from step {step}' if step else 'from the beginning'}"
-            f"{f' to step {steps}' * trains}, in {loop.model_dir}"
+            f"{f' to step {trainer.train_steps}' * trains}, in {loop.model_dir}"
         )
-        metric = trainer.best_checkpoint_eval_metric
-        right = "lower" if metric in LOWER else "higher"
-        if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
-            warnings.append(
-                f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, "
-                "or the worst checkpoint counts as the best one."
-            )
-        if trains:
-            limits = task.train_data.split, task.max_length, task.train_data.max_regions
-            warnings += losses(data, *limits)
-        if "eval" in loop.mode:
-            warnings.append(unlike_references(data, task.validation_data.split))
+        warnings = list(_warnings(loop)) if loop.workers.is_chief else []
     print(f"{experiment}: {text}", flush=True)
-    warnings = warnings if loop.workers.is_chief else []
     if unused := cli.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         warnings.append(f"{unused} To use them: {cli.USE_GPUS}")
     for warning in filter(None, warnings):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _warnings(loop: Loop) -> Iterator[str]:
+    """Yields what a run may lose of its data, and why its best checkpoint may be the worst."""
+    task, trainer, data = loop.params.task, loop.params.trainer, loop.task.data
+    metric = trainer.best_checkpoint_eval_metric
+    right = "lower" if metric in LOWER else "higher"
+
+    if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
+        yield (
+            f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, or "
+            "the worst checkpoint counts as the best one."
+        )
+    if "train" in loop.mode:
+        yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
+    if "eval" in loop.mode:
+        yield unlike_references(data, task.validation_data.split)
 
 
 # ---- stages -------------------------------------------------------------------------------------
@@ -188,20 +179,17 @@ def resolve_stages(
     config_files: Sequence[str] = (),
     override: str = "",
 ) -> list[tuple[Any, str, str]]:
-    """Resolves all stages before the first one runs.
+    """Resolves all stages before the first one runs: configuration, experiment and directory.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
       first: experiment, directory, YAML files and override of the first stage.
       then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
       config_files, override: as in `first`, for every later stage, after its own files.
-
-    Returns:
-      Configuration, experiment and directory of each stage.
     """
     experiment, model_dir, *changes = first
-    begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
-    if not experiment and not os.path.exists(begun):
+    saved = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
+    if not experiment and not os.path.exists(saved):
         raise cli.UsageError(
             "--experiment is missing, and --model_dir holds no run to continue. For example: "
             "--experiment=xtransformer."
@@ -218,13 +206,13 @@ def resolve_stages(
                     "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
                 )
         else:  # continue the run in the directory: a converted model has no other description
-            experiment, params = configs.resume(begun, *changes)
+            experiment, params = configs.resume(saved, *changes)
         stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
         for text in then:
             before, _, folder = stages[-1]
             experiment, _, names = text.partition(":")
-            own = [name.strip() for name in names.split(",") if name.strip()]
-            params = _after(before, folder, experiment, [*own, *config_files], override)
+            paths = [name.strip() for name in names.split(",") if name.strip()]
+            params = _after(before, folder, experiment, [*paths, *config_files], override)
             stages.append((params, experiment, os.path.join(folder, experiment)))
     except ValueError as error:
         raise cli.UsageError(str(error)) from error
@@ -241,19 +229,16 @@ def _after(before, model_dir, experiment, config_files, override):
                 "stage before it and starts from its best checkpoint."
             )
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
-    known = before.task.as_dict()
-    task = {key: known[key] for key in keys}
+    options = before.task.as_dict()
+    task = {key: options[key] for key in keys}
     # The batches are those of the stage, but not which images and regions they hold.
     of_data = ("split", "max_regions", "pad_to_max")
-    task["train_data"] = {key: known["train_data"][key] for key in of_data}
+    task["train_data"] = {key: options["train_data"][key] for key in of_data}
     same = {"task": task, "runtime": before.runtime.as_dict()}
     try:
         params = configs.resolve(experiment, config_files, override, same)
     except ValueError as error:
-        remedy = ""
-        if str(error).startswith(_EVAL_METRIC):  # it may stand in --params_override alone
-            remedy = f". A later stage has its own trainer: --then_override={_EVAL_METRIC}=..."
-        raise cli.UsageError(f"--then={experiment}: {error}{remedy}") from error
+        raise cli.UsageError(f"--then={experiment}: {error}") from error
     # A recipe of a later stage names the run to start from. Here that run is the stage before.
     best = runs.best_directory(model_dir, before)
     return params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
@@ -269,26 +254,20 @@ def summarize(
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     scores, info = runs.read_best(best), runs.read_info(best)
-    how, now = info.get("measured", {}), runs.measured(params)
-    same = all(how.get(key, value) == value for key, value in now.items())
     step = int(scores.pop("best_ckpt_global_step", 0))
     if scores:
-        other = "" if same else "; this start validates with other options"
         count = f", {info['images']} images" if info.get("images") else ""
-        print(
-            f"\nbest validation: {_measured(now | how)}, step {step}, "
-            f"{runs.signature(params.task)}{count}{other}"
-        )
+        print(f"\nbest validation: step {step}, {runs.signature(params.task)}{count}")
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
         print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
-    every = task.data.references(split)
-    images = task.captions or every  # a limit leaves some out
-    references = {image: every[image] for image in images if every[image]}
-    if any(len(texts) > 1 for texts in references.values()):
+    texts = task.data.references(split)
+    images = task.captions or texts  # a limit leaves some out
+    references = {image: texts[image] for image in images if texts[image]}
+    if any(len(captions) > 1 for captions in references.values()):
         ceiling = leave_one_out_cider(references, task.scorer)
         reached = ""
-        if "CIDEr" in scores and same and ceiling >= 0.01:
+        if "CIDEr" in scores and ceiling >= 0.01 and info.get("images") == len(references):
             reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
         print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
     if task.captions:
@@ -306,35 +285,3 @@ def summarize(
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
         f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
     )
-
-
-def _measured(how: Mapping[str, Any]) -> str:
-    """Names the images and the search of `runs.measured`."""
-    split, limit = (how[f"task.validation_data.{key}"] for key in ("split", "limit"))
-    search, samples, beam = (how[f"task.decoding.{key}"] for key in ("search", "samples", "beam"))
-    steps = how["trainer.validation_steps"]
-    batches = [steps * how["task.validation_data.global_batch_size"]] if steps > 0 else []
-    first = min([limit] * bool(limit) + batches, default=0)
-    images = f"the first {first} images of {split}" if first else split
-    return f"{images}, {f'{samples} samples' if search == 'sample' else f'beam {beam}'}"
-
-
-def seed_table(model_dirs: Mapping[int, str]) -> str:
-    """Returns mean, deviation (with n - 1) and values of the best scores of several runs as text.
-
-    It has a line for each score that all runs have, and is empty if they have none. `model_dirs`
-    has the directory of the run of each seed.
-    """
-    best = []
-    for folder in model_dirs.values():
-        params = configs.load(os.path.join(folder, runs.PARAMS))
-        best.append(runs.read_best(runs.best_directory(folder, params)))
-    seeds = ", ".join(map(str, model_dirs))
-    lines = [f"best validations of the seeds {seeds}: mean ± standard deviation"]
-    for name in best[0]:
-        values = [scores[name] for scores in best if name in scores]
-        if name != "best_ckpt_global_step" and len(values) == len(best):
-            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            each = ", ".join(f"{value:.2f}" for value in values)
-            lines.append(f"  {name:18} {statistics.mean(values):.2f}{spread}   ({each})")
-    return "\n".join(lines) if len(lines) > 1 else ""

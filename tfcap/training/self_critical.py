@@ -13,7 +13,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import losses, rewards
-from tfcap.training.start import check_start, collapse_note
+from tfcap.training.start import check_start
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
@@ -93,36 +93,40 @@ class SelfCriticalTask(CaptionTask):
     @tf.autograph.experimental.do_not_convert
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Runs one step on one replica: sample, reward, advantage, score, loss, update."""
-        options, length = self.options, self.task_config.max_length
+        length = self.task_config.max_length
         done = tf.convert_to_tensor(optimizer.iterations)
         inputs = dict(inputs) | {"draws": self.draws(inputs, done)}
-        if options.gradient == "rescoring":
-            tokens, logps, greedy = self.compiled(
-                lambda given: self.sample(model, model.encode(given), given["draws"])
-            )(inputs)
-            inputs |= self.advantages(tokens, logps, greedy, inputs)
 
-        def objective(part):
+        def rescored(part):
+            """The samples are known; one pass of teacher forcing over them has the gradient."""
+            tokens = tf.reshape(part["samples"], (-1, length))
+            if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
+                longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
+                tokens = tokens[:, :longest]
             context = model.encode(part, training=True)
-            if options.gradient == "rescoring":
-                tokens = tf.reshape(part["samples"], (-1, length))
-                if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
-                    longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
-                    tokens = tokens[:, :longest]
-                logps = decoding.score(model, context, tokens, training=True)
-            else:
-                samples, logps = self._sample(model, context, part["draws"], training=True)
-                greedy = None
-                if options.baseline == "greedy":
-                    greedy = decoding.sample(model, model.encode(part), length)[0][:, None]
-                part = self.advantages(samples, tf.stop_gradient(logps), greedy, part)
-                tokens = tf.reshape(samples, (-1, length))
-                logps = tf.reshape(logps, (-1, length))
-            advantages = tf.reshape(part["advantages"], [-1])
-            total, count = losses.self_critical(logps, tokens, advantages, options.reduction)
-            return total, count, {"loss": (total, count)} | self._metric_sums(part)
+            return self._loss(part, tokens, decoding.score(model, context, tokens, training=True))
 
-        return self.apply(objective, inputs, model, optimizer, metrics)
+        def sampled(part):
+            """The loop over the words that samples has the gradient, as in the released code."""
+            context, greedy = model.encode(part, training=True), None
+            tokens, logps = self._sample(model, context, part["draws"], training=True)
+            if self.options.baseline == "greedy":
+                greedy = decoding.sample(model, model.encode(part), length)[0][:, None]
+            part = self.advantages(tokens, tf.stop_gradient(logps), greedy, part)
+            return self._loss(part, *(tf.reshape(rows, (-1, length)) for rows in (tokens, logps)))
+
+        if self.options.gradient == "sampling":
+            return self.apply(sampled, inputs, model, optimizer, metrics)
+        sample = self.compiled(lambda part: self.sample(model, model.encode(part), part["draws"]))
+        tokens, logps, greedy = sample(inputs)
+        inputs |= self.advantages(tokens, logps, greedy, inputs)
+        return self.apply(rescored, inputs, model, optimizer, metrics)
+
+    def _loss(self, part, tokens, logps):
+        """Sums -advantage log p over words [N, T]; the result is that of an `Objective`."""
+        advantages = tf.reshape(part["advantages"], [-1])
+        total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
+        return total, count, {"loss": (total, count)} | self._metric_sums(part)
 
     def draws(self, inputs, done: tf.Tensor) -> tf.Tensor:
         """Returns the random numbers of the samples of a step, float32 [B, S, T]."""
@@ -132,9 +136,8 @@ class SelfCriticalTask(CaptionTask):
     def sample(self, model, context, draws):
         """Samples captions without dropout, and the greedy ones in the same loop over the words.
 
-        Returns:
-          Tokens and log-probabilities, both [B, S, T], and the greedy tokens [B, 1, T]; None
-          instead of these if they are not the baseline.
+        The results are tokens and log-probabilities, both [B, S, T], and the greedy tokens
+        [B, 1, T], or None where they are not the baseline.
         """
         if self.options.baseline != "greedy":
             return *self._sample(model, context, draws), None
@@ -188,8 +191,6 @@ class SelfCriticalTask(CaptionTask):
         # A run that goes on from a checkpoint at step 0, as a converted one, has loaded none.
         if start and self.loaded:
             self.notes.append(check_start(self.task_config, self.data, self.greedy, images))
-        if start and (note := collapse_note(logs["distinct_captions"], images)):
-            self.notes.append(note)
         return logs
 
 

@@ -19,8 +19,6 @@ from tfcap.data.prepared import (
 from tfcap.data.tokens import Vocab
 from tfcap.runs.checkpoints import find
 
-COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
-
 
 def data_directory(configured: str) -> str:
     """Returns the prepared directory; prepares the built-in data on first use."""
@@ -112,23 +110,6 @@ def other_features(path: str, data: PreparedData) -> str:
     )
 
 
-def sizes_of(path: str, task: configs.Task) -> str:
-    """Returns a sentence about the options in which the run of a checkpoint differs; or ''."""
-    params = os.path.join(_run_of(path), runs.PARAMS)
-    if not os.path.exists(params):
-        return ""
-    theirs = configs.load(params).task
-    kind = theirs.model.type
-    if kind != task.model.type:
-        return f" {params} describes the model {kind}, not {task.model.type}."
-    found = runs.differing(theirs, task, (f"model.{kind}.", "max_length"))
-    # Rates of dropout change no weight.
-    changes = [f"task.{k}={old}" for k, (old, _) in found.items() if not k.endswith("_dropout")]
-    if not changes:
-        return ""
-    return f" To build the model of the checkpoint: --params_override={','.join(changes)}"
-
-
 def _run_of(path: str) -> str:
     """Returns the run directory of a checkpoint, which may be in `best_ckpt`."""
     folder = os.path.dirname(path)
@@ -140,28 +121,12 @@ def _run_of(path: str) -> str:
 # ---- the first score of self-critical training --------------------------------------------------
 
 
-def collapse_note(distinct: float, images: int) -> str:
-    """Returns a warning if few captions (percent) before the first step are distinct; else ''."""
-    if images < 2 or round(distinct * images / 100) > max(1, COLLAPSED * images / 100):
-        return ""
-    return (
-        f"only {distinct:.1f} % of the {images} validation captions before the first step are "
-        "distinct: the model hardly uses the pictures, and self-critical training makes that "
-        "worse. Train the first stage longer, or with a lower learning rate"
-    )
-
-
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
 
     This finds words and features that moved, which no shape shows. `score` is greedy_CIDEr-D times
-    100 of the model on so many validation images.
-
-    Returns:
-      A note to print.
-
-    Raises:
-      ValueError: the scores differ by more than `start_tolerance`.
+    100 of the model on so many validation images. The result is a note to print; scores that differ
+    by more than `start_tolerance` are a ValueError.
     """
     path = find(task.init_checkpoint)
     info = runs.read_info(os.path.dirname(path))
@@ -192,13 +157,11 @@ def _not_comparable(
         return "it has no info.json with greedy_CIDEr-D"
     if runs.step_of(path) != (step := int(info["best_ckpt_global_step"])):
         return f"its info.json is of step {step}"
-    folder = _run_of(path)
+    folder, same_images = _run_of(path), info.get("images", images) == images
     if os.path.exists(params := os.path.join(folder, runs.PARAMS)):
         keys = ["max_length", *(f"validation_data.{k}" for k in ("split", "limit", "max_regions"))]
         for key, (theirs, _) in runs.differing(configs.load(params).task, task, keys).items():
             return f"it was validated with {key} {theirs!r}"
         split, theirs = task.validation_data.split, runs.read_fingerprint(folder)["splits"]
-        if data.fingerprint["splits"].get(split) != theirs.get(split):
-            return "it was validated on other data"
-    count = info.get("images", images)
-    return "" if count == images else f"it was validated on {count} images"
+        same_images = same_images and data.fingerprint["splits"].get(split) == theirs.get(split)
+    return "" if same_images else "it was validated on other images"

@@ -23,7 +23,7 @@ from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import keras3, optim
-from tfcap.training.start import other_features, rows_of_words, sizes_of
+from tfcap.training.start import other_features, rows_of_words
 from tfcap.training.workers import Workers
 
 MEASURED = 1000  # training images whose features give the mean and deviation of `standardize`
@@ -229,12 +229,12 @@ class CaptionTask(base_task.Task):
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
         search, length = self.search, self.task_config.max_length
-        found = self.compiled(lambda *given: search(model, *given)[0], search.consensus is None)
+        found = self.compiled(lambda *args: search(model, *args)[0], search.consensus is None)
         tokens = found(context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
-        greedy = self.compiled(lambda given: decoding.sample(model, given, length)[0])(context)
+        greedy = self.compiled(lambda args: decoding.sample(model, args, length)[0])(context)
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
@@ -315,10 +315,7 @@ class CaptionTask(base_task.Task):
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             if self.workers.is_chief and (warning := other_features(path, self.data)):
                 print(warning, file=sys.stderr, flush=True)
-            try:
-                restore_weights(model, source, rows, start=True)
-            except ValueError as error:
-                raise ValueError(f"{error}.{sizes_of(path, self.task_config)}") from error
+            restore_weights(model, source, rows, start=True)
             self.loaded = True
         elif (standardize := model.on_features().standardize) is not None:
             split = self.task_config.train_data.split
@@ -345,26 +342,22 @@ def mean_gradient(
     Args:
       objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
       inputs: a batch; every leaf is [B, ...].
-      variables: the weights to differentiate by.
-      optimizer: scales the loss under float16.
+      variables, optimizer: what is trained; the optimizer scales the loss under float16.
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
       compiled: compiles a function with XLA, which cannot sum over replicas; None compiles nothing.
-
-    Returns:
-      The gradients, the share of the mean, and the sums of this replica.
     """
     replica = tf.distribute.get_replica_context()
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     scale = optimizer.scale_loss if scaled else tf.identity
 
-    def every(count):
+    def over_replicas(count):
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
 
     if parts == 1 and not compiled:
         with tf.GradientTape() as tape:
             total, count, sums = objective(inputs)
-            mean = total / every(count)
+            mean = total / over_replicas(count)
             loss = scale(mean)
         return tape.gradient(loss, variables), mean, sums
 
@@ -401,5 +394,5 @@ def mean_gradient(
             (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
             parallel_iterations=1,
         )
-    count = every(count)
+    count = over_replicas(count)
     return [gradient / count for gradient in gradients], total / count, sums

@@ -5,8 +5,7 @@ directory and computes scores, and the others receive its results. Workers send 
 text, by an all-reduce of its bytes. An all-reduce waits for all workers, so that each call is a
 barrier, too.
 
-A cluster starts its workers itself and gives each one a `TF_CONFIG`. `launch` starts them on this
-machine.
+A cluster gives each worker a `TF_CONFIG`. `launch` starts workers on this machine.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,7 @@ import tensorflow as tf
 
 from tfcap import cli
 
-# What TensorFlow raises in a worker when another one is gone, and words in the text of its other
-# errors that have the same cause.
+# What TensorFlow raises when another worker is gone, and words in other errors with this cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 WORDS = ("ollective", "oordination", "heartbeat", "onnection")
 PIECE = 4096  # integers of an all-reduce; a single shape is traced once
@@ -49,10 +47,10 @@ def place() -> tuple[int, int]:
         address = {"chief": chiefs, "worker": workers}[kind][index]
         return len(chiefs + workers), (chiefs + workers).index(address)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        example: dict[str, Any] = {"cluster": {"worker": ["host0:12345", "host1:12345"]}}
-        example["task"] = {"type": "worker", "index": 0}
         raise cli.UsageError(
-            f"TF_CONFIG does not name this worker: {text}. For example: {json.dumps(example)}"
+            f"TF_CONFIG does not name this worker: {text}. For example: "
+            '{"cluster": {"worker": ["host0:1234", "host1:1234"]}, '
+            '"task": {"type": "worker", "index": 0}}'
         ) from error
 
 
@@ -129,16 +127,17 @@ class Workers:
         """Calls `find` in the chief, and returns its result in all workers."""
         return self.gather(self.everywhere(lambda: find() if self.is_chief else None))[0]
 
-    def compare(self, values: Mapping[str, str]) -> None:
+    def compare(self, **values: Any) -> None:
         """Raises ValueError in all workers if one has other values than the chief."""
-        chief, *others = self.gather(dict(values))
+        texts = {k: json.dumps(v, sort_keys=True, default=os.fspath) for k, v in values.items()}
+        digests = {k: hashlib.sha256(text.encode()).hexdigest() for k, text in texts.items()}
+        chief, *others = self.gather(digests)
         for index, theirs in enumerate(others, 1):
-            for name, value in chief.items():
-                if theirs[name] != value:
-                    raise ValueError(
-                        f"{name} of worker {index} is {theirs[name]} instead of {value}. Give "
-                        "every worker the same command and files."
-                    )
+            if different := [name for name in chief if theirs[name] != chief[name]]:
+                raise ValueError(
+                    f"The {', '.join(different)} of worker {index} and of worker 0 differ. Give "
+                    "every worker the same command and files."
+                )
 
     # ---- the end --------------------------------------------------------------------------------
 
@@ -174,22 +173,14 @@ class Workers:
             ) from error
 
 
-def digest(value: Any) -> str:
-    """Returns a short digest of a value that JSON can hold."""
-    text = json.dumps(value, sort_keys=True, default=os.fspath)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 # ---- several workers on this machine ------------------------------------------------------------
 
 
 def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
     """Runs `python -m tfcap.train` with these arguments in several processes.
 
-    After the loss of a worker all start again, at most `restarts` times.
-
-    Returns:
-      0 if all processes succeeded, otherwise the exit code of the first one that failed.
+    After the loss of a worker all start again, at most `restarts` times. Returns 0, or the exit
+    code of the first process that failed.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = [str(i) for i in range(len(cli.driver_gpus()))] if shown is None else shown.split(",")
@@ -207,15 +198,15 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
         if code != cli.AGAIN or asked or not left:
             break
         again = f"a worker was lost; all workers start again, {left - 1} restarts are left"
-        print(again, file=sys.stderr, flush=True)
+        cli.say(again, sys.stderr)
     return code
 
 
 def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int, int]:
-    """Runs all workers once; returns the exit code, and the signal that asked for the end or 0."""
+    """Runs all workers once; returns the exit code, and the signal that ended them or 0."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes: list[subprocess.Popen] = []
-    threads, asked = [], 0
+    threads, asked, code, deadline = [], 0, 0, float("inf")
 
     def pass_on(number, frame):
         """Asks all workers to end, with SIGTERM: Ctrl-C reaches them too, and twice it kills."""
@@ -223,10 +214,6 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
         asked = asked or number
         for process in processes:
             process.terminate()
-
-    def failure() -> int:
-        """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
-        return next((process.returncode for process in processes if process.returncode), 0)
 
     before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -237,16 +224,13 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
             pipe: Any = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) if index else {}
-            process = subprocess.Popen(
-                command, env=environment, text=True, errors="replace", **pipe
-            )
-            processes.append(process)
+            pipe |= dict(text=True, errors="replace")
+            processes.append(subprocess.Popen(command, env=environment, **pipe))
             if index:
-                threads.append(threading.Thread(target=_show, args=(process, f"worker {index}: ")))
+                threads.append(threading.Thread(target=_show, args=(processes[-1], index)))
                 threads[-1].start()
-        code, deadline = 0, float("inf")
-        while any([process.poll() is None for process in processes]):
-            if not code and (code := failure()):
+        while None in (codes := [process.poll() for process in processes]):
+            if not code and (code := next(filter(None, codes), 0)):  # below 0 for a signal
                 deadline = time.monotonic() + GRACE
             if time.monotonic() > deadline:
                 for process in processes:
@@ -257,14 +241,14 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             signal.signal(number, handler)
     for thread in threads:  # the last lines of the workers
         thread.join()
-    code = code or failure()
+    code = code or next(filter(None, codes), 0)
     return (cli.AGAIN if code < 0 else code), asked
 
 
-def _show(process: subprocess.Popen, label: str) -> None:
+def _show(process: subprocess.Popen, index: int) -> None:
     """Prints the lines of a worker on standard error, with its number."""
     for line in process.stdout or ():
-        print(label + line, end="", file=sys.stderr, flush=True)
+        print(f"worker {index}: {line}", end="", file=sys.stderr, flush=True)
 
 
 def free_ports(count: int) -> list[int]:
