@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from helpers import torch_writer
 
-from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.saved import digest
 
 CONVOLUTIONS = {0: (64, 3, 11), 3: (192, 64, 5), 6: (384, 192, 3), 8: (256, 384, 3),
                 10: (256, 256, 3)}  # fmt: skip
@@ -64,7 +64,7 @@ def test_fc7_is_that_of_torchvision(tmp_path):
     np.testing.assert_allclose(found[0, 0], wanted, rtol=2e-3, atol=1e-4)
     path = tmp_path / "backbone.weights.h5"
     backbone.save_weights(path)
-    made_by = backbone.made_by(path.name, file_sha256(path))
+    made_by = backbone.made_by(path.name, digest(path))
     assert "scaling" not in made_by and "vector" not in made_by
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     np.testing.assert_array_equal(again.extract(picture[None]), found)

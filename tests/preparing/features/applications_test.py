@@ -1,13 +1,12 @@
 """VGG-16: the weights of torchvision, and fc7 of whole pictures."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import seeds, torch_writer
+from helpers import torch_writer
 
-from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.saved import digest
 
 # torchvision's features.N by N, and the widths; a maximum is taken after the last of each row.
 VGG16 = [{0: 64, 2: 64}, {5: 128, 7: 128}, {10: 256, 12: 256, 14: 256},
@@ -69,29 +68,10 @@ def test_vgg16_of_torchvision_gives_its_grid_and_fc7(tensors, path, tmp_path):
         found = backbone.extract(tf.constant(pictures)).numpy()
         assert (backbone.num_regions, backbone.feature_dim) == wanted.shape[1:]
         np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=3e-3)
-        made_by = backbone.made_by("w.h5", "12")
+        made_by = backbone.made_by("w.h5", None)
         assert made_by["scaling"] == "torch" and made_by.get("vector", False) is vector
     saved = tmp_path / "backbone.weights.h5"
     backbone.save_weights(saved)
-    made_by = backbone.made_by(saved.name, file_sha256(saved))
+    made_by = backbone.made_by(saved.name, digest(saved))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     np.testing.assert_array_equal(again.extract(pictures), found)
-
-
-@pytest.mark.slow
-def test_a_vector_of_the_others_is_the_mean_of_the_grid(tmp_path):
-    seeds.set_seed(1)
-    shape, path = (64, 64, 3), tmp_path / "mobile.weights.h5"
-    keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
-        path
-    )
-    one, mean = (
-        Backbone("mobilenet_v2", weights=path, image_size=64, **options)
-        for options in ({"vector": True}, {"grid": 1})
-    )
-    assert one.made_by("w.h5", "12") == mean.made_by("w.h5", "12")
-    picture = np.random.default_rng(1).uniform(0, 255, (1, 64, 64, 3)).astype(np.float32)
-    found = one.extract(picture).numpy()
-    np.testing.assert_array_equal(found, mean.extract(picture))
-    grid = one.model(picture / 127.5 - 1, training=False).numpy()  # as Keras scales for it
-    np.testing.assert_allclose(found[0, 0], grid[0].mean((0, 1)), rtol=2e-3, atol=1e-5)

@@ -46,7 +46,6 @@ class Clips(tf.Module):
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
         """Returns `boxes`, the place of each frame on a sheet of frames, whatever its size."""
-        del height, width
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:
@@ -72,12 +71,10 @@ class Clips(tf.Module):
 
 
 def from_fingerprint(
-    fingerprint: Mapping[str, Any],
-    data_dir: str | os.PathLike,
-    other: str | os.PathLike | None = None,
+    fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
 ) -> Backbone | Clips:
     """Builds the `Backbone` or `Clips` of prepared data, as `Backbone.from_fingerprint` does."""
-    backbone = Backbone.from_fingerprint(fingerprint, data_dir, other)
+    backbone = Backbone.from_fingerprint(fingerprint, data_dir)
     frames = fingerprint.get("frames")
     return Clips(backbone, frames) if frames else backbone
 
@@ -103,21 +100,15 @@ class SampledFrames:
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
+        boxes = clips.sheet_boxes(self.frames)
         for extracted in self.reader.read(entries):
-            yield self._sampled(extracted)
-
-    def _sampled(self, extracted: Extracted) -> Extracted:
-        if extracted.features is None:
-            return extracted
-        kept = clips.places(len(extracted.features), self.frames).numpy()
-        if self.shuffled:
-            order = random.Random(f"frames of {extracted.entry.id}").sample(
-                range(self.frames), self.frames
-            )
-            kept = kept[order]
-        return extracted._replace(
-            features=extracted.features[kept], boxes=clips.sheet_boxes(self.frames)
-        )
+            if extracted.features is not None:
+                kept = clips.places(len(extracted.features), self.frames).numpy()
+                if self.shuffled:
+                    draw = random.Random(f"frames of {extracted.entry.id}")
+                    kept = kept[draw.sample(range(self.frames), self.frames)]
+                extracted = extracted._replace(features=extracted.features[kept], boxes=boxes)
+            yield extracted
 
 
 Reader = Pictures | ReadyFeatures | SampledFrames  # all have `dim`, `regions`, `read`

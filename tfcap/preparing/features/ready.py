@@ -1,6 +1,6 @@
 """Reads features that a detector or another program has written, one class per layout.
 
-A layout says which files are its own, and reads what they hold for an image by a key: the image's
+A layout finds its files by their names, and reads what they hold for an image by a key: the image's
 id, or a name that belongs to the image's file. To add one, write such a class and put it into
 `LAYOUTS`. `checked` turns what was found into features [R, F] and boxes in 0..1.
 
@@ -31,7 +31,7 @@ from tfcap import files
 from tfcap.images import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
-from tfcap.preparing.sources import Entry, head
+from tfcap.preparing.sources import Entry
 
 INDEX = ".features.index.json"  # in the prepared directory
 _PROBES = 20
@@ -79,12 +79,13 @@ class Layout(abc.ABC):
 
     Attributes:
       title: what the layout is called in printed lines.
-      endings, beginning: of the names and of the content of its files, as regular expressions.
+      endings: of the names of its files, as a regular expression.
+      keys: the keys, as far as the layout can list them.
     """
 
     title: ClassVar[str]
     endings: ClassVar[str]
-    beginning: ClassVar[bytes]
+    keys: Iterable[str] = ()
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         self.paths = list(paths)
@@ -92,16 +93,8 @@ class Layout(abc.ABC):
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         """Returns the files of this layout at `path`; `inside` is `path`, or the files in it."""
-        # A number may follow the ending, as in karpathy_train.tsv.0.
-        ending = re.compile(rf"(?i)\.({cls.endings})(\.\d+)?$")
-        named = [file for file in inside if file == path or ending.search(file.name)]
-        # LXMERT's fields before the boxes have up to 4 kB.
-        return [file for file in named if re.search(cls.beginning, head(file))]
-
-    @property
-    def keys(self) -> Iterable[str]:
-        """The keys, as far as the layout can list them."""
-        return ()
+        ending = re.compile(rf"(?i)\.({cls.endings})$")
+        return [file for file in inside if ending.search(file.name)]
 
     def has(self, key: str) -> bool:
         return key in self.keys
@@ -120,7 +113,7 @@ class Tsv(Layout):
     r"""Lines of text with a tab between their fields; arrays are float32 in base64.
 
     * bottom-up attention (Anderson et al., CVPR 2018): image_id, image_w, image_h, num_boxes,
-      boxes [R, 4] in pixels, features [R, F].
+      boxes [R, 4] in pixels, features [R, F]. Names may end in a number, as karpathy_train.tsv.0.
     * LXMERT (Tan and Bansal, EMNLP 2019): img_id, img_h, img_w, objects_id, objects_conf, attrs_id,
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
@@ -130,52 +123,37 @@ class Tsv(Layout):
     """
 
     title = "tsv of regions"
-    endings = "tsv"
-    _BASE64 = rb"(?:b['\"])?[A-Za-z0-9+/]{2,}"
-    # The first line may be damaged, or a header.
-    beginning = (
-        rb"(?m)^[^\t\r\n]{1,200}\t(?:\d{1,9}\t\d{1,9}\t(?:(?:%b=*['\"]?\t){4})?\d{1,9}\t%b"
-        rb"|\s*\{\s*\"(?:num_boxes|features)\")"
-    ) % (_BASE64, _BASE64)
+    endings = r"tsv(\.\d+)?"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        self._files = [open(path, "rb", buffering=0) for path in paths]  # noqa: SIM115
         # Files with other names, sizes or times get a new index.
         made_of = [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in paths]
         if cache is not None and files.exists(cache):
-            with contextlib.suppress(ValueError):  # a damaged index is made again
-                index = json.loads(files.read_bytes(cache))
-                if index["files"] == made_of:
-                    self._lines: _Lines = index["lines"]
-                    return
-        self._lines = self._index()
+            index = files.read_json(cache, "Remove it.")
+            if index["files"] == made_of:
+                self.keys: _Lines = index["lines"]
+                return
+        self.keys = self._index()
         if cache is not None:
-            files.write_json(cache, {"files": made_of, "lines": self._lines}, indent=None)
-
-    @property
-    def keys(self) -> Iterable[str]:
-        return self._lines
+            files.write_json(cache, {"files": made_of, "lines": self.keys}, indent=None)
 
     def read(self, key: str) -> Found:
         """Reads the first whole line of an image.
 
         Three images of the published features of test2014 have a cut line before the whole one.
         """
-        lines = self._lines[key]
-        for file, offset, length in lines:
-            self._files[file].seek(offset)
-            try:
-                return self._parsed(self._files[file].read(length))
-            except (ValueError, KeyError):
-                if (file, offset, length) == tuple(lines[-1]):
-                    raise
-        raise KeyError(key)
+        *cut, last = self.keys[key]
+        for line in cut:
+            with contextlib.suppress(ValueError, KeyError):
+                return self._parsed(*line)
+        return self._parsed(*last)
 
-    @staticmethod
-    def _parsed(line: bytes) -> Found:
-        fields = [field.strip() for field in line.split(b"\t")]
-        if len(fields) == 2 and fields[1].startswith(b"{"):
+    def _parsed(self, number: int, offset: int, length: int) -> Found:
+        with open(self.paths[number], "rb") as file:
+            file.seek(offset)
+            fields = [field.strip() for field in file.read(length).split(b"\t")]
+        if len(fields) == 2:
             content = json.loads(fields[1])
             return Found(_floats(content["features"].encode(), content["num_boxes"]))
         if len(fields) == 6:
@@ -219,7 +197,6 @@ class Hdf5(Layout):
 
     title = "HDF5"
     endings = "h5|hdf5|hdf|he5"
-    beginning = rb"\A\x89HDF\r\n\x1a\n"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
@@ -243,9 +220,8 @@ class Hdf5(Layout):
                 return _found(value if isinstance(value, h5py.Group) else {"feat": value})
         raise KeyError(key)
 
-    @property
-    def keys(self) -> Iterable[str]:
-        return itertools.chain.from_iterable(self._files)
+    def near(self, key: str) -> str:
+        return f"; another is {next(itertools.chain.from_iterable(self._files), None)}"
 
 
 class Lmdb(Layout):
@@ -256,8 +232,7 @@ class Lmdb(Layout):
     """
 
     title = "LMDB"
-    endings = "mdb|lmdb"
-    beginning = rb"(?s)\A.{16}\xde\xc0\xef\xbe"
+    endings = "(?<!lock.)mdb|lmdb"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
@@ -290,55 +265,38 @@ class Lmdb(Layout):
 class Matrix(Layout):
     """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
 
-    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; `NAME.npy` with `NAME_ids.txt` or
-    `NAME.txt` works too, and a matrix [N, F] has one region per image. The matrix is mapped and
-    never read as a whole. The list may have five equal lines per row, one for each caption.
+    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
+    image. The matrix is mapped and never read as a whole. The list may have five equal lines per
+    row, one for each caption.
     """
 
     title = "ids + matrix"
-    endings = "npy"
-    beginning = rb"\A\x93NUMPY"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        self._rows: dict[str, tuple[np.ndarray, int]] = {}
+        self.keys: dict[str, tuple[np.ndarray, int]] = {}
         for path in paths:
             matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-            if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3):
-                raise ValueError(
-                    f"{path} has {matrix.dtype} {list(matrix.shape)}: write floating point "
-                    "[images, regions, width] or [images, width]."
-                )
             for row, key in enumerate(self._ids(path, len(matrix))):
-                self._rows.setdefault(key, (matrix, row))
+                self.keys.setdefault(key, (matrix, row))
 
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        if path.is_dir():  # which may also be a folder of one file per image
-            inside = [file for file in inside if file.suffix == ".npy"]
-            inside = [file for file in inside if file.stem.endswith("_ims")] or inside[:20]
-        return super().recognise(path, [file for file in inside if cls._list_of(file)])
-
-    @property
-    def keys(self) -> Iterable[str]:
-        return self._rows
+        matrices = [file for file in inside if file.name.endswith("_ims.npy")]
+        return [file for file in matrices if cls._list_of(file).is_file()]
 
     def read(self, key: str) -> Found:
-        matrix, row = self._rows[key]
+        matrix, row = self.keys[key]
         return Found(np.array(matrix[row]))
 
     @staticmethod
-    def _list_of(path: pathlib.Path) -> pathlib.Path | None:
-        """Returns the list of ids that belongs to a matrix, or None."""
-        stem = path.stem.removesuffix("_ims")
-        names = (f"{stem}_ids.txt", f"{path.stem}_ids.txt", f"{path.stem}.txt")
-        return next((file for name in names if (file := path.with_name(name)).is_file()), None)
+    def _list_of(path: pathlib.Path) -> pathlib.Path:
+        return path.with_name(path.name.removesuffix("_ims.npy") + "_ids.txt")
 
     @classmethod
     def _ids(cls, path: pathlib.Path, rows: int) -> list[str]:
         """Returns the id of each row of a matrix."""
         file = cls._list_of(path)
-        assert file is not None  # `recognise` has seen it
         ids = [key.strip() for key in file.read_text("utf-8-sig").rstrip().splitlines()]
         # Another list of this length, such as all ids five times, belongs to another matrix.
         if len(ids) == 5 * rows and ids == [key for key in ids[::5] for _ in range(5)]:
@@ -380,26 +338,20 @@ class Folder(Layout):
         assert file is not None  # `has` has seen it
         folder = file.parents[key.count("/")]
         found = _read_arrays(file.read_bytes())
-        if vectors := _beside(folder, "_fc"):
-            vector = _read_arrays((vectors / f"{key}.npy").read_bytes())
-            found = found._replace(image=vector.features)
-        if boxes := _beside(folder, "_box"):
-            corners = _read_arrays((boxes / f"{key}.npy").read_bytes())
-            found = found._replace(boxes=corners.features)
+        if folder.name.endswith("_att"):
+            for end, part in (("_fc", "image"), ("_box", "boxes")):
+                other = folder.with_name(folder.name.removesuffix("_att") + end)
+                if other.is_dir():
+                    array = np.load(other / f"{key}.npy", allow_pickle=False)
+                    found = found._replace(**{part: array})
         return found
 
     def near(self, key: str) -> str:
         return spelling.near(self.paths[0], f"{key}.npz")
 
     def _file(self, key: str) -> pathlib.Path | None:
-        places = (path / f"{key}{end}" for path in self.paths for end in (".npz", ".npy"))
-        return next((place for place in places if os.path.isfile(place)), None)
-
-
-def _beside(folder: pathlib.Path, end: str) -> pathlib.Path | None:
-    """Returns the folder NAME_fc or NAME_box beside a folder NAME_att, or None."""
-    other = folder.with_name(folder.name.removesuffix("_att") + end)
-    return other if folder.name.endswith("_att") and other.is_dir() else None
+        paths = (path / f"{key}{end}" for path in self.paths for end in (".npz", ".npy"))
+        return next((path for path in paths if os.path.isfile(path)), None)
 
 
 # The first that recognises the files counts; a folder may also hold the files of another layout.
@@ -407,7 +359,7 @@ LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths, and its files; first bytes are enough."""
+    """Finds the layout that recognises all paths, and its files."""
     inside = []
     for path in paths:
         if not path.exists():
@@ -416,9 +368,9 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib
         names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
         inside.append([path / name for name in names] if path.is_dir() else [path])
     for cls in LAYOUTS:
-        each = [cls.recognise(path, found) for path, found in zip(paths, inside, strict=True)]
-        if all(each):
-            return cls, [file for found in each for file in found]
+        several = [cls.recognise(path, found) for path, found in zip(paths, inside, strict=True)]
+        if all(several):
+            return cls, [file for found in several for file in found]
     raise ValueError(
         f"--features: {', '.join(map(str, paths))} has none of the layouts "
         f"{', '.join(cls.title for cls in LAYOUTS)}. See docs/prepare.md for what each looks like."
@@ -476,22 +428,22 @@ class ReadyFeatures:
         self._files = f"{cls.title}, {', '.join(map(str, found))}"
         probes = entries[:_PROBES]
         counts = {
-            name: sum(self.layout.has(self._spelled(key)) for key in map(of, probes) if key)
-            for name, of in _KEYS.items()
+            name: sum(self.layout.has(self._spelled(key)) for key in map(key_of, probes) if key)
+            for name, key_of in _KEYS.items()
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
         self.dim, self.image_dim = 0, None  # until the first images are read
         first = [self._extracted(entry) for entry in probes]
-        usable = [one for one in first if one.features is not None]
+        usable = [extracted for extracted in first if extracted.features is not None]
         if not usable:
-            looked = dict.fromkeys(of(probes[0]) for of in _KEYS.values())
+            looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
             raise ValueError(
                 f"--features: none of the first {len(probes)} images has usable features, looked "
                 f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
-        self.regions = round(sum(len(np.asarray(one.features)) for one in usable) / len(usable))
+        self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
     def about(self) -> str:
         """Describes the files and what they hold in a line."""
@@ -558,30 +510,26 @@ def _found(arrays: Mapping[str, Any]) -> Found:
             )
         name = left[0]
 
-    def first(names: Sequence[str]) -> np.ndarray | None:
-        there = (other for other in names if other in arrays and other != name)
-        return next((np.asarray(arrays[other]) for other in there), None)
+    def first(*names: str) -> np.ndarray | None:
+        return next((np.asarray(arrays[n]) for n in names if n in arrays and n != name), None)
 
-    count, image = first(_COUNTS), first(["image"])
-    sizes = ((first([width]), first([height])) for width, height in _SIZES)
+    count, image = first(*_COUNTS), first("image")
+    sizes = ((first(width), first(height)) for width, height in _SIZES)
     size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
     if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
         image = None  # something else, such as the pixels of the picture
     regions = count.item() if count is not None and count.size == 1 else None
-    return Found(np.asarray(arrays[name]), first(_BOXES), size, image, regions=regions)
+    return Found(np.asarray(arrays[name]), first(*_BOXES), size, image, regions)
 
 
-def _floats(text: bytes, rows: int, columns: int | None = None) -> np.ndarray:
+def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
     """Decodes float32 [rows, columns] in base64, also inside `b'...'`, as Python 3 wrote it."""
     if text.startswith((b"b'", b'b"')):
         text = text[2:-1]
     try:
-        values = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
-        return values.reshape(rows, columns or -1)
+        return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
     except ValueError as error:
-        raise ValueError(
-            f"no float32 [{rows}, {columns or 'width'}] in base64 ({error}): the line may be cut."
-        ) from None
+        raise ValueError(f"no {rows} regions in base64 ({error}): the line may be cut.") from None
 
 
 def checked(
@@ -596,24 +544,21 @@ def checked(
 
     `size_of` returns width and height of an image if the file does not have them, or None.
     """
-    values, boxes = found.features, found.boxes
-    rows = None if boxes is None else boxes.shape[:1]
-    if rows == values.shape[1:] != values.shape[:1]:
+    values, boxes, count = found.features, found.boxes, found.regions
+    if boxes is not None and boxes.shape[:1] == values.shape[1:] != values.shape[:1]:
         values = values.T
-    if found.regions is not None and values.ndim == 2:
-        # Features [F, R] without boxes [R, 4] would lose all but R rows of R numbers.
-        turned = found.regions == values.shape[1] != len(values) and rows != values.shape[:1]
-        if turned or not 0 < found.regions <= len(values):
+    if count is not None and values.ndim == 2:
+        if not 0 < count <= len(values):
             raise ValueError(
-                f"{found.regions} regions do not fit features {list(values.shape)}: write them "
-                "as [regions, width]."
+                f"{count} regions do not fit features {list(values.shape)}: write them as "
+                "[regions, width]."
             )
-        values = values[: int(found.regions)]
-        boxes = None if boxes is None else boxes[: int(found.regions)]
+        values = values[: int(count)]
+        boxes = None if boxes is None else boxes[: int(count)]
     features, unit = _rows(values)
     dropped = False
     if boxes is not None:
-        unit = _unit_boxes(boxes, len(features), found, lambda: size_of(entry))
+        unit = _unit_boxes(boxes, len(features), found.size, lambda: size_of(entry))
         dropped = unit is None
     elif unit is None and features.shape[1] == _VINVL_WIDTH:
         unit = _last_columns(features)
@@ -653,13 +598,13 @@ def _last_columns(features: np.ndarray) -> np.ndarray | None:
     """Returns the boxes [R, 4] in the last columns of VinVL's features, or None."""
     columns = features[:, -_VINVL_BOX:].astype(np.float64)
     boxes, sides = columns[:, :4], columns[:, 4:]
-    fits = _inside(boxes, np.full(4, _UNIT_ROUNDING))
+    fits = _inside(boxes, _UNIT_ROUNDING)
     fits = fits and np.allclose(boxes[:, 2:] - boxes[:, :2], sides, atol=_UNIT_ROUNDING)
     return np.clip(boxes, 0, 1) if fits and (sides >= 0).all() else None
 
 
 def _unit_boxes(
-    corners: np.ndarray, regions: int, found: Found, size_of: Callable[[], _Size | None]
+    corners: np.ndarray, regions: int, size: _Size | None, size_of: Callable[[], _Size | None]
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
@@ -667,13 +612,11 @@ def _unit_boxes(
     boxes, rounding = corners.astype(np.float64), np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"
     if not _inside(boxes, rounding):
-        size = found.size or size_of()
+        size = size or size_of()
         if size is None:
             return None
         sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
         pixels = f"of {sides[0]:g} x {sides[1]:g} pixels"
-        if not (sides > 0).all():
-            raise ValueError(f"the image has {sides[0]:g} x {sides[1]:g} pixels: correct the size.")
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
         raise ValueError(
@@ -683,6 +626,6 @@ def _unit_boxes(
     return np.clip(boxes, 0, 1)
 
 
-def _inside(boxes: np.ndarray, rounding: np.ndarray) -> bool:
-    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding [4]; False for NaN."""
+def _inside(boxes: np.ndarray, rounding: np.ndarray | float) -> bool:
+    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
     return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())
