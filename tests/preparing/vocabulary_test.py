@@ -52,26 +52,13 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("vocabulary: 5 of 14 different words occur at least 3 times. The oth")
     assert first.endswith("become <unk>: 11.1 % of the words of the training captions")
-    assert "warning: 11.1 % is much" in second and "With --min_count 1 the vocabulary" in second
+    assert "warning: 11.1 % is much" in second and "lower --min_count" in second
     run(photos, min_count=1, overwrite=True)
     said = capsys.readouterr().out
     assert "all 14 different words; none becomes <unk>" in said and "warning" not in said
     with pytest.raises(ValueError, match="No word occurs 500 times or more"):
         run(photos, min_count=500, out=str(photos[0] / "none"))
     assert not list((photos[0] / "none").glob("*.tfrecord"))
-
-
-def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
-    folder = photos[0]
-    words = str(folder / "out" / "vocab.txt")
-    out = folder / "b"
-    out.mkdir()
-    (out / DOCUMENT_FREQUENCY).write_bytes(b"of an earlier prepare")
-    (out / "dataset.json").write_text("{}")
-    data = run(photos, out=str(out), vocab=words, overwrite=True)
-    assert not (out / DOCUMENT_FREQUENCY).exists() and not data.has_document_frequencies
-    with pytest.raises(ValueError, match="b has no document frequencies.*--document_frequency"):
-        data.document_frequencies()
 
 
 def test_document_frequencies_of_other_words_are_refused(photos, prepared):

@@ -228,7 +228,7 @@ class Backbone(tf.Module):
 
     def save_weights(self, path: str | os.PathLike) -> None:
         """Writes the network's weights; `path` ends in .weights.h5, or is a directory."""
-        self.network.save(path)
+        self.network.save(os.fspath(path))
 
     def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""

@@ -7,8 +7,7 @@ A frame is the vector of the whole picture that the backbone gives (`Backbone(ve
 """
 
 import os
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ import tensorflow as tf
 
 from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.pictures import Extracted, Pictures
+from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
-from tfcap.preparing.sources import Entry
 
 
 class Clips(tf.Module):
@@ -79,36 +77,4 @@ def from_fingerprint(
     return Clips(backbone, frames) if frames else backbone
 
 
-class SampledFrames:
-    """Keeps N regions of each clip, by the rule of `tfcap.data.clips`; may shuffle them.
-
-    Args:
-      reader: gives the features of the clips; each region is a frame, in the order of the frames.
-      frames: N.
-      shuffled: whether the frames of each clip are put into a random order, which depends on the id
-        of the clip alone. So a model that uses the order of the frames gets a lower score.
-
-    Attributes:
-      dim: F.
-      regions: N.
-    """
-
-    def __init__(self, reader: Any, frames: int, shuffled: bool = False):
-        self.reader, self.frames, self.shuffled = reader, frames, shuffled
-        self.dim, self.image_dim, self.regions = reader.dim, reader.image_dim, frames
-        self.backbone = getattr(reader, "backbone", None)
-
-    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order."""
-        boxes = clips.sheet_boxes(self.frames)
-        for extracted in self.reader.read(entries):
-            if extracted.features is not None:
-                kept = clips.places(len(extracted.features), self.frames).numpy()
-                if self.shuffled:
-                    draw = random.Random(f"frames of {extracted.entry.id}")
-                    kept = kept[draw.sample(range(self.frames), self.frames)]
-                extracted = extracted._replace(features=extracted.features[kept], boxes=boxes)
-            yield extracted
-
-
-Reader = Pictures | ReadyFeatures | SampledFrames  # all have `dim`, `regions`, `read`
+Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`

@@ -28,6 +28,7 @@ import numpy as np
 import tqdm
 
 from tfcap import files
+from tfcap.data import clips
 from tfcap.images import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
@@ -407,12 +408,14 @@ class ReadyFeatures:
       entries: the images of the data set.
       images: the directory of pictures, which give the size of an image if the files lack it.
       cache: a directory in which an index is kept between runs, or None.
+      frames: how many regions are kept of each image, by the rule of `tfcap.data.clips`: the images
+        are clips, and each region is a frame. None keeps all.
 
     Attributes:
       named_by: which name of an image is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
-      regions: mean R of the first images.
+      regions: `frames`, or mean R of the first images.
     """
 
     def __init__(
@@ -421,7 +424,9 @@ class ReadyFeatures:
         entries: Sequence[Entry],
         images: str | os.PathLike | None = None,
         cache: str | os.PathLike | None = None,
+        frames: int | None = None,
     ):
+        self.frames = frames
         self.images = None if images is None else pathlib.Path(images)
         cls, found = recognise(paths)
         self.layout: Layout = cls(found, None if cache is None else os.path.join(cache, INDEX))
@@ -472,6 +477,10 @@ class ReadyFeatures:
         except Exception as error:  # of NumPy, h5py, zip and zlib
             reason = f"{key} in {self._files}: {' '.join(str(error).split())[:300]}"
             return Extracted(entry, None, None, reason)
+        if self.frames is not None:
+            features, boxes = np.asarray(extracted.features), clips.sheet_boxes(self.frames)
+            kept = clips.places(len(features), self.frames).numpy()
+            extracted = extracted._replace(features=features[kept], boxes=boxes)
         return extracted
 
     def _spelled(self, key: str) -> str:
