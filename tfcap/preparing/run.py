@@ -6,6 +6,8 @@ everything is there.
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -111,16 +113,13 @@ def prepare_built_in(
 
 
 class _Preparation:
-    """The steps of prepare in one directory.
-
-    Args:
-      inputs: the captions and settings.
-    """
+    """The steps of prepare in one directory."""
 
     def __init__(self, inputs: Inputs):
         self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
         identity = self.settings.identity(inputs.entries, inputs.divided.digest)
-        self.digest = shards.settings_digest(identity)
+        text = json.dumps(identity, sort_keys=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)
         self.state: dict[str, Any] = {"settings": identity}
         self.is_new = True

@@ -9,9 +9,7 @@ Letters: R regions, F feature width.
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import os
 import re
 import sys
@@ -100,11 +98,6 @@ def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
 def shard_name(split: str, number: int, total: int) -> str:
     """Returns the file name of a shard: ``train-00000-of-00004.tfrecord``."""
     return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
-
-
-def settings_digest(identity: Mapping[str, Any]) -> str:
-    """Computes the SHA-256 of the settings that the content of shards depends on, as JSON."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def read_description(folder: str, digest: str, name: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import pytest
 from helpers import features
 from PIL import Image
 
-from tfcap.preparing.features.ready import Found, ReadyFeatures, checked
+from tfcap.preparing.features.ready import ReadyFeatures, checked
 from tfcap.preparing.sources import Entry
 
 IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30)}
@@ -265,22 +265,21 @@ PADDED = ((0, 5), (0, 0))
 @pytest.mark.parametrize(
     "found, size, boxes",
     [
-        (Found(REGIONS, UNIT), None, UNIT),
-        (Found(REGIONS, PIXELS, (640, np.array([480]))), None, UNIT),
-        (Found(REGIONS, PIXELS + [-0.9, -0.9, 0.9, 0.9], (640, 480)), None, UNIT),
-        (Found(REGIONS, PIXELS), (640, 480), UNIT),
-        (Found(REGIONS, PIXELS), None, None),
-        (Found(REGIONS[None]), None, None),
-        (Found(REGIONS[:, None]), None, None),
-        (Found(np.pad(REGIONS, PADDED), np.pad(UNIT, PADDED), regions=3), None, UNIT),
-        (Found(np.pad(REGIONS, PADDED).T, np.pad(UNIT, PADDED), regions=3), None, UNIT),
+        ({"x": REGIONS, "boxes": UNIT}, None, UNIT),
+        ({"x": REGIONS, "boxes": PIXELS, "image_w": 640, "image_h": np.array([480])}, None, UNIT),
+        ({"x": REGIONS, "boxes": PIXELS + [-0.9, -0.9, 0.9, 0.9]}, (640, 480), UNIT),
+        ({"x": REGIONS, "boxes": PIXELS}, None, None),
+        ({"x": REGIONS[None]}, None, None),
+        ({"x": REGIONS[:, None]}, None, None),
+        ({"x": np.pad(REGIONS, PADDED), "bbox": np.pad(UNIT, PADDED), "num_bbox": 3}, None, UNIT),
+        ({"x": np.pad(REGIONS, PADDED).T, "bbox": np.pad(UNIT, PADDED), "num_bbox": 3}, None, UNIT),
     ],
 )
 def test_features_and_boxes_are_brought_into_one_form(found, size, boxes):
     read = checked(ENTRIES[0], found, lambda entry: size)
     np.testing.assert_array_equal(read.features, REGIONS)
     assert (read.boxes is None) == (boxes is None)
-    assert read.boxes_dropped == (boxes is None and found.boxes is not None)
+    assert read.boxes_dropped == (boxes is None and "boxes" in found)
     if boxes is not None:
         np.testing.assert_allclose(read.boxes, boxes, atol=1 / 480)
         assert read.boxes.min() == 0 and read.boxes.max() == 1

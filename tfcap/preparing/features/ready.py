@@ -21,7 +21,7 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -50,25 +50,8 @@ _UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
 _VINVL_WIDTH, _VINVL_BOX = 2054, 6
 
 _Size = tuple[Any, Any]  # width and height of an image in pixels
+Arrays = Mapping[str, Any]  # of an image, under the names above
 _Lines = dict[str, list[tuple[int, int, int]]]  # file, offset and length of the lines of a key
-
-
-class Found(NamedTuple):
-    """What a file holds for one image; nothing is checked yet.
-
-    Attributes:
-      features: [R, F], also as [1, R, F] or [R, 1, F], a grid [H, W, F], or one vector [F].
-      boxes: [R, 4] as x1, y1, x2, y2, in 0..1 or in pixels, or None.
-      size: width and height of the image, or None.
-      image: the vector [F2] of the whole image, or None.
-      regions: how many rows of features [R, F] and of boxes are no padding; None for all.
-    """
-
-    features: np.ndarray
-    boxes: np.ndarray | None = None
-    size: _Size | None = None
-    image: np.ndarray | None = None
-    regions: int | None = None
 
 
 class Layout(abc.ABC):
@@ -101,8 +84,8 @@ class Layout(abc.ABC):
         return key in self.keys
 
     @abc.abstractmethod
-    def read(self, key: str) -> Found:
-        """Reads the features under a key that the files have."""
+    def read(self, key: str) -> Arrays:
+        """Reads the arrays under a key that the files have, by names that `checked` knows."""
 
     def near(self, key: str) -> str:
         """Returns what an error adds on a missing key: one of the files, if it can be told."""
@@ -139,7 +122,7 @@ class Tsv(Layout):
         if cache is not None:
             files.write_json(cache, {"files": made_of, "lines": self.keys}, indent=None)
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         """Reads the first whole line of an image.
 
         Three images of the published features of test2014 have a cut line before the whole one.
@@ -150,21 +133,22 @@ class Tsv(Layout):
                 return self._parsed(*line)
         return self._parsed(*last)
 
-    def _parsed(self, number: int, offset: int, length: int) -> Found:
+    def _parsed(self, number: int, offset: int, length: int) -> Arrays:
         with open(self.paths[number], "rb") as file:
             file.seek(offset)
             fields = [field.strip() for field in file.read(length).split(b"\t")]
         if len(fields) == 2:
             content = json.loads(fields[1])
-            return Found(_floats(content["features"].encode(), content["num_boxes"]))
+            return {"features": _floats(content["features"].encode(), content["num_boxes"])}
         if len(fields) == 6:
             width, height, count, boxes, features = fields[1:]
         elif len(fields) == 10:
             height, width, *_, count, boxes, features = fields[1:]
         else:
             raise ValueError(f"a line must have 2, 6 or 10 fields; this one has {len(fields)}.")
-        regions, size = int(count), (int(width), int(height))
-        return Found(_floats(features, regions), _floats(boxes, regions, 4), size)
+        size = {"image_w": int(width), "image_h": int(height)}
+        corners = _floats(boxes, int(count), 4)
+        return {"features": _floats(features, int(count)), "boxes": corners, **size}
 
     def _index(self) -> _Lines:
         """Reads the files from end to end."""
@@ -211,14 +195,13 @@ class Hdf5(Layout):
     def has(self, key: str) -> bool:
         return any(key in file or f"{key}_features" in file for file in self._files)
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         for file in self._files:
             if f"{key}_features" in file:
                 names = ("features", "boxes", "image")
-                return _found({n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file})
+                return {n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file}
             if key in file:
-                value = file[key]
-                return _found(value if isinstance(value, h5py.Group) else {"feat": value})
+                return file[key] if isinstance(file[key], h5py.Group) else {"feat": file[key]}
         raise KeyError(key)
 
     def near(self, key: str) -> str:
@@ -249,7 +232,7 @@ class Lmdb(Layout):
     def has(self, key: str) -> bool:
         return self._value(key) is not None
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         return _read_arrays(self._value(key))
 
     def _value(self, key: str) -> Any:
@@ -286,9 +269,9 @@ class Matrix(Layout):
         matrices = [file for file in inside if file.name.endswith("_ims.npy")]
         return [file for file in matrices if cls._list_of(file).is_file()]
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         matrix, row = self.keys[key]
-        return Found(np.array(matrix[row]))
+        return {"feat": np.array(matrix[row])}
 
     @staticmethod
     def _list_of(path: pathlib.Path) -> pathlib.Path:
@@ -334,18 +317,18 @@ class Folder(Layout):
     def has(self, key: str) -> bool:
         return self._file(key) is not None
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         file = self._file(key)
         assert file is not None  # `has` has seen it
         folder = file.parents[key.count("/")]
-        found = _read_arrays(file.read_bytes())
+        arrays: Any = _read_arrays(file.read_bytes())
         if folder.name.endswith("_att"):
             for end, part in (("_fc", "image"), ("_box", "boxes")):
                 other = folder.with_name(folder.name.removesuffix("_att") + end)
                 if other.is_dir():
                     array = np.load(other / f"{key}.npy", allow_pickle=False)
-                    found = found._replace(**{part: array})
-        return found
+                    arrays = collections.ChainMap({part: array}, arrays)
+        return arrays
 
     def near(self, key: str) -> str:
         return spelling.near(self.paths[0], f"{key}.npz")
@@ -501,34 +484,10 @@ def _widths(found: Extracted) -> tuple[int, int | None]:
     return np.asarray(found.features).shape[1], None if found.image is None else len(found.image)
 
 
-def _read_arrays(content: bytes) -> Found:
-    """Reads what an image has in the bytes of an npz or npy file."""
+def _read_arrays(content: bytes) -> Arrays:
+    """Reads the bytes of an npz or npy file."""
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
-    return Found(arrays) if isinstance(arrays, np.ndarray) else _found(arrays)
-
-
-def _found(arrays: Mapping[str, Any]) -> Found:
-    """Returns what an image has in an npz file or in HDF5, by the names of its arrays."""
-    name = next((name for name in _FEATURES if name in arrays), None)
-    if name is None:
-        left = [n for n in arrays if n not in _OTHERS] or list(arrays)
-        if len(left) != 1:
-            raise ValueError(
-                f"no array {', '.join(_FEATURES)}; it has: {', '.join(left)}. Rename the array of "
-                "the features to feat."
-            )
-        name = left[0]
-
-    def first(*names: str) -> np.ndarray | None:
-        return next((np.asarray(arrays[n]) for n in names if n in arrays and n != name), None)
-
-    count, image = first(*_COUNTS), first("image")
-    sizes = ((first(width), first(height)) for width, height in _SIZES)
-    size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
-    if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
-        image = None  # something else, such as the pixels of the picture
-    regions = count.item() if count is not None and count.size == 1 else None
-    return Found(np.asarray(arrays[name]), first(*_BOXES), size, image, regions)
+    return {"feat": arrays} if isinstance(arrays, np.ndarray) else arrays
 
 
 def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
@@ -542,32 +501,50 @@ def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
 
 
 def checked(
-    entry: Entry, found: Found, size_of: Callable[[Entry], _Size | None] = lambda entry: None
+    entry: Entry, arrays: Arrays, size_of: Callable[[Entry], _Size | None] = lambda entry: None
 ) -> Extracted:
     """Makes features [R, F] and boxes in 0..1 of what a file holds for an image.
 
-    A grid becomes H * W regions, row by row, with the boxes of its cells; [R, 1, F] and [1, R, F]
-    are R regions and no grid. Features [F, R] beside R boxes, as MCAN and OpenVQA have them, are
-    transposed. Features of VinVL, whose last six columns are the box of the region, give the boxes
-    where there are no others.
-
-    `size_of` returns width and height of an image if the file does not have them, or None.
+    The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
+    becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
+    as MCAN and OpenVQA have them, are transposed. Features of VinVL, whose last six columns are the
+    box of the region, give the boxes where there are no others. Boxes are x1, y1, x2, y2 in 0..1 or
+    in pixels of an image whose width and height the file or `size_of` tells.
     """
-    values, boxes, count = found.features, found.boxes, found.regions
+    name = next((name for name in _FEATURES if name in arrays), None)
+    if name is None:
+        left = [n for n in arrays if n not in _OTHERS] or list(arrays)
+        if len(left) != 1:
+            raise ValueError(
+                f"no array {', '.join(_FEATURES)}; it has: {', '.join(left)}. Rename the array of "
+                "the features to feat."
+            )
+        name = left[0]
+
+    def first(*names: str) -> np.ndarray | None:
+        return next((np.asarray(arrays[n]) for n in names if n in arrays and n != name), None)
+
+    values, boxes = np.asarray(arrays[name]), first(*_BOXES)
+    count, image = first(*_COUNTS), first("image")
+    sizes = ((first(width), first(height)) for width, height in _SIZES)
+    size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
+    if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
+        image = None  # something else, such as the pixels of the picture
     if boxes is not None and boxes.shape[:1] == values.shape[1:] != values.shape[:1]:
         values = values.T
-    if count is not None and values.ndim == 2:
-        if not 0 < count <= len(values):
+    if count is not None and count.size == 1 and values.ndim == 2:
+        regions = int(count.item())
+        if not 0 < regions <= len(values):
             raise ValueError(
-                f"{count} regions do not fit features {list(values.shape)}: write them as "
+                f"{regions} regions do not fit features {list(values.shape)}: write them as "
                 "[regions, width]."
             )
-        values = values[: int(count)]
-        boxes = None if boxes is None else boxes[: int(count)]
+        values = values[:regions]
+        boxes = None if boxes is None else boxes[:regions]
     features, unit = _rows(values)
     dropped = False
     if boxes is not None:
-        unit = _unit_boxes(boxes, len(features), found.size, lambda: size_of(entry))
+        unit = _unit_boxes(boxes, len(features), size, lambda: size_of(entry))
         dropped = unit is None
     elif unit is None and features.shape[1] == _VINVL_WIDTH:
         unit = _last_columns(features)
@@ -577,7 +554,7 @@ def checked(
         None if unit is None else np.asarray(unit, np.float32),
         None,
         dropped,
-        image=None if found.image is None else found.image.astype(np.float32).ravel(),
+        image=None if image is None else image.astype(np.float32).ravel(),
     )
 
 
