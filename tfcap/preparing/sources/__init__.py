@@ -281,8 +281,8 @@ def _first(
 
 
 READERS = {  # by the value of --source
-    "csv": Layout(lambda source: tables.read_table(source, ";,\t"), tables.is_table(";,", "\t")),
-    "tsv": Layout(lambda source: tables.read_table(source, "\t;,"), tables.is_table("\t")),
+    "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
+    "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
     "jsonl": Layout(tables.jsonl, tables.is_jsonl),
     "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
@@ -297,7 +297,7 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
-    "tfds": Layout(archives.tfds, _first("dataset_info.json", archives.is_tfds)),
+    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
 }
 
 

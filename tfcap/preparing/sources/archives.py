@@ -210,13 +210,8 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 
 # ---- TensorFlow Datasets -----------------------------------------------------------------------
 
-_INFO = "dataset_info.json"
+INFO = "dataset_info.json"
 _REMEDY = "Prepare it again with TensorFlow Datasets."
-
-
-def is_tfds(path: pathlib.Path) -> bool:
-    """Returns whether a file describes data that TensorFlow Datasets prepared."""
-    return path.name == _INFO
 
 
 def tfds(source: Source) -> list[Entry]:
@@ -227,10 +222,10 @@ def tfds(source: Source) -> list[Entry]:
     Pictures are read from the records when they are needed.
     """
     root = source.one_file()
-    infos = files_of([root], _INFO)
+    infos = files_of([root], INFO)
     if len(infos) != 1:
         raise ValueError(
-            f"{root} has {len(infos)} files {_INFO}. Give the directory of one version."
+            f"{root} has {len(infos)} files {INFO}. Give the directory of one version."
         )
     folder = infos[0][0].parent
 

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.files import load_npy, read_json
@@ -258,14 +258,9 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     numbers = {split: [_number(key) for key in keys] for split, keys in lists.items()}
     names = {split: [_name(key, images) for key in keys] for split, keys in lists.items()}
     listed = sum(len(keys) for keys in lists.values())
-    by_caption: dict[Any, tuple[int, int | None]] = {
-        number: (place, number)
-        for place, entry in enumerate(entries)
-        for number in entry.caption_ids
-    }
-    # By what a list has: its keys, and for a key the place of the image and the id of the caption
-    # or None. The first of equals wins.
-    kinds: dict[str, tuple[Mapping[str, Sequence[Any]], dict[Any, tuple[int, int | None]]]] = {
+    by_caption = {number: place for place, e in enumerate(entries) for number in e.caption_ids}
+    # By what a list has: its keys, and the place of the image of a key. The first of equals wins.
+    kinds: dict[str, tuple[Mapping[str, Sequence[Any]], Mapping[Any, int]]] = {
         "file names": (names, _names(entries)),
         "image ids": (numbers, _ids(entries)),
         "caption ids": (numbers, by_caption),
@@ -283,18 +278,16 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
             f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
-    captions: dict[int, set[int]] = {}
     for split, several in keys.items():
-        for place, caption_id in (known[key] for key in several if key in known):
+        for place in (known[key] for key in several if key in known):
             if chosen.setdefault(place, split) != split:
                 raise ValueError(
                     f"{path}: {entries[place].file_name} is in {chosen[place]} and in {split}."
                 )
-            captions.setdefault(place, set()).update([] if caption_id is None else [caption_id])
-    divided = [
-        _only(entries[place], captions[place])._replace(split=split)
-        for place, split in sorted(chosen.items())
-    ]
+    divided = [entries[place]._replace(split=split) for place, split in sorted(chosen.items())]
+    if kind == "caption ids":
+        captions = {key for several in keys.values() for key in several}
+        divided = [_only(entry, captions) for entry in divided]
     print(
         f"splits: {path} lists {listed} {kind}, of which {matches[kind]} are in the captions; "
         f"{len(entries) - len(divided)} images are in no list and are left out",
@@ -308,26 +301,25 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
-def _names(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
+def _names(entries: Sequence[Entry]) -> dict[str, int]:
     """Returns places by file name, with and without folder and ending, where that is unique."""
-    names: dict[Any, tuple[int, int | None] | None] = {}
+    names: dict[str, int | None] = {}
     for place, entry in enumerate(entries):
         path = pathlib.PurePosixPath(nfc(entry.file_name))
         for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
-            names[name] = None if name in names else (place, None)
-    unique = {name: target for name, target in names.items() if target is not None}
-    unique.update((nfc(entry.file_name), (place, None)) for place, entry in enumerate(entries))
-    return unique
+            names[name] = None if name in names else place
+    unique = {name: place for name, place in names.items() if place is not None}
+    return unique | {nfc(entry.file_name): place for place, entry in enumerate(entries)}
 
 
-def _ids(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
+def _ids(entries: Sequence[Entry]) -> dict[int, int]:
     """Returns the places of images by id; none where a reader counted the images.
 
     Where names repeat, `splits.json` has the numbers of the reader.
     """
     if not any(entry.own_id for entry in entries) and _have_unique_names(entries):
         return {}
-    return {entry.id: (place, None) for place, entry in enumerate(entries)}
+    return {entry.id: place for place, entry in enumerate(entries)}
 
 
 def _number(key: Key) -> int | None:
@@ -344,10 +336,8 @@ def _name(key: Key, images: pathlib.Path | None) -> str:
     return nfc(name.rpartition("/")[2])
 
 
-def _only(entry: Entry, caption_ids: set[int]) -> Entry:
-    """Keeps the captions that a list of caption ids names; all of them for other lists."""
-    if not caption_ids or len(caption_ids) == len(entry.caption_ids):
-        return entry
+def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:
+    """Keeps the captions that a list of caption ids names."""
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),

@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import Entry, Source, check_size, head
@@ -204,25 +204,16 @@ def _listed(text: str) -> list[Any] | None:
 # ---- csv, tsv and JSON lines -------------------------------------------------------------------
 
 
-def _header(lines: Sequence[str], delimiters: str) -> tuple[list[str], str] | None:
-    """Returns the names of the columns and the first delimiter by which the first line has them."""
-    for delimiter in delimiters:
+def header(path: pathlib.Path) -> tuple[str, list[str]]:
+    """Returns the delimiter by which the first line has known columns, and their names."""
+    for delimiter in "\t;,":
         with contextlib.suppress(csv.Error):
-            names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
+            table = csv.reader(first_lines(path), delimiter=delimiter)
+            names = [name.strip() for name in next(table, [])]
             columns = columns_of(tuple(names))
             if columns.image is not None and columns.captions:
-                return names, delimiter
-    return None
-
-
-def is_table(delimiters: str, others: str = "") -> Callable[[pathlib.Path], bool]:
-    """Returns what recognises files that begin like a table with one of some delimiters."""
-
-    def recognises(path: pathlib.Path) -> bool:
-        lines = first_lines(path)
-        return _header(lines, others) is None and _header(lines, delimiters) is not None
-
-    return recognises
+                return delimiter, names
+    return "", []
 
 
 def is_jsonl(path: pathlib.Path) -> bool:
@@ -242,23 +233,20 @@ def unknown_columns(path: pathlib.Path) -> str:
     )
 
 
-def read_table(source: Source, delimiters: str) -> list[Entry]:
-    """Reads tables: an image, a caption, optionally a split and an id, in any order.
-
-    The first of `delimiters` by which the header has these columns counts.
-    """
+def read_table(source: Source) -> list[Entry]:
+    """Reads tables: an image, a caption, optionally a split and an id, in any order."""
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path in source.captions:
             if encoding_of(path) == "cp1252":
                 print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
-            header = _header(first_lines(path), delimiters)
-            if header is None:
+            delimiter, names = header(path)
+            if not names:
                 raise ValueError(unknown_columns(path))
-            for place, cells in itertools.islice(table_rows(path, header[1]), 1, None):
-                yield place, *header, cells
+            for place, cells in itertools.islice(table_rows(path, delimiter), 1, None):
+                yield place, delimiter, names, cells
 
-    def parse(names: list[str], delimiter: str, cells: list[str]) -> Entry:
+    def parse(delimiter: str, names: list[str], cells: list[str]) -> Entry:
         values = row_of(names, cells, delimiter)
         return entry_of({name: value.strip() for name, value in values.items()})
 
