@@ -35,13 +35,7 @@ Engine = Callable[[Work, Iterable[Named]], Iterator[str]]
 
 
 def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
-    """Returns an engine.
-
-    Args:
-      name: one of `ENGINES`.
-      workers: processes of "local"; with one, the work is done in this process.
-      options: options of Beam, such as `--runner=FlinkRunner`.
-    """
+    """Returns one of `ENGINES`; "local" with one worker works in this process."""
     if name == "local":
         return functools.partial(_in_processes, workers) if workers > 1 else inline
     if importlib.util.find_spec("apache_beam") is None:

@@ -53,11 +53,7 @@ Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their n
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set; continues an interrupted one and leaves a finished one as it is.
-
-    Returns:
-      `settings.out`; a remote path as text.
-    """
+    """Prepares a data set; continues an interrupted one and leaves a finished one as it is."""
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)

@@ -22,11 +22,8 @@ from tfcap.preparing.features.ready import ReadyFeatures
 class Clips(tf.Module):
     """Turns the bytes of a clip into features, with TensorFlow operations only.
 
-    It has the interface of `Backbone`, so that a server takes either.
-
-    Args:
-      backbone: the network; it gives one vector per picture.
-      frames: N.
+    It has the interface of `Backbone`, so that a server takes either. The backbone gives one vector
+    per picture.
     """
 
     def __init__(self, backbone: Backbone, frames: int):

@@ -30,12 +30,9 @@ _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # number
 
 
 class Hub(Network):
-    """A preset of keras-hub.
+    """A preset of keras-hub: a name, `hf://owner/name`, or a directory.
 
-    Args:
-      preset: a name of keras-hub, `hf://owner/name`, or a directory.
-      saved: the directory in which a preset was saved by prepare, read in place of `preset`.
-      image_size, vector: as in `Backbone`.
+    `saved`, the directory in which prepare saved it, is read in its place.
     """
 
     is_preset = True

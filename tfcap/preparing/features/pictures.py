@@ -61,16 +61,8 @@ class Extracted(NamedTuple):
 class Pictures:
     """Extracts features from pictures with a backbone.
 
-    A picture is the content of its entry, or else a file.
-
-    Args:
-      directory: directory of the image files; None if every entry has its content.
-      backbone: the network.
-      keep: whether each `Extracted` also gets the picture, see `kept`.
-
-    Attributes:
-      dim: F.
-      regions: R.
+    A picture is the content of its entry, or else a file below `directory`. With `keep` each
+    `Extracted` also gets the picture, see `kept`.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
@@ -172,12 +164,8 @@ class Pictures:
 class ClipFeatures(Pictures):
     """Reads clips and extracts the features of their frames: each frame is one region.
 
-    A clip is a GIF file, another picture file, or a folder of frames.
-
-    Args:
-      directory: as in `Pictures`.
-      backbone: the network, which gives one vector per picture.
-      frames: N.
+    A clip is a GIF file, another picture file, or a folder of frames. The backbone gives one vector
+    per picture.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):

@@ -105,14 +105,10 @@ def divide(
 ) -> Divided:
     """Gives every image a split. Images of other splits than train, val and test keep them.
 
-    Args:
-      entries: the images; their `split` may be None.
-      way: one of `WAYS`. "source" keeps the splits of the source, and draws random ones if it has
-        none; "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of
-        m-RNN from the official splits of COCO.
-      seed: random seed of the draw.
-      split_ids: lists of the images of each split, which replace the splits of `way`; or None.
-      images: the directory of --images, which absolute names in lists begin with; or None.
+    Of the `WAYS`, "source" keeps the splits of the source, and draws random ones if it has none;
+    "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of m-RNN from
+    the official splits of COCO. The lists `split_ids` replace them; absolute names in lists begin
+    with the directory `images`.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:

@@ -12,6 +12,7 @@ from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import first_lines, numbered_lines
 from tfcap.preparing.spelling import nfc
 
+_TOKENS = "Flickr8k.token.txt"
 # The end of the file that lists the pictures of a split, such as Flickr_8k.devImages.txt.
 _LISTS = {"train": "trainImages.txt", "val": "devImages.txt", "test": "testImages.txt"}
 _TOKEN = re.compile(r"([^\t]+)#\d{1,4}\t(.*)")
@@ -47,19 +48,21 @@ def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool)
 
 
 def is_flickr8k(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like `1.jpg#0<TAB>`."""
-    lines = first_lines(path, 1)
+    """Returns whether a file, or the token file of a directory, begins like `1.jpg#0<TAB>`."""
+    lines = first_lines(path / _TOKENS if path.is_dir() else path, 1)
     return bool(lines) and bool(_TOKEN.match(lines[0].removeprefix("\ufeff")))
 
 
 def flickr8k(source: Source) -> list[Entry]:
     """Reads `Flickr8k.token.txt`, whose lines are `NAME.jpg#NUMBER<TAB>caption`.
 
-    The lists `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the
-    splits, a name a line; images in none of them are left out. Without lists there are no splits.
-    Ids are positions in the file.
+    --captions is the file, or the directory that holds it under its own name. The lists
+    `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the splits, a
+    name a line; images in none of them are left out. Without lists there are no splits. Ids are
+    positions in the file.
     """
     path = source.one_file()
+    path = path / _TOKENS if path.is_dir() else path
 
     def parse(line: str) -> Entry:
         match = _TOKEN.fullmatch(line.rstrip("\r\n"))
