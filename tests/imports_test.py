@@ -23,7 +23,7 @@ ALLOWED = {
     "scoring": "data decoding layers metrics models objectives runs",
     # The page of the demo captions; what is captioned may be drawn.
     "visualize": "captioning data decoding layers metrics models",
-    "training": "configs data decoding layers metrics models objectives preparing runs",
+    "training": "configs data decoding layers metrics models objectives preparing runs visualize",
     "measure": "configs data decoding metrics objectives preparing runs scoring training",
     "captioning": "data decoding runs scoring visualize",
     "serving": "decoding metrics runs",

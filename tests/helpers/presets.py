@@ -21,45 +21,11 @@ def _resnet(hub):
     )
 
 
-def _efficientnet(hub):
-    network = hub.models.EfficientNetBackbone(
-        stackwise_width_coefficients=[1.0] * 2,
-        stackwise_depth_coefficients=[1.0] * 2,
-        stackwise_kernel_sizes=[3, 3],
-        stackwise_num_repeats=[1, 1],
-        stackwise_input_filters=[32, 16],
-        stackwise_output_filters=[16, 24],
-        stackwise_expansion_ratios=[1, 6],
-        stackwise_strides=[1, 2],
-        stackwise_squeeze_and_excite_ratios=[0.25, 0.25],
-        stackwise_block_types=["v1", "v1"],
-        stackwise_force_input_filters=[0, 0],
-        stackwise_nores_option=[False, False],
-        dropout=0.0,
-        image_shape=(None, None, 3),
-    )
-    return network, hub.layers.EfficientNetImageConverter(
-        (32, 32), 1 / 128, -1.0, crop_to_aspect_ratio=False, interpolation="bicubic"
-    )
-
-
 def _vit(hub):
     network = hub.models.ViTBackbone(
         image_shape=(32, 32, 3), patch_size=8, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=32
     )
     return network, hub.layers.ViTImageConverter((32, 32), 1 / 127.5, -1.0)
-
-
-def _deit(hub):
-    network = hub.models.DeiTBackbone(
-        image_shape=(32, 32, 3),
-        patch_size=8,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-    )
-    return network, hub.layers.DeiTImageConverter(image_size=(32, 32), scale=1 / 255)
 
 
 def _dinov2(hub):
@@ -130,9 +96,7 @@ def _swin(hub):
 
 MAKERS = {
     "resnet": _resnet,
-    "efficientnet": _efficientnet,
     "vit": _vit,
-    "deit": _deit,
     "dinov2": _dinov2,
     "dinov3": _dinov3,
     "clip": _clip,

@@ -4,33 +4,44 @@
 """
 
 import csv
+import io
 import json
 import pathlib
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 from helpers.clips import FRAMES, gif
+from tfcap.preparing.sources import Source
 
 
 class Made(NamedTuple):
     """A data set on disk.
 
     Attributes:
-      captions: the paths for --captions; empty for a source that reads the images only.
+      captions: the paths for --captions.
       images: directory for --images, or None.
       count: how many images the reader finds.
       splits: how many images of train, val and test; None if the source has no splits.
       skipped: how many rows it skips.
+      files: the files that a reader reads.
     """
 
-    captions: tuple[pathlib.Path, ...]
+    captions: Sequence[pathlib.Path]
     images: pathlib.Path | None
-    count: int
+    count: int = 0
     splits: tuple[int, int, int] | None = None
     skipped: int = 0
+    files: Sequence[pathlib.Path] = ()
+
+    def source(self, **changes) -> Source:
+        """What a layout reads."""
+        return Source(tuple(self.captions), self.images, **changes)
 
 
 FIXTURES: dict[str, Callable[[pathlib.Path], Made]] = {}  # by the name of the source
@@ -55,15 +66,25 @@ def picture(path: pathlib.Path, seed: int = 0, size=(40, 30)) -> pathlib.Path:
     return path
 
 
+def jpeg(seed: int = 0) -> bytes:
+    """A small picture."""
+    noise = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "JPEG")
+    return file.getvalue()
+
+
+def write_pictures(folder: pathlib.Path, names: list[str]) -> pathlib.Path:
+    """Writes a JPEG file per name; returns the folder."""
+    for seed, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(jpeg(seed))
+    return folder
+
+
 def _write(path: pathlib.Path, value) -> pathlib.Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
-
-
-def _pictures(folder: pathlib.Path, names) -> pathlib.Path:
-    for seed, name in enumerate(names):
-        picture(folder / "images" / name, seed)
-    return folder / "images"
 
 
 @fixture("karpathy")
@@ -88,7 +109,7 @@ def make_karpathy(folder: pathlib.Path) -> Made:
         )
     names = [f"val2014/COCO_val2014_{number:012d}.jpg" for number in range(4)]
     path = _write(folder / "dataset_coco.json", {"images": images, "dataset": "coco"})
-    return Made((path,), _pictures(folder, names), 4, (2, 1, 1))
+    return Made((path,), write_pictures(folder / "images", names), 4, (2, 1, 1))
 
 
 def coco_file(path: pathlib.Path, ids, captions: int = 2) -> pathlib.Path:
@@ -144,7 +165,12 @@ def make_blip(folder: pathlib.Path) -> Made:
         rows = [{"image": name.format(number), "caption": ["A cat.", "The cat sits."]}]
         paths.append(_write(folder / f"coco_karpathy_{split}.json", rows))
     every = (522418, 184613, 391895, 60623)
-    return Made(tuple(paths), _pictures(folder, map(name.format, every)), 4, (2, 1, 1))
+    return Made(
+        tuple(paths),
+        write_pictures(folder / "images", [name.format(n) for n in every]),
+        4,
+        (2, 1, 1),
+    )
 
 
 def _table(folder: pathlib.Path, name: str, delimiter: str, encoding: str) -> Made:
@@ -157,7 +183,7 @@ def _table(folder: pathlib.Path, name: str, delimiter: str, encoding: str) -> Ma
             rows.writerow([image, f'A "black" dog{delimiter} running'])
             rows.writerow([image, "Un café."])
         file.write(f"../outside.jpg{delimiter}A dog.\r\n\r\n")
-    return Made((folder / name,), _pictures(folder, names), 20, None, skipped=1)
+    return Made((folder / name,), write_pictures(folder / "images", names), 20, None, skipped=1)
 
 
 @fixture("csv")
@@ -182,7 +208,13 @@ def make_jsonl(folder: pathlib.Path) -> Made:
     ]
     lines += [json.dumps({"image": "0.png", "caption": "A cat.", "split": "train"}), '{"image": ']
     (folder / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return Made((folder / "captions.jsonl",), _pictures(folder, names), 4, (2, 1, 1), skipped=1)
+    return Made(
+        (folder / "captions.jsonl",),
+        write_pictures(folder / "images", names),
+        4,
+        (2, 1, 1),
+        skipped=1,
+    )
 
 
 @fixture("gif")
@@ -223,5 +255,196 @@ def make_msrvtt(folder: pathlib.Path) -> Made:
     return Made(tuple(paths), folder / "clips", 4, (2, 1, 1))
 
 
-# Layouts that others publish; the module registers its makers in FIXTURES.
-from helpers import source_files as source_files  # noqa: E402
+# ---- layouts that others publish -----------------------------------------------------------------
+
+
+@fixture("flickr8k")
+def flickr8k(folder: pathlib.Path) -> Made:
+    """Token file and lists; one picture of the token file does not exist and is in no list."""
+    text = folder / "Flickr8k_text"
+    text.mkdir()
+    names = [f"{number}_5f.jpg" for number in range(7)]
+    rows = [f"{name}#{place}\tA dog runs {place} ." for name in names for place in range(2)]
+    rows += ["2258277193_586949ec62.jpg.1#0\tPeople wait for the subway ."]
+    token = text / "Flickr8k.token.txt"
+    token.write_bytes(("\n".join(rows) + "\n").encode())
+    lists = {"train": names[:4], "dev": names[4:5], "test": names[5:6]}
+    files = [token]
+    for split, own in lists.items():
+        files.append(text / f"Flickr_8k.{split}Images.txt")
+        files[-1].write_text("\n".join(own) + "\n")
+    return Made(
+        [token], write_pictures(folder / "Flicker8k_Dataset", names), 6, (4, 1, 1), files=files
+    )
+
+
+@fixture("flickr30k")
+def flickr30k(folder: pathlib.Path) -> Made:
+    """results.csv, one row of which lacks its second bar."""
+    names = [f"{number}00.jpg" for number in range(20)]
+    rows = ["image_name| comment_number| comment"]
+    rows += [f"{name}| {place}| A man , in blue ." for name in names for place in range(5)]
+    rows[5] = f"{names[0]}| 4   A dog runs across the grass ."
+    path = folder / "results.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return Made([path], write_pictures(folder / "flickr30k_images", names), 20, files=[path])
+
+
+@fixture("xmodaler")
+def xmodaler(folder: pathlib.Path) -> Made:
+    """A file of JSON lines per split, whose names tell the splits."""
+    paths, names = [], []
+    for split, count in (("train", 4), ("val", 1), ("test", 1)):
+        rows = []
+        for _ in range(count):
+            names.append(f"{len(names)}.jpg")
+            rows.append({"sentences": ["A dog .", "Two dogs !"], "img_path": names[-1]})
+        paths.append(folder / f"all_data_final_{split}_2014.jsonline")
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Made(paths, write_pictures(folder / "images", names), 6, (4, 1, 1), files=paths)
+
+
+@fixture("imagefolder")
+def imagefolder(folder: pathlib.Path) -> Made:
+    """A directory per split with a metadata file and its pictures."""
+    root, files = folder / "folder", []
+    for split, count in (("train", 4), ("validation", 1), ("test", 1)):
+        names = [f"{number}.jpg" for number in range(count)]
+        write_pictures(root / split, [*names, "without.jpg"])
+        rows = [{"file_name": name, "text": f"A dog , {name} ."} for name in names]
+        files.append(root / split / "metadata.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), files[-1])
+    return Made([root], root, 6, (4, 1, 1), files=files)
+
+
+@fixture("sidecar")
+def sidecar(folder: pathlib.Path) -> Made:
+    """Pictures in nested folders with a text file of captions beside each, but for one."""
+    root, files = folder / "pictures", []
+    names = ["train/a/0.jpg", "train/a/1.jpg", "train/b/2.jpg", "val/3.jpg", "test/4.jpg"]
+    write_pictures(root, [*names, "train/without.jpg"])
+    for name in names:
+        files.append((root / name).with_suffix(".txt"))
+        files[-1].write_bytes(f"A dog , {name} .\r\n\r\nUn café .".encode("cp1252"))
+    (root / "readme.txt").write_text("These are pictures.")
+    return Made([root], None, 5, (3, 1, 1), files=files)
+
+
+@fixture("parquet")
+def parquet(folder: pathlib.Path) -> Made:
+    """Files as of Hugging Face: a structure of bytes and path, and a list of captions."""
+    files, number = [], 0
+    (folder / "data").mkdir(exist_ok=True)
+    for split, count in (("train", 5), ("validation", 1), ("test", 1)):
+        rows = []
+        for _ in range(count):
+            image = {"bytes": jpeg(number), "path": f"/home/x/{number}.jpg"}
+            rows.append({"image": image, "captions": ["A dog .", "Two dogs ."]})
+            number += 1
+        files.append(folder / "data" / f"{split}-00000-of-00001.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), files[-1], row_group_size=2)
+    return Made([folder], None, 7, (5, 1, 1), files=files)
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes = b"", **changes) -> None:
+    """Adds a member to a tar file."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for key, value in changes.items():
+        setattr(member, key, value)
+    tar.addfile(member, io.BytesIO(content))
+
+
+@fixture("webdataset")
+def webdataset(folder: pathlib.Path) -> Made:
+    """A tar file per split, with captions as text and as JSON, and members of other kinds."""
+    files, number = [], 0
+    for split, count in (("train", 4), ("val", 1), ("test", 1)):
+        files.append(folder / f"{split}-000000.tar")
+        with tarfile.open(files[-1], "w") as tar:
+            for _ in range(count):
+                key = f"./{number:06d}"
+                add(tar, f"{key}.jpg", jpeg(number))
+                if number % 2:
+                    add(tar, f"{key}.json", b'{"captions": ["A dog.", "A cat."], "width": 16}')
+                else:
+                    add(tar, f"{key}.txt", b"A dog.\nA cat.\n")
+                add(tar, f"{key}.cls", b"7")
+                number += 1
+            add(tar, "._000009.jpg", b"Mac OS X")
+    return Made(files, None, 6, (4, 1, 1), files=files)
+
+
+@fixture("tfds")
+def tfds(folder: pathlib.Path) -> Made:
+    """coco_captions as TensorFlow Datasets prepares it; restval is a split of its own."""
+    import tensorflow as tf
+
+    place = folder / "coco_captions" / "2014" / "1.1.0"
+    place.mkdir(parents=True)
+    files, splits, number = [place / "dataset_info.json"], [], 0
+    for split, lengths in (("restval", [1]), ("test", [1]), ("train", [2, 1]), ("val", [1])):
+        for shard, length in enumerate(lengths):
+            name = f"coco_captions-{split}.tfrecord-{shard:05d}-of-{len(lengths):05d}"
+            files.append(place / name)
+            with tf.io.TFRecordWriter(str(files[-1])) as writer:
+                for _ in range(length):
+                    writer.write(_example(number).SerializeToString())
+                    number += 1
+        template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+        said = [str(length) for length in lengths]  # numbers of 64 bits are text there
+        splits.append({"filepathTemplate": template, "name": split, "numBytes": "9"})
+        splits[-1]["shardLengths"] = said
+    info = {"name": "coco_captions", "fileFormat": "tfrecord", "splits": splits}
+    files[0].write_text(json.dumps({**info, "version": "1.1.0"}))
+    (place / "features.json").write_text("{}")
+    return Made([folder / "coco_captions"], None, 6, (4, 1, 1), files=files)
+
+
+def _example(number: int):
+    """A record of coco_captions."""
+    import tensorflow as tf
+
+    def texts(*values):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+    def numbers(*values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    features = {
+        "captions/id": numbers(10 * number, 10 * number + 1),
+        "captions/text": texts(b"A dog.", "Café.".encode()),
+        "image": texts(jpeg(number)),
+        "image/filename": texts(f"COCO_val2014_{number:012d}.jpg".encode()),
+        "image/id": numbers(500 + number),
+        "objects/bbox": tf.train.Feature(float_list=tf.train.FloatList(value=[0, 0, 1, 1])),
+        "objects/label": numbers(3),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+@fixture("iaprtc12")
+def iaprtc12(folder: pathlib.Path) -> Made:
+    """Annotations in ISO-8859-1 without a header of XML, pictures, and lists of two splits."""
+    root = folder / "annotations_complete_eng"
+    names = [f"{number // 10:02d}/{number}" for number in range(15)]
+    files = []
+    for name in names:
+        files.append(root / f"{name}.eng")
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        files[-1].write_bytes(annotation(name).encode("iso-8859-1"))
+    lists = {"train": names[:12], "test": names[12:14]}
+    for split, own in lists.items():
+        files.append(folder / f"iaprtc12_{split}_list.txt")
+        files[-1].write_text("".join(f"{name}\r\n" for name in own))
+    write_pictures(folder, [f"images/{name}.jpg" for name in names])
+    return Made([root], folder, 14, (11, 1, 2), files=files)
+
+
+def annotation(name: str, description: str = "a café in Perú; two\n people & a dog;") -> str:
+    """The annotation of one picture of IAPR TC-12."""
+    return (
+        f"<DOC>\n<DOCNO>annotations/{name}.eng</DOCNO>\n<TITLE>A Café</TITLE>\n<DESCRIPTION>"
+        f"{description}</DESCRIPTION>\n<NOTES></NOTES>\n<LOCATION>Perú</LOCATION>\n<DATE>2002</DATE>"
+        f"\n<IMAGE>images/{name}.jpg</IMAGE>\n<THUMBNAIL>thumbnails/{name}.jpg</THUMBNAIL>\n</DOC>\n"
+    )

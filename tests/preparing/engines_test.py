@@ -9,7 +9,7 @@ from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
 from tfcap import cli
-from tfcap.preparing.engines import Local, engine
+from tfcap.preparing.engines import engine
 
 photos = pytest.fixture(make_photos)
 with_beam = pytest.mark.skipif(
@@ -56,15 +56,15 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
 
 @pytest.mark.slow
 def test_errors_pass_through_and_a_killed_process_is_said(tmp_path):
-    with Local(2) as local:
-        names = list(local.map(Mortal(tmp_path, {}), map(Number, range(6))))
-        assert sorted(names) == [str(number) for number in range(6)]
-        pids = {int((tmp_path / name).read_text()) for name in names}
-        assert os.getpid() not in pids
-        with pytest.raises(ValueError, match="a bad number: -1"):
-            list(local.map(Mortal(tmp_path, {}), [Number(-1)]))
-    with Local(1) as local, pytest.raises(ValueError, match="was killed.*fewer --workers"):
-        list(local.map(Mortal(tmp_path, {7: 1}), [Number(7)]))
+    several = engine("local", 2, ())
+    names = list(several(Mortal(tmp_path, {}), map(Number, range(6))))
+    assert sorted(names) == [str(number) for number in range(6)]
+    pids = {int((tmp_path / name).read_text()) for name in names}
+    assert os.getpid() not in pids
+    with pytest.raises(ValueError, match="a bad number: -1"):
+        list(several(Mortal(tmp_path, {}), [Number(-1)]))
+    with pytest.raises(ValueError, match="was killed.*fewer --workers"):
+        list(several(Mortal(tmp_path, {7: 1}), [Number(7)]))
 
 
 @with_beam
@@ -79,8 +79,8 @@ def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
 
 
 @with_beam
-def test_a_value_that_beam_cannot_read_is_refused(tmp_path, capfd):
+def test_a_value_that_beam_cannot_read_is_refused(capfd):
     with pytest.raises(cli.UsageError, match="cannot read its options: .*direct_num_workers.*two"):
-        engine("beam", 1, ["--direct_num_workers=two"], str(tmp_path))
+        engine("beam", 1, ["--direct_num_workers=two"])
     assert capfd.readouterr().err == ""
-    engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"], str(tmp_path))
+    engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.photos import examples, make_photos, run
-from PIL import Image
 
 from tfcap.preparing.features.backbone import Backbone
 
@@ -65,36 +64,9 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
 
 
 @pytest.mark.slow
-def test_pictures_are_upright_and_an_animation_gives_its_first_frame(photos, capsys):
-    folder, entries, _ = photos
-    frames = [np.random.default_rng(i).integers(0, 256, (40, 60, 3), np.uint8) for i in range(2)]
-    upright, other = (Image.fromarray(frame) for frame in frames)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # shown turned clockwise
-    for place, image, options in (
-        ("4.png", upright, {}),
-        ("5.png", upright.transpose(Image.Transpose.ROTATE_90), {"exif": exif}),
-        ("6.gif", upright, {"save_all": True, "append_images": [other]}),
-        ("7.gif", upright, {}),
-    ):
-        image.save(folder / "images" / place, **options)
-        entries[int(place[0])]["filename"] = place
-    data = run(photos)
-    found = examples(data, "train")
-    np.testing.assert_array_equal(found[15], found[14])
-    np.testing.assert_array_equal(found[17], found[16])
-    said = capsys.readouterr().out
-    assert said.count("animated") == 1
-    assert "note: animated GIF files: 1. Only their first frame is used." in said
-
-
-@pytest.mark.slow
 def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
     _damage(photos)
-    with pytest.raises(
-        ValueError,
-        match="More images cannot be used than",
-    ):
+    with pytest.raises(ValueError, match="More images cannot be used than"):
         run(photos, max_skipped="4")
     out = photos[0] / "out"
     assert not (out / "dataset.json").exists() and not list(out.glob(".tmp-*"))
@@ -115,12 +87,8 @@ def test_without_training_images_there_is_no_vocabulary(photos):
 def test_missing_directories_and_settings(photos):
     with pytest.raises(ValueError, match="--images: there is no directory .*nowhere"):
         run(photos, images=str(photos[0] / "nowhere"))
-    with pytest.raises(ValueError, match="--features: there is no file .*nowhere"):
-        run(photos, features=str(photos[0] / "nowhere"), out=str(photos[0] / "b"))
     with pytest.raises(ValueError, match="--images, the directory of the pictures, is missing"):
         run(photos, images=None)
-    with pytest.raises(ValueError, match="--min_count is 0, and at least 1 is needed"):
-        run(photos, min_count=0)
     with pytest.raises(ValueError, match="--weights: there is no file none.h5"):
         run(photos, backbone="mobilenet_v2", weights="none.h5", out=str(photos[0] / "c"))
 
@@ -137,21 +105,8 @@ def test_wrong_settings_and_lost_pictures_do_not_remove_what_was_extracted(photo
     assert "is prepared already" in capsys.readouterr().out
 
 
-def test_files_that_prepare_did_not_write_are_not_replaced(photos):
-    out = photos[0] / "out"
-    out.mkdir()
-    for name in ("references_mine.json", "x.index.npz", "splits.json"):
-        (out / name).write_text("mine")
-        with pytest.raises(ValueError, match=f"{name}, which prepare did not write"):
-            run(photos)
-        assert (out / name).read_text() == "mine"
-        (out / name).unlink()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["train.index.npz", "references_val.json", "document_frequency.npz", "vocab.txt"]
-)
+@pytest.mark.parametrize("name", ["train.index.npz", "vocab.txt"])
 def test_a_lost_file_of_a_finished_directory_is_made_again(photos, name):
     run(photos)
     path = photos[0] / "out" / name

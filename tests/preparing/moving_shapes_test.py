@@ -11,8 +11,6 @@ from PIL import Image
 
 from tfcap.data import clips
 from tfcap.preparing import moving_shapes, shapes
-from tfcap.preparing.sources import Source
-from tfcap.preparing.sources.json_files import karpathy
 
 
 @pytest.fixture(scope="module")
@@ -20,55 +18,6 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("moving_shapes")
     path = pathlib.Path(moving_shapes.write(folder, train=24, val=3, test=2, seed=3))
     return folder, json.loads(path.read_text())["images"]
-
-
-def test_no_clip_is_in_two_splits_or_twice():
-    splits = moving_shapes.clips(train=2000, val=200, test=200, seed=1)
-    assert {split: len(members) for split, members in splits.items()} == {
-        "train": 2000,
-        "val": 200,
-        "test": 200,
-    }
-    assert len({clip for members in splits.values() for clip in members}) == 2400
-
-
-def backwards(clip):
-    """What a clip shows when it is played backwards."""
-    steps = [
-        moving_shapes.Step(step.actor, moving_shapes.BACKWARDS[step.action])
-        for step in reversed(clip.steps)
-    ]
-    actors = clip.actors
-    if len(actors) == 2:  # the first actor is the one that acts first
-        actors = actors[::-1]
-        steps = [step._replace(actor=1 - step.actor) for step in steps]
-    return clip._replace(actors=actors, steps=tuple(steps))
-
-
-def form(clip):
-    return clip.lanes, tuple(step.action for step in clip.steps), len(clip.actors)
-
-
-def test_every_clip_played_backwards_could_have_been_drawn_and_has_another_caption():
-    every = moving_shapes.clips(train=3000, val=0, test=0, seed=1)["train"]
-    forms = {form(clip) for clip in every}
-    for clip in every:
-        other = backwards(clip)
-        assert form(other) in forms
-        assert other.steps != clip.steps or other.actors != clip.actors
-
-
-def test_files_are_karpathy_layout_with_gif_files_that_move(written):
-    folder, images = written
-    entries = karpathy(Source((folder / moving_shapes.CAPTION_FILE,)))
-    assert [entry.split for entry in entries].count("train") == 24
-    assert all(len(entry.captions) == 5 for entry in entries)
-    counts = set()
-    for image in images:
-        with Image.open(folder / "clips" / image["filename"]) as clip:
-            assert clip.size == (96, 96)
-            counts.add(clip.n_frames)
-    assert counts == {8, 9, 10, 11, 12}
 
 
 def seen(folder, image, colour):
@@ -132,15 +81,3 @@ def test_captions_are_true(written):
     for image in images[:16]:
         for sentence in image["sentences"]:
             check_caption(folder, image, sentence["raw"])
-
-
-def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
-    folder, images = written
-    again = pathlib.Path(moving_shapes.write(tmp_path, train=24, val=3, test=2, seed=3))
-    assert again.read_bytes() == (folder / moving_shapes.CAPTION_FILE).read_bytes()
-    for image in images[::10]:
-        name = image["filename"]
-        assert (tmp_path / "clips" / name).read_bytes() == (folder / "clips" / name).read_bytes()
-    before = again.stat().st_mtime_ns
-    moving_shapes.write(tmp_path, train=24, val=3, test=2, seed=3)
-    assert again.stat().st_mtime_ns == before

@@ -190,28 +190,6 @@ def test_a_network_with_weights_from_a_file(photos):
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
 
 
-def test_ten_crops_make_one_vector_of_a_picture(photos):
-    folder = photos[0]
-    path = folder / "small.weights.h5"
-    Backbone("small_cnn", image_size=64).save_weights(path)
-    (folder / "images" / "2.jpg").write_bytes(b"no picture")
-    del photos[1][4:-1]
-    network = {"backbone": "small_cnn", "weights": str(path), "image_size": 64}
-    data = run(photos, **network, crops=10)
-    made_by = data.fingerprint["backbone"]
-    assert (made_by["crops"], made_by["grid"]) == (10, 1) and data.max_regions == 1
-    assert [item["id"] for item in data.fingerprint["skipped"]] == [12]
-    stored = examples(data, "train")
-    assert {values.shape for values in stored.values()} == {(1, 128)} and len(stored) == 3
-    again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
-    picture = again.decode((folder / "images" / "3.jpg").read_bytes())
-    np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
-    with pytest.raises(ValueError, match="other settings .*crops"):
-        run(photos, **network)
-    with pytest.raises(ValueError, match="--crops, .* are for a backbone"):
-        run(photos, features=str(folder), images=None, crops=10)
-
-
 def test_command_line(photos):
     folder, entries, _ = photos
     out = str(folder / "cli")

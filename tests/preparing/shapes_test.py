@@ -11,8 +11,6 @@ from PIL import Image
 from tfcap import cli, files
 from tfcap.preparing import shapes
 from tfcap.preparing.run import prepare_built_in
-from tfcap.preparing.sources import Source
-from tfcap.preparing.sources.json_files import karpathy
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +29,6 @@ def test_no_scene_is_in_two_splits_or_twice():
     }
     every = [frozenset(scene) for members in splits.values() for scene in members]
     assert len(set(every)) == 2400
-
-
-@pytest.mark.slow
-def test_files_are_karpathy_layout_with_real_pictures(written):
-    folder, images = written
-    entries = karpathy(Source((folder / shapes.CAPTION_FILE,)))
-    assert [entry.split for entry in entries].count("train") == 300
-    assert all(len(entry.captions) == 5 for entry in entries)
-    assert len({sentence["sentid"] for i in images for sentence in i["sentences"]}) == 350 * 5
-    for image in images[:40]:
-        with Image.open(folder / "images" / image["filename"]) as picture:
-            assert picture.format == "PNG" and picture.mode == "RGB"
-            assert picture.size == (shapes.IMAGE_SIZE, shapes.IMAGE_SIZE)
 
 
 def test_boxes_hold_objects_of_their_colour_and_nothing_lies_outside(written):

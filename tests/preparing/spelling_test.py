@@ -58,5 +58,5 @@ def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours
         lists.write_text(form(theirs, listed))
         assert [one.split for one in divide([entry], split_ids=lists.parent).entries] == ["train"]
     lists.write_text("CAFÉ.png")
-    with pytest.raises(ValueError, match="example 'CAFÉ.png' .the captions have 'caf"):
+    with pytest.raises(ValueError, match="example 'CAFÉ.png'; the captions have 'caf"):
         divide([entry], split_ids=lists.parent)

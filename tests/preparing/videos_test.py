@@ -3,15 +3,12 @@
 import json
 
 import numpy as np
-import pytest
-from helpers.clips import FRAMES, gif, write_frames
 
 from tfcap import configs
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
 from tfcap.preparing import moving_shapes
-from tfcap.preparing.run import prepare_built_in
 from tfcap.training import start
 
 
@@ -27,46 +24,9 @@ def test_the_built_in_clips_have_a_region_per_frame(moving_shapes):
     batch = data.read("val", list(data.file_names("val")))
     assert batch["features"].shape == (4, 8, 768) and batch["mask"].numpy().all()
     np.testing.assert_array_equal(batch["boxes"][0], clips.sheet_boxes(8))
-    assert "frame_order" not in data.fingerprint
-
-
-def test_shuffled_clips_have_the_same_frames_and_the_same_words(moving_shapes, tmp_path):
-    prepare_built_in("moving_shapes", tmp_path, train=24, val=4, test=3, frame_order="shuffled")
-    plain, shuffled = PreparedData.load(moving_shapes), PreparedData.load(tmp_path)
-    assert shuffled.fingerprint["frame_order"] == "shuffled"
-    assert shuffled.vocab.sha256 == plain.vocab.sha256
-    ids = list(plain.file_names("val"))
-    one, other = (data.read("val", ids)["features"].numpy() for data in (plain, shuffled))
-    assert (one != other).any((1, 2)).all()
-    for before, after in zip(one, other, strict=True):
-        assert sorted(map(bytes, before)) == sorted(map(bytes, after))
-
-
-@pytest.fixture
-def captions(tmp_path):
-    """Lines about twelve clips: eleven GIF files and a folder of frames."""
-    (tmp_path / "clips").mkdir()
-    lines = []
-    for number in range(11):
-        (tmp_path / "clips" / f"{number}.gif").write_bytes(gif(FRAMES[: 2 + number % 5]))
-        lines.append({"gif": f"{number}.gif", "caption": "A square goes right."})
-    write_frames(tmp_path / "clips" / "grey", 5)
-    lines.append({"video": "grey", "caption": "It goes grey."})
-    path = tmp_path / "captions.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    return path
 
 
 SETTINGS = {"backbone": "pixels", "min_count": 1}
-
-
-def test_gif_clips_are_prepared_with_drawn_splits(captions, tmp_path, capsys):
-    out = prepare(tmp_path / "out", captions, images=tmp_path / "clips", frames=3, **SETTINGS)
-    assert "source: gif" in capsys.readouterr().out
-    data = PreparedData.load(out)
-    splits = data.fingerprint["splits"]
-    assert data.frames == 3 and sum(split["images"] for split in splits.values()) == 12
-    assert "grey" in [name for split in splits for name in data.file_names(split).values()]
 
 
 def test_msr_vtt_is_prepared_from_ready_features(tmp_path):

@@ -1,5 +1,6 @@
 """A given vocabulary, its document frequencies, and data without training images."""
 
+import dataclasses
 import json
 import shutil
 
@@ -52,26 +53,13 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("vocabulary: 5 of 14 different words occur at least 3 times. The oth")
     assert first.endswith("become <unk>: 11.1 % of the words of the training captions")
-    assert "warning: 11.1 % is much" in second and "With --min_count 1 the vocabulary" in second
+    assert "warning: 11.1 % is much" in second and "lower --min_count" in second
     run(photos, min_count=1, overwrite=True)
     said = capsys.readouterr().out
     assert "all 14 different words; none becomes <unk>" in said and "warning" not in said
     with pytest.raises(ValueError, match="No word occurs 500 times or more"):
         run(photos, min_count=500, out=str(photos[0] / "none"))
     assert not list((photos[0] / "none").glob("*.tfrecord"))
-
-
-def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
-    folder = photos[0]
-    words = str(folder / "out" / "vocab.txt")
-    out = folder / "b"
-    out.mkdir()
-    (out / DOCUMENT_FREQUENCY).write_bytes(b"of an earlier prepare")
-    (out / "dataset.json").write_text("{}")
-    data = run(photos, out=str(out), vocab=words, overwrite=True)
-    assert not (out / DOCUMENT_FREQUENCY).exists() and not data.has_document_frequencies
-    with pytest.raises(ValueError, match="b has no document frequencies.*--document_frequency"):
-        data.document_frequencies()
 
 
 def test_document_frequencies_of_other_words_are_refused(photos, prepared):
@@ -113,35 +101,21 @@ def test_images_without_captions_are_kept_unless_they_are_trained_on(photos, cap
     assert list(examples(data, "val")) == [19, 20, 21]
 
 
-def prepare_part(shapes, folder, captioned):
-    """Prepares images of the built-in shapes with the words of `shapes` and without train images.
-
-    `captioned(split, number)` tells which images keep their captions, or is None to leave one out.
-    """
-    source = json.loads(open(f"{shapes}/dataset_shapes.json").read())["images"]
-    images = []
-    for number, image in enumerate(source):
-        keeps = captioned(image["split"], number)
-        if keeps is not None:
-            images.append(image if keeps else {**image, "sentences": []})
-    (folder / "captions.json").write_text(json.dumps({"images": images}))
-    settings = {"captions": str(folder / "captions.json"), "out": str(folder / "out")}
-    settings |= {"images": f"{shapes}/images", "vocab": f"{shapes}/vocab.txt"}
-    prepare(Settings(**settings, backbone="pixels", weights=None))
-    return str(folder / "out")
-
-
 @pytest.mark.usefixtures("no_java")
 def test_validation_and_evaluation_leave_out_images_without_captions(
     shapes, small, tmp_path, capsys
 ):
-    part = prepare_part(
-        shapes, tmp_path, lambda split, number: None if split == "train" else number % 3 > 0
-        if split == "val" else True
-    )  # fmt: skip
+    source = json.loads(open(f"{shapes}/dataset_shapes.json").read())["images"]
+    images = [image for image in source if image["split"] != "train"]
+    for image in [image for image in images if image["split"] == "val"][::3]:
+        image["sentences"] = []
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
+    part = str(tmp_path / "out")
+    settings = Settings(str(tmp_path / "captions.json"), part, images=f"{shapes}/images")
+    more = {"vocab": f"{shapes}/vocab.txt", "backbone": "pixels", "weights": None}
+    prepare(dataclasses.replace(settings, **more))
     captions = PreparedData.load(part).references("val")
-    bare = [image for image, texts in captions.items() if not texts]
-    assert len(bare) == 4 and len(captions) == 12
+    assert (len(captions), sum(not texts for texts in captions.values())) == (12, 4)
     changes = {"task": {"data_dir": part, "train_data": {"split": "test"}}}
     changes["trainer"] = {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}
     changes["trainer"] |= {"steps_per_loop": 1, "summary_interval": 1}

@@ -1,8 +1,9 @@
-"""Writes the files of a built-in data set: its pictures or clips, and its caption file."""
+"""Draws and writes a built-in data set: its pictures or clips, and its caption file."""
 
 import os
+import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfcap import files
@@ -27,6 +28,26 @@ class Drawn(NamedTuple):
     more: dict[str, Any]
 
 
+def different(
+    draw: Callable[[random.Random], Any], counts: Mapping[str, int], rng: random.Random
+) -> dict[str, list[Any]]:
+    """Returns drawings of each split, all of them different.
+
+    `counts` are numbers by split. The drawings of `val` and `test` do not depend on that of
+    `train`.
+    """
+    seen = set()
+    splits: dict[str, list[Any]] = {}
+    for split in ("test", "val", "train"):
+        splits[split] = []
+        while len(splits[split]) < counts[split]:
+            drawing = draw(rng)
+            if drawing not in seen:
+                seen.add(drawing)
+                splits[split].append(drawing)
+    return splits
+
+
 def write(
     path: str,
     folder: str,
@@ -34,20 +55,10 @@ def write(
     drawn: Iterable[Drawn],
     overwrite: bool,
 ) -> str:
-    """Writes the files of `drawn` and, last, the caption file in Karpathy's layout.
+    """Writes the files of `drawn` and, last, the caption file `path` in Karpathy's layout.
 
-    A directory that has the same data set already is left as it is.
-
-    Args:
-      path: the caption file, `dataset_NAME.json`.
-      folder: name of the folder beside it that gets the other files.
-      settings: what the content depends on: `train`, `val` and `test`, the numbers of files, and
-        others.
-      drawn: the pictures or clips; read only if they are written.
-      overwrite: whether to replace a data set of other settings.
-
-    Returns:
-      `path`.
+    The other files go into a `folder` beside it. `settings` are what their content depends on; a
+    directory that was written with the same ones is left as it is.
     """
     directory, file = os.path.split(path)
     name = os.path.splitext(file)[0].removeprefix("dataset_")
@@ -66,43 +77,35 @@ def write(
         if _settings_of(path) == settings:  # another process has drawn them meanwhile
             return path
         files.remove(path)
-        _draw(path, os.path.join(directory, folder), drawn, {"dataset": name, "settings": settings})
+        inside = os.path.join(directory, folder)
+        files.make_directory(inside)
+        for old in files.names(inside):
+            if _OWN_FILE.fullmatch(old):  # other files stay
+                files.remove(os.path.join(inside, old))
+        images: list[dict] = []
+        for drawing in drawn:
+            with replacing(os.path.join(inside, drawing.file)) as temporary:
+                drawing.save(temporary)
+            images.append(_entry(len(images), drawing))
+        write_json(path, {"dataset": name, "settings": settings, "images": images})
     return path
-
-
-def _draw(path: str, place: str, drawn: Iterable[Drawn], head: dict) -> None:
-    """Writes the pictures into `place`, and then the caption file `path`."""
-    files.make_directory(place)
-    for old in files.names(place):
-        if _OWN_FILE.fullmatch(old):  # other files stay
-            files.remove(os.path.join(place, old))
-    images: list[dict] = []
-    for one in drawn:
-        with replacing(os.path.join(place, one.file)) as temporary:
-            one.save(temporary)
-        images.append(_entry(len(images), one))
-    write_json(path, {**head, "images": images})
 
 
 _OWN_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")
 
 
-def _entry(imgid: int, one: Drawn) -> dict:
-    return {
-        "imgid": imgid,
-        "filename": one.file,
-        "split": one.split,
-        "sentences": [
-            {
-                "raw": raw,
-                "tokens": re.findall(r"\w+", raw.lower()),
-                "imgid": imgid,
-                "sentid": imgid * len(one.captions) + number,
-            }
-            for number, raw in enumerate(one.captions)
-        ],
-        **one.more,
-    }
+def _entry(imgid: int, drawing: Drawn) -> dict:
+    sentences = [
+        {
+            "raw": raw,
+            "tokens": re.findall(r"\w+", raw.lower()),
+            "imgid": imgid,
+            "sentid": imgid * len(drawing.captions) + number,
+        }
+        for number, raw in enumerate(drawing.captions)
+    ]
+    entry = {"imgid": imgid, "filename": drawing.file, "split": drawing.split}
+    return {**entry, "sentences": sentences, **drawing.more}
 
 
 def _settings_of(path: str) -> dict | None:

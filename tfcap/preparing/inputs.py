@@ -88,26 +88,20 @@ def read(settings: Settings) -> Inputs:
             "rows or raise --max_skipped."
         )
     if source.images is not None:
-        entries = [_as_on_disk(entry, source.images) for entry in entries]
+        entries = [
+            e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
+            for e in entries
+        ]
     require_unique(entries, paths[0])
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     return Inputs(settings, divided.entries, divided, source.skipped)
 
 
-def _as_on_disk(entry: Entry, images: pathlib.Path) -> Entry:
-    """Returns an entry whose file below --images has the name that the directory spells."""
-    if entry.content is not None:
-        return entry
-    return entry._replace(file_name=spelling.on_disk(images, entry.file_name))
-
-
 def _with_frames(settings: Settings) -> Settings:
     """Returns the settings with the number of frames that a source of videos has by itself."""
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES)
-    if settings.frames is None and settings.frame_order != "kept":
-        raise cli.UsageError("--frame_order needs --frames, or a source of videos.")
     of_pictures = settings.grid is not None or settings.crops != 1 or settings.keep_pictures
     if settings.frames is not None and of_pictures:
         raise cli.UsageError(

@@ -83,7 +83,8 @@ def draw_clip(rng: random.Random) -> Clip:
     colours = rng.sample(COLOURS, number)
     actors = tuple(Actor(rng.choice(KINDS), colour, rng.randrange(9)) for colour in colours)
     lanes = rng.choice(("rows", "columns")) if number == 2 else "none"
-    allowed = [a for a in ACTIONS if a not in _forbidden(lanes)]
+    outside = {"rows": ("up", "down"), "columns": ("left", "right"), "none": ()}[lanes]
+    allowed = [action for action in ACTIONS if action not in outside]  # others leave a lane
     first, second = rng.choice(allowed), rng.choice(allowed)
     if kind == "two steps":
         first, second = _pair(rng)
@@ -91,11 +92,6 @@ def draw_clip(rng: random.Random) -> Clip:
     if kind != "one":
         steps.append(Step(number - 1, second))
     return Clip(actors, tuple(steps), lanes, rng.randint(*FRAMES))
-
-
-def _forbidden(lanes: str) -> tuple[str, ...]:
-    """Returns the moves that would lead out of a lane."""
-    return {"rows": ("up", "down"), "columns": ("left", "right"), "none": ()}[lanes]
 
 
 def _pair(rng: random.Random) -> tuple[str, str]:
@@ -110,28 +106,9 @@ def _pair(rng: random.Random) -> tuple[str, str]:
 
 
 def clips(train: int, val: int, test: int, seed: int) -> dict[str, list[Clip]]:
-    """Draws the clips of the three splits, all of them different.
-
-    Args:
-      train, val, test: number of clips of each split.
-      seed: random seed. `val` and `test` do not depend on the size of `train`.
-    """
-    rng = random.Random(f"clips {seed}")
-    seen: set[Clip] = set()
-    splits: dict[str, list[Clip]] = {}
-    for split, count in (("test", test), ("val", val), ("train", train)):
-        splits[split] = []
-        while len(splits[split]) < count:
-            clip = draw_clip(rng)
-            if clip not in seen:
-                seen.add(clip)
-                splits[split].append(clip)
-    return splits
-
-
-def captions(clip: Clip, rng: random.Random) -> list[str]:
-    """Returns five true captions of a clip."""
-    return [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)]
+    """Draws the clips of the three splits, all of them different."""
+    counts = {"train": train, "val": val, "test": test}
+    return built_in.different(draw_clip, counts, random.Random(f"clips {seed}"))
 
 
 def _caption(clip: Clip, rng: random.Random) -> str:
@@ -140,24 +117,16 @@ def _caption(clip: Clip, rng: random.Random) -> str:
     if len(does) == 1:
         text = f"{names[0]} {does[0]}"
     elif len(names) == 1:
-        text = rng.choice(
-            (
-                f"{names[0]} {does[0]} and then {does[1]}",
-                f"{names[0]} {does[0]}, then it {does[1]}",
-                f"first {names[0]} {does[0]}, then it {does[1]}",
-                f"{names[0]} {does[0]} before it {does[1]}",
-                f"{names[0]} {does[1]} after it {does[0]}",
-            )
-        )
+        name, first, second = names[0], *does
+        then = f"{name} {first}, then it {second}"
+        ways = [f"{name} {first} and then {second}", then, f"first {then}"]
+        ways += [f"{name} {first} before it {second}", f"{name} {second} after it {first}"]
+        text = rng.choice(ways)
     else:
-        one, other = (f"{name} {what}" for name, what in zip(names, does, strict=True))
+        first, second = (f"{name} {what}" for name, what in zip(names, does, strict=True))
+        then = f"{first}, then {second}"
         text = rng.choice(
-            (
-                f"{one}, then {other}",
-                f"first {one}, then {other}",
-                f"{one} before {other}",
-                f"{other} after {one}",
-            )
+            (then, f"first {then}", f"{first} before {second}", f"{second} after {first}")
         )
     return f"{text[0].upper()}{text[1:]}."
 
@@ -167,12 +136,7 @@ def _phrase(actor: Actor) -> str:
 
 
 def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
-    """Draws the frames of a clip, RGB images of 96 x 96 pixels.
-
-    Args:
-      clip: what to draw.
-      rng: varies the place and colour of each shape, and chooses the background.
-    """
+    """Draws the frames of a clip, RGB images of 96 x 96 pixels, with a random background."""
     back = ground(rng)
     fills = [tint(actor.colour, rng) for actor in clip.actors]
     jitter = [(rng.uniform(-2, 2), rng.uniform(-2, 2)) for _ in clip.actors]
@@ -248,19 +212,10 @@ def write(
     seed: int = 1,
     overwrite: bool = False,
 ) -> str:
-    """Writes the data set: `clips/*.gif` and, last, `dataset_moving_shapes.json`.
+    """Writes `clips/*.gif` and, last, `dataset_moving_shapes.json`, whose path it returns.
 
     Each clip also has `steps`, the action and the shape of each step in their order. A directory
     that has the same data set already is left as it is.
-
-    Args:
-      directory: directory to write; it is made if it does not exist.
-      train, val, test: clips per split.
-      seed: random seed.
-      overwrite: whether to replace clips of other settings.
-
-    Returns:
-      The path of dataset_moving_shapes.json.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)
@@ -282,6 +237,6 @@ def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
                 split,
                 f"{split}_{number:06d}.gif",
                 functools.partial(save, frames),
-                captions(clip, rng),
+                [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)],
                 {"steps": steps},
             )

@@ -6,6 +6,8 @@ everything is there.
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import cli, files, pretrained
+from tfcap import cli, files
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
 from tfcap.data.prepared import (
@@ -27,14 +29,13 @@ from tfcap.data.prepared import (
     write_references,
 )
 from tfcap.preparing import moving_shapes, shapes, shards
-from tfcap.preparing.engines import Engine, Inline, engine
+from tfcap.preparing.engines import Engine, engine, inline
 from tfcap.preparing.features import default_weights, saved
-from tfcap.preparing.features.frames import SampledFrames
 from tfcap.preparing.features.pictures import Pictures, shorter_side
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.shards import Job, ShardInfo, ShardWriter, Sums, Task
+from tfcap.preparing.shards import ShardInfo, ShardWriter, Sums, Task
 from tfcap.preparing.sources import Entry
 from tfcap.preparing.vocabulary import Kept, Vocabulary, lengths, tokenize
 
@@ -44,32 +45,28 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 # like a finished data set.
 _WRITTEN = [FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz"]
 _WRITTEN += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED]
-_LEFTOVERS = re.compile(
-    r"\.(tmp|old)-\d+-.*|\.tasks\.pickle"
-)  # temporary files of a killed prepare
+_LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # of a killed prepare
+
+_PACKAGED = ("efficientnet_lite2", 7)  # name and grid of the packaged captioner's backbone
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their names
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set; continues an interrupted one and leaves a finished one as it is.
-
-    Returns:
-      `settings.out`; a remote path as text.
-    """
+    """Prepares a data set; continues an interrupted one and leaves a finished one as it is."""
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
     if files.is_file(out):
         raise cli.UsageError(f"--out is a directory, and {out} is a file.")
-    run_on = engine(settings.engine, settings.workers, settings.engine_options, out)
+    run_on = engine(settings.engine, settings.workers, settings.engine_options)
     with local_captions(settings) as local:
         inputs = read(local)
         # A wrong path leaves no directory behind; pictures of a finished one may be gone.
         if settings.overwrite or not files.exists(os.path.join(out, FINGERPRINT)):
             check_images(inputs.settings, inputs.entries)
         files.make_directory(out)
-        with files.lock(out, "prepare", "choose another --out"), run_on:
+        with files.lock(out, "prepare", "choose another --out"):
             _Preparation(inputs).run(run_on)
     return out if files.is_remote(out) else pathlib.Path(out)
 
@@ -85,18 +82,10 @@ def prepare_built_in(
     overwrite: bool = False,
     **settings: Any,
 ) -> pathlib.Path | str:
-    """Draws a built-in data set into `out` and prepares it there.
+    """Draws the built-in data set "shapes" or "moving_shapes" into `out` and prepares it there.
 
-    Args:
-      source: "shapes" or "moving_shapes".
-      out: directory to write.
-      train, val, test: pictures or clips of each split; None takes the usual number.
-      seed: random seed.
-      overwrite: whether to replace a data set of other settings.
-      **settings: further fields of `Settings`; the backbone is "pixels" unless another is given.
-
-    Returns:
-      `out`.
+    `train`, `val` and `test` are numbers of pictures or clips; None takes the usual ones. The
+    `settings` are further fields of `Settings`; the backbone is "pixels" unless another is given.
     """
     module, folder = (shapes, "images") if source == "shapes" else (moving_shapes, "clips")
     given: dict[str, Any] = {"name": source, "backbone": "pixels"}
@@ -120,16 +109,13 @@ def prepare_built_in(
 
 
 class _Preparation:
-    """The steps of prepare in one directory.
-
-    Args:
-      inputs: the captions and settings.
-    """
+    """The steps of prepare in one directory."""
 
     def __init__(self, inputs: Inputs):
         self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
         identity = self.settings.identity(inputs.entries, inputs.divided.digest)
-        self.digest = shards.settings_digest(identity)
+        text = json.dumps(identity, sort_keys=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)
         self.state: dict[str, Any] = {"settings": identity}
         self.is_new = True
@@ -139,23 +125,17 @@ class _Preparation:
 
     def _continue(self, identity: Mapping[str, Any]) -> None:
         """Takes over what is in the directory, if it was prepared with the same settings."""
-        before = {}
+        remedy = "Choose another --out, or give --overwrite to replace what is there."
         if files.exists(self.state_path):
-            before = files.read_json(self.state_path, "Give --overwrite to prepare it again.")
-        old = before.get("settings") or {}
-        if old == identity:
-            self.state, self.is_new = before, False
-            return
-        found = [path for pattern in _WRITTEN for path in files.matching(self.out, pattern)]
-        if found := [path for path in found if path != self.state_path]:
+            self.state = files.read_json(self.state_path, remedy)
+            self.is_new, old = False, self.state["settings"]
             keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
-            why = "which prepare did not write"
-            if old:
-                why = f"which was prepared with other settings ({', '.join(keys)})"
-            raise ValueError(
-                f"{self.out} has {os.path.basename(found[0])}, {why}. Choose another --out, or "
-                "give --overwrite to replace it."
-            )
+            if keys:
+                raise ValueError(
+                    f"{self.out} was prepared with other settings ({', '.join(keys)}). {remedy}"
+                )
+        elif files.exists(os.path.join(self.out, FINGERPRINT)):
+            raise ValueError(f"{self.out} has {FINGERPRINT} of unknown settings. {remedy}")
 
     def _is_finished(self) -> bool:
         """Whether dataset.json is there, with all files that it names."""
@@ -185,10 +165,9 @@ class _Preparation:
         self.reader = shards.open_reader(self.settings, self.inputs.entries)
         self._print_plan(left, sum(len(known["skipped"]) for known in finished.values()))
         self._begin()
-        self.job = self._make_job()
+        self.writer = self._writer()
         with cli.Bar(sum(map(len, left.values())), "preparing", "image") as bar:
             self._write_shards(left, finished, bar, run_on)
-        self._remove_leftovers()
         finished = self._descriptions()
         _print_notes(finished)
         self._finish(finished, vocabulary, bar)
@@ -200,9 +179,8 @@ class _Preparation:
 
     def _print_plan(self, left: Mapping[str, Sequence[Entry]], skipped: int) -> None:
         images, reader = self.images, self.reader
-        ready = reader.reader if isinstance(reader, SampledFrames) else reader
-        if isinstance(ready, ReadyFeatures):
-            print(f"features: {ready.about()}", flush=True)
+        if isinstance(reader, ReadyFeatures):
+            print(f"features: {reader.about()}", flush=True)
         captions = sum(len(image.captions) for image in images)
         print(
             f"{len(images)} images with {captions} captions, about {reader.regions} x {reader.dim} "
@@ -215,7 +193,10 @@ class _Preparation:
 
     def _begin(self) -> None:
         """Removes files of a killed prepare or of other settings, and writes the settings."""
-        self._remove_leftovers()
+        for folder in (self.out, os.path.join(self.out, shards.FOLDER)):
+            for name in files.names(folder) if files.is_directory(folder) else ():
+                if _LEFTOVERS.fullmatch(name):
+                    files.remove(os.path.join(folder, name))
         for pattern in _WRITTEN if self.is_new else [FINGERPRINT]:
             for path in files.matching(self.out, pattern):
                 files.remove(path)
@@ -224,27 +205,18 @@ class _Preparation:
         if self.inputs.divided.written is not None:
             files.write_json(os.path.join(self.out, SPLIT_LISTS), self.inputs.divided.written)
 
-    def _remove_leftovers(self) -> None:
-        for folder in (self.out, os.path.join(self.out, shards.FOLDER)):
-            for name in files.names(folder) if files.is_directory(folder) else ():
-                if _LEFTOVERS.fullmatch(name):
-                    files.remove(os.path.join(folder, name))
-
-    def _make_job(self) -> Job:
-        """Returns what all shards have in common, after the weights of the backbone are saved."""
+    def _writer(self) -> ShardWriter:
+        """Returns what writes a shard, after the weights of the backbone are saved."""
         absolute, settings = files.absolute, self.settings
-        return Job(
-            settings=dataclasses.replace(
-                settings,
-                out=absolute(settings.out),
-                captions=None,  # no shard depends on these files, only on the entries
-                images=None if settings.images is None else absolute(settings.images),
-                features=[absolute(path) for path in settings.feature_paths] or None,
-            ),
-            digest=self.digest,
-            probes=tuple(_without_captions(self.inputs.entries[: shards.PROBES])),
-            backbone=self._save_backbone(),
+        settings = dataclasses.replace(
+            settings,
+            out=absolute(settings.out),
+            captions=None,  # no shard depends on these files, only on the entries
+            images=None if settings.images is None else absolute(settings.images),
+            features=[absolute(path) for path in settings.feature_paths] or None,
         )
+        probes = [_bare(entry) for entry in self.inputs.entries[: shards.PROBES]]
+        return ShardWriter(settings, self.digest, probes, self._save_backbone())
 
     def _save_backbone(self) -> dict[str, Any] | None:
         """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
@@ -268,20 +240,20 @@ class _Preparation:
         run_on: Engine,
     ) -> None:
         """Writes the shards that are left, on an engine."""
-        reader, by_id = self.reader, {image.id: image for image in self.images}
+        by_id = {image.id: image for image in self.images}
         most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
         skipped = [item for known in finished.values() for item in known["skipped"]]
         if len(skipped) > most:
             raise shards.too_many_skipped(skipped[-1])
-        inline = isinstance(run_on, Inline)
 
         def tasks() -> Iterator[Task]:
             for name, members in left.items():
-                kept = [by_id[entry.id] for entry in members]
-                yield Task(name, _without_captions(members), kept, most - len(skipped))
+                images = [(_bare(entry), by_id[entry.id]) for entry in members]
+                yield Task(name, images, most - len(skipped))
 
-        write = ShardWriter(self.job, reader, bar) if inline else ShardWriter(self.job)
-        for name in run_on.map(write, tasks()):
+        if run_on is inline:
+            self.writer = dataclasses.replace(self.writer, reader=self.reader, bar=bar)
+        for name in run_on(self.writer, tasks()):
             known = shards.read_description(self.out, self.digest, name)
             if known is None:
                 raise ValueError(
@@ -289,7 +261,7 @@ class _Preparation:
                     "--out under the same path."
                 )
             skipped += known["skipped"]
-            if not inline:
+            if run_on is not inline:
                 bar.update(len(left[name]))
             if len(skipped) > most:
                 raise shards.too_many_skipped(skipped[-1])
@@ -307,8 +279,10 @@ class _Preparation:
             write_document_frequencies(self.out, words.frequencies)
         splits: dict[str, list[ShardInfo]] = {}
         for name, members in self.shards.items():
-            if finished[name]["records"]:
-                splits.setdefault(members[0].split or "", []).append(_info(finished[name]))
+            if (known := finished[name])["records"]:
+                offsets, ids = (np.array(known[key], np.int64) for key in ("offsets", "ids"))
+                info = ShardInfo(name, known["records"], known["bytes"], offsets, ids)
+                splits.setdefault(members[0].split or "", []).append(info)
         fingerprint: dict[str, Any] = {
             "tokenizer": tokens.TOKENIZER,
             "min_count": words.min_count,
@@ -320,7 +294,7 @@ class _Preparation:
             "features": self._statistics(finished),
             "name": self.settings.data_name,
             "images": files.absolute(self.settings.images) if self.settings.images else None,
-            "backbone": self.job.backbone,
+            "backbone": self.writer.backbone,
             "skipped": skipped,
             "dropped_captions": self.dropped,
         }
@@ -340,8 +314,8 @@ class _Preparation:
             f"{len(words.vocab)}; {cli.duration(bar.seconds)}{speed}",
             flush=True,
         )
-        backbone = self.job.backbone
-        if "train" in splits and backbone and _is_packaged(backbone):
+        backbone = self.writer.backbone
+        if "train" in splits and backbone and (backbone["name"], backbone["grid"]) == _PACKAGED:
             name = os.path.basename(os.path.normpath(self.out))
             print(
                 "to train the packaged captioner further on it: python -m tfcap.train "
@@ -365,8 +339,9 @@ class _Preparation:
         return features
 
 
-def _without_captions(entries: Sequence[Entry]) -> list[Entry]:
-    return [entry._replace(captions=(), words=None, caption_ids=()) for entry in entries]
+def _bare(entry: Entry) -> Entry:
+    """Returns an entry without captions, which `Kept` has: a task is pickled."""
+    return entry._replace(captions=(), words=None, caption_ids=())
 
 
 def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
@@ -394,11 +369,6 @@ def _print_notes(finished: Descriptions) -> None:
         print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
 
 
-def _info(known: Mapping[str, Any]) -> ShardInfo:
-    offsets, ids = (np.array(known[key], np.int64) for key in ("offsets", "ids"))
-    return ShardInfo(known["file"], known["records"], known["bytes"], offsets, ids)
-
-
 def _write_split(
     folder: str, split: str, infos: Sequence[ShardInfo], kept: Sequence[Kept]
 ) -> dict[str, Any]:
@@ -415,10 +385,3 @@ def _write_split(
         "references_sha256": files.file_sha256(references_path(folder, split)),
         "shards": [info.entry for info in infos],
     }
-
-
-def _is_packaged(backbone: Mapping[str, Any]) -> bool:
-    """Returns whether a backbone is that of the packaged captioner."""
-    path = os.path.join(pretrained.directory(pretrained.DEFAULT), FINGERPRINT)
-    packaged = files.read_json(path, "Install tfcap again.")["backbone"]
-    return all(backbone[key] == packaged[key] for key in ("grid", "image_size", "weights_sha256"))

@@ -1,29 +1,36 @@
-"""The settings of prepare: the flags of `tfcap.prepare` as one object."""
+"""The settings of prepare: the flags of `tfcap.prepare` as one object.
+
+TensorFlow is imported only where a method needs it: the command answers a wrong flag at once.
+"""
 
 import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from tfcap import cli, files
-from tfcap.data import tokens
 from tfcap.preparing.engines import ENGINES
-from tfcap.preparing.features import HUB, check_name, is_hub
-from tfcap.preparing.features.saved import digest
+from tfcap.preparing.features import BACKBONES, HUB, check_name, is_hub
 from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 # Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
-NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None), ("frame_order", "kept"))
+NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None))
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
+
+
+def _flag(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
+    """Returns a field that is also a flag of `tfcap.prepare`."""
+    return dataclasses.field(default=default, metadata={"help": text, "choices": choices})
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of prepare, under the names of the flags of `tfcap.prepare`.
+    """The settings of prepare; the flags of `tfcap.prepare` are made of the fields.
 
     Attributes:
       captions: caption file, or several of them, or a directory; commas may separate paths. None
@@ -31,66 +38,70 @@ class Settings:
       out: directory to write; it is made if it does not exist. It may be remote, such as
         gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.files`.
       source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
-      images: directory of the image files; needed unless `features` is given or the source holds
-        the pictures itself.
-      backbone: network that extracts the features, one of `features.BACKBONES` or `hub:PRESET`.
-      weights: "imagenet", a file, or None for the backbone "pixels" and for presets.
-      grid: cells along a side of the feature grid; None takes the backbone's own grid.
-      crops: 10 makes one vector of ten crops of a picture.
-      vector: whether a picture becomes one vector, see `features.backbone.Backbone`.
-      image_size: side in pixels to which pictures are resized; None takes the backbone's own.
-      frames: how many frames of each clip are read; None reads pictures, unless the source is one
-        of videos.
-      frame_order: "kept", or "shuffled", which puts the frames of each clip into a random order.
-      keep_pictures: whether the records also hold the pictures, for end-to-end training.
-      features: ready-made features instead of a backbone: a file or directory, or several with
-        commas between them.
-      min_count: smallest number of times that a word of the vocabulary occurs in the training
-        captions.
-      vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
-      document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
-      splits: where the splits come from, one of `sources.splits.WAYS`.
-      split_ids: lists of the images of each split, which replace those of the source.
-      seed: random seed of splits that are drawn.
-      tokens: "raw" makes words of the raw captions; "given" takes the words of the caption file.
-      count_splits: "train" or "all": the splits whose words the vocabulary counts.
-      name: name of the data set; None takes the name of the caption file.
-      max_skipped: how many bad images are skipped before prepare stops, 100 or "1%".
-      images_per_shard: images per TFRecord file.
-      overwrite: whether to prepare everything in `out` again, also what has other settings.
-      engine: where the shards are written, one of `engines.ENGINES`.
-      workers: processes of the engine "local"; 1 works in this process.
       engine_options: options of the engine "beam".
     """
 
     captions: Paths | None
     out: str
     source: str = "auto"
-    images: str | None = None
-    backbone: str = "mobilenet_v2"
-    weights: str | None = "imagenet"
-    grid: int | None = None
-    crops: int = 1
-    vector: bool = False
-    image_size: int | None = None
-    frames: int | None = None
-    frame_order: str = "kept"
-    keep_pictures: bool = False
-    features: Paths | None = None
-    min_count: int = 5
-    vocab: str | None = None
-    document_frequency: str | None = None
-    splits: str = "source"
-    split_ids: str | None = None
-    seed: int = 1
-    tokens: str = "raw"
-    count_splits: str = "train"
-    name: str | None = None
-    max_skipped: str | int = "100"
-    images_per_shard: int = 512
-    overwrite: bool = False
-    engine: str = "local"
-    workers: int = 1
+    images: str | None = _flag(None, "Directory of the image files.")
+    backbone: str = _flag(
+        "mobilenet_v2",
+        f"Network that extracts the features: {', '.join(BACKBONES)}, or hub:PRESET of keras-hub.",
+    )
+    weights: str | None = _flag(
+        "imagenet",
+        "Weights of the network: 'imagenet' (downloaded, but efficientnet_lite2 has them in the "
+        "extra 'lite') or a file.",
+    )
+    grid: int | None = _flag(None, "Cells along a side of the feature grid, for example 7 or 4.")
+    crops: int = _flag(1, "10: one feature vector per picture, the mean of ten crops (vgg16: fc7).")
+    vector: bool = _flag(False, "One feature vector of the whole picture (vgg16: fc7).")
+    image_size: int | None = _flag(None, "Pixels along a side that pictures are resized to.")
+    frames: int | None = _flag(None, "Read clips, this many frames of each; 16 for gif and msrvtt.")
+    keep_pictures: bool = _flag(
+        False, "Store the pictures in the records, too, so that training can change the network."
+    )
+    features: Paths | None = _flag(
+        None,
+        "Ready-made features instead of a network: a file or directory, or several with commas "
+        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
+    )
+    min_count: int = _flag(5, "Words that are counted less often are left out of the vocabulary.")
+    vocab: str | None = _flag(
+        None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
+    )
+    document_frequency: str | None = _flag(
+        None,
+        "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
+    )
+    splits: str = _flag(
+        "source",
+        "source: the splits of the caption file, or random ones if it has none; random: 90 % "
+        "train, 5 % val, 5 % test; mrnn: the sizes of m-RNN's split of COCO.",
+        WAYS,
+    )
+    split_ids: str | None = _flag(
+        None,
+        "Directory with a list of ids or file names per split, or a JSON file such as splits.json.",
+    )
+    seed: int = _flag(1, "Random seed of random splits and of the built-in shapes.")
+    tokens: str = _flag("raw", "given: use the words that the caption file has.", ("raw", "given"))
+    count_splits: str = _flag(
+        "train", "Splits whose words the vocabulary counts.", ("train", "all")
+    )
+    name: str | None = _flag(None, "Name of the data set; default: name of the caption file.")
+    max_skipped: str | int = _flag(
+        "100", "Largest number of bad images to skip, or their largest share, as in 1%."
+    )
+    images_per_shard: int = _flag(512, "Images per TFRecord file.")
+    overwrite: bool = _flag(False, "Prepare everything in --out again.")
+    engine: str = _flag(
+        "local",
+        "local: processes of this machine; beam: Apache Beam, with its own options after --.",
+        ENGINES,
+    )
+    workers: int = _flag(1, "Processes of --engine=local.")
     engine_options: Sequence[str] = ()
 
     @property
@@ -110,15 +121,10 @@ class Settings:
 
     def check(self) -> None:
         """Raises UsageError for settings that cannot work."""
-        for key, choices in (
-            ("splits", WAYS),
-            ("frame_order", ("kept", "shuffled")),
-            ("tokens", ("raw", "given")),
-            ("count_splits", ("train", "all")),
-            ("engine", ENGINES),
-        ):
-            if getattr(self, key) not in choices:
-                raise cli.UsageError(f"--{key} is one of {', '.join(choices)}.")
+        for field in dataclasses.fields(self):
+            choices = field.metadata.get("choices")
+            if choices and getattr(self, field.name) not in choices:
+                raise cli.UsageError(f"--{field.name} is one of {', '.join(choices)}.")
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
@@ -149,10 +155,12 @@ class Settings:
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
         """Settings that invalidate finished shards, as JSON.
 
-        Args:
-          entries: the images, which identify captions that are not one ordinary file.
-          splits: digest of splits that are not those of the source, or None.
+        The `entries` identify captions that are not one ordinary file; `splits` is the digest of
+        splits that are not those of the source.
         """
+        from tfcap.data import tokens
+        from tfcap.preparing.features.saved import digest
+
         weights = self.weights
         if weights not in (None, "imagenet"):
             weights = _file_sha256("--weights", weights)
@@ -177,11 +185,11 @@ class Settings:
             more["document_frequency"] = _file_sha256(
                 "--document_frequency", self.document_frequency
             )
-        places = [self._place(os.fspath(path)) for path in self.feature_paths]
+        features = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
             "captions": self._captions_sha256(entries, splits is None),
             "images": None if self.images is None else self._place(self.images),
-            "features": places if len(places) > 1 else places[0] if places else None,
+            "features": features if len(features) > 1 else next(iter(features), None),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,
             **more,
@@ -235,15 +243,10 @@ def _paths(given: Paths | None) -> tuple[pathlib.Path, ...]:
 
 def allowed_skips(given: str | int, images: int) -> int:
     """Returns how many images may be skipped: `given` is like `100`, or `1%` of `images`."""
-    text = str(given)
-    number = text.removesuffix("%").strip()
-    try:
-        value = float(number) if text.endswith("%") else int(number)
-    except ValueError:
-        value = -1
-    if not 0 <= value < float("inf"):
-        raise cli.UsageError(f"--max_skipped is like 100 or 1%, and not {text!r}.")
-    return int(value * images / 100) if text.endswith("%") else int(value)
+    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(given))
+    if match is None:
+        raise cli.UsageError(f"--max_skipped is like 100 or 1%, and not {given!r}.")
+    return int(match[1]) if match[1] else int(float(match[2]) * images / 100)
 
 
 def _file_sha256(flag: str, path: str) -> str:

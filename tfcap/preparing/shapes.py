@@ -88,23 +88,9 @@ def draw_scene(rng: random.Random) -> Scene:
 
 
 def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]:
-    """Draws the scenes of the three splits, all of them different.
-
-    Args:
-      train, val, test: number of scenes of each split.
-      seed: random seed. `val` and `test` do not depend on the size of `train`.
-    """
-    rng = random.Random(f"scenes {seed}")
-    seen: set[Scene] = set()
-    splits: dict[str, list[Scene]] = {}
-    for split, count in (("test", test), ("val", val), ("train", train)):
-        splits[split] = []
-        while len(splits[split]) < count:
-            scene = draw_scene(rng)
-            if scene not in seen:
-                seen.add(scene)
-                splits[split].append(scene)
-    return splits
+    """Draws the scenes of the three splits, all of them different."""
+    counts = {"train": train, "val": val, "test": test}
+    return built_in.different(draw_scene, counts, random.Random(f"scenes {seed}"))
 
 
 def groups(scene: Scene) -> list[Group]:
@@ -117,14 +103,10 @@ def groups(scene: Scene) -> list[Group]:
     return sorted(unsorted, key=lambda g: (g.size, sum(c for _, c in g.places) / len(g.places), g))
 
 
-def relation(one: Group, other: Group) -> str | None:
-    """Returns the side of `other` on which all of `one` lies, in words, or None."""
-    for axis, (before, after) in (
-        (1, ("to the left of", "to the right of")),
-        (0, ("above", "below")),
-    ):
-        mine = [place[axis] for place in one.places]
-        theirs = [place[axis] for place in other.places]
+def relation(first: Group, second: Group) -> str | None:
+    """Returns the side of `second` on which all of `first` lies, in words, or None."""
+    for axis, before, after in ((1, "to the left of", "to the right of"), (0, "above", "below")):
+        mine, theirs = ([place[axis] for place in group.places] for group in (first, second))
         if max(mine) < min(theirs):
             return before
         if min(mine) > max(theirs):
@@ -132,17 +114,13 @@ def relation(one: Group, other: Group) -> str | None:
     return None
 
 
-def captions(scene: Scene, rng: random.Random) -> list[str]:
-    """Returns five true captions of a scene."""
-    return [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
-
-
 def _caption(mentioned: list[Group], rng: random.Random) -> str:
     """Returns a caption: an opening, the groups, sometimes the background."""
     if len(mentioned) == 1:
-        text = _phrase(mentioned[0], rng)
-        if rng.random() < 0.5:
-            text = " ".join(filter(None, (text, _where(mentioned[0]))))
+        text, places = _phrase(mentioned[0], rng), mentioned[0].places
+        if rng.random() < 0.5 and len(places) == 1:
+            row, column = places[0]
+            text = f"{text} {_WHERE[row][column]}"
     elif rng.random() < 0.1:
         mentioned = [rng.choice(mentioned)]  # the caption does not mention the others
         text = _phrase(mentioned[0], rng)
@@ -176,24 +154,11 @@ def _phrase(group: Group, rng: random.Random) -> str:
     return " ".join(("an" if words[0][0] in "aeiou" else "a", *words))
 
 
-def _where(group: Group) -> str:
-    """Returns the place of a single object, or "" for several objects."""
-    if len(group.places) > 1:
-        return ""
-    row, column = group.places[0]
-    return _WHERE[row][column]
-
-
 def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[float]]]:
-    """Draws a scene.
+    """Draws a scene at four times the size and averages it to an RGB image of 96 x 96 pixels.
 
-    Args:
-      scene: what to draw.
-      rng: varies the place and colour of each object, and chooses the background.
-
-    Returns:
-      An RGB image of 96 x 96 pixels, drawn at four times the size and averaged, and per object
-      of the scene its box [x1, y1, x2, y2] in 0..1.
+    Also returns the box [x1, y1, x2, y2] in 0..1 of each object. The place and colour of each
+    object vary at random, as the background does.
     """
     image = ground(rng)
     draw = ImageDraw.Draw(image)
@@ -232,15 +197,8 @@ def paint(
 ) -> tuple[float, float, float, float]:
     """Paints a shape on a picture of four times the size.
 
-    Args:
-      draw: the object that draws on the picture.
-      kind: one of `KINDS`.
-      middle: x and y in pixels of the small picture.
-      radius: in pixels of the small picture.
-      fill: red, green and blue.
-
-    Returns:
-      Its box x1, y1, x2, y2 in pixels of the small picture.
+    `middle`, `radius` and the box x1, y1, x2, y2 that is returned are in pixels of the small
+    picture; `fill` is red, green and blue.
     """
     x, y = middle
     outline = [(x + radius * u, y + radius * v) for u, v in _outline(kind)]
@@ -281,19 +239,10 @@ def write(
     seed: int = 1,
     overwrite: bool = False,
 ) -> str:
-    """Writes the data set: `images/*.png` and, last, `dataset_shapes.json` in Karpathy's layout.
+    """Writes `images/*.png` and, last, `dataset_shapes.json`, whose path it returns.
 
     Each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
     A directory that has the same data set already is left as it is.
-
-    Args:
-      directory: directory to write; it is made if it does not exist.
-      train, val, test: images per split.
-      seed: random seed.
-      overwrite: whether to replace shapes of other settings.
-
-    Returns:
-      The path of dataset_shapes.json.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)
@@ -312,6 +261,6 @@ def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
                 split,
                 f"{split}_{number:06d}.png",
                 functools.partial(image.save, format="PNG"),
-                captions(scene, rng),
+                [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)],
                 {"objects": names, "boxes": boxes},
             )

@@ -1,7 +1,7 @@
 """Writes shards: TFRecord files, each a function of the settings and of its list of images.
 
-`ShardWriter` is this function. It can be pickled, so that any process can call it: it gets settings
-and lists, never pictures, records or networks. Beside each shard it writes a description,
+`ShardWriter` is this function. It can be pickled, so that any process can call it: it holds
+settings and lists, never pictures, records or networks. Beside each shard it writes a description,
 `.shards/NAME.json`, after the shard has its final name. An interrupted prepare continues with the
 shards that have no description.
 
@@ -9,9 +9,7 @@ Letters: R regions, F feature width.
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import os
 import re
 import sys
@@ -24,7 +22,7 @@ import tensorflow as tf
 from tfcap import cli, files
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import Reader, SampledFrames
+from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.features.pictures import ClipFeatures, Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
@@ -40,41 +38,13 @@ class Task(NamedTuple):
 
     Attributes:
       name: file name of the shard.
-      entries: its images, without their captions.
-      images: the same images with the captions for the records.
+      images: its images; the captions of the second part are for the records.
       most_skipped: how many of them may be unusable.
     """
 
     name: str
-    entries: list[Entry]
-    images: list[Kept]
+    images: list[tuple[Entry, Kept]]
     most_skipped: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What all shards of a prepared directory have in common.
-
-    Attributes:
-      settings: the settings of prepare, with absolute paths.
-      digest: SHA-256 of the settings that the content of shards depends on.
-      probes: the first images, for ready-made features.
-      backbone: entry of dataset.json that names the network and its weights in the directory;
-        None for ready-made features.
-    """
-
-    settings: Settings
-    digest: str
-    probes: tuple[Entry, ...]
-    backbone: Mapping[str, Any] | None
-
-    def open(self) -> Reader:
-        """Opens the source of features, with the weights that the prepared directory has."""
-        if self.backbone is None:
-            return open_reader(self.settings, self.probes)
-        made_by = {"backbone": self.backbone}
-        network = Backbone.from_fingerprint(made_by, self.settings.out)
-        return open_reader(self.settings, self.probes, network)
 
 
 def open_reader(
@@ -82,15 +52,11 @@ def open_reader(
 ) -> Reader:
     """Opens the source of features: loads the network with its weights, or finds the files.
 
-    Args:
-      settings: the settings of prepare.
-      entries: the images, at least the first `PROBES`.
-      backbone: the network, if it is loaded already.
+    `entries` are at least the first `PROBES` images; a `backbone` is a network that is loaded.
     """
-    shuffled = settings.frame_order == "shuffled"
     if settings.features is not None:
-        ready = ReadyFeatures(settings.feature_paths, entries, settings.images, settings.out)
-        return SampledFrames(ready, settings.frames, shuffled) if settings.frames else ready
+        paths, frames = settings.feature_paths, settings.frames
+        return ReadyFeatures(paths, entries, settings.images, settings.out, frames)
     backbone = backbone or Backbone(
         settings.backbone,
         settings.grid,
@@ -100,8 +66,7 @@ def open_reader(
         settings.vector or settings.frames is not None,
     )
     if settings.frames:
-        clips = ClipFeatures(settings.images, backbone, settings.frames)
-        return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
+        return ClipFeatures(settings.images, backbone, settings.frames)
     return Pictures(settings.images, backbone, settings.keep_pictures)
 
 
@@ -135,17 +100,11 @@ def shard_name(split: str, number: int, total: int) -> str:
     return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
 
 
-def settings_digest(identity: Mapping[str, Any]) -> str:
-    """Computes the SHA-256 of the settings that the content of shards depends on, as JSON."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
 def read_description(folder: str, digest: str, name: str) -> dict[str, Any] | None:
     """Reads the description of a shard that `ShardWriter` wrote.
 
-    Returns:
-      The description; None if there is none, if it belongs to other settings, or if the file of
-      the shard has changed since. A shard without a record has no file.
+    It is None if there is none, if it belongs to other settings, or if the file of the shard has
+    changed since. A shard without a record has no file.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -162,110 +121,103 @@ def _description_path(folder: str, name: str) -> str:
     return os.path.join(folder, FOLDER, os.path.splitext(name)[0] + ".json")
 
 
+@dataclasses.dataclass
 class ShardWriter:
     """Writes the shard of a task and its description.
 
-    A pickle holds the job only. The source of features is opened at the first task.
-
-    Args:
-      job: what all shards have in common.
-      reader: the source of features, if it is open already.
+    Attributes:
+      settings: the settings of prepare, with absolute paths.
+      digest: SHA-256 of the settings that the content of shards depends on.
+      probes: the first images, for ready-made features.
+      backbone: entry of dataset.json that names the network and its weights in the directory; None
+        for ready-made features.
+      reader: the source of features, opened at the first task if it is None. It is not pickled.
       bar: counts the images that are done.
     """
 
-    def __init__(self, job: Job, reader: Reader | None = None, bar: cli.Bar | None = None):
-        self.job, self._reader, self._bar = job, reader, bar
+    settings: Settings
+    digest: str
+    probes: Sequence[Entry]
+    backbone: Mapping[str, Any] | None
+    reader: Reader | None = None
+    bar: cli.Bar | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., "ShardWriter"], tuple[Job]]:
-        return ShardWriter, (self.job,)
+    def __reduce__(self) -> tuple[Callable[..., "ShardWriter"], tuple[Any, ...]]:
+        return ShardWriter, (self.settings, self.digest, self.probes, self.backbone)
 
     def __call__(self, task: Task) -> None:
-        """Writes a shard, unless it is there already.
-
-        The description has `file`, `records`, `bytes`, `offsets`, `ids`, `sums` of the features,
-        the `skipped` images, and the numbers of `animated` pictures and of `dropped_boxes`.
-        """
-        folder = self.job.settings.out
-        if read_description(folder, self.job.digest, task.name) is not None:
+        """Writes a shard, unless it is there already."""
+        folder = self.settings.out
+        if read_description(folder, self.digest, task.name) is not None:
             return  # another worker has written it: engines may repeat a task
-        if self._reader is None:
-            self._reader = self.job.open()
-        shard = Shard(task, self._reader, self._bar)
-        known = {"file": task.name, "records": 0, "bytes": 0, "offsets": [], "ids": []}
-        records = shard.records()
+        known: dict[str, Any] = {"file": task.name, "records": 0, "bytes": 0}
+        known |= {"offsets": [], "ids": [], "sums": Sums(), "skipped": []}
+        known |= {"dropped_boxes": 0, "animated": 0, "settings": self.digest}
+        records = self._records(task, known)
         first = next(records, None)
         if first is not None:  # a shard without a usable image gets no file
             info = write_shard(os.path.join(folder, task.name), itertools.chain([first], records))
             known |= info._asdict() | {"offsets": info.offsets.tolist(), "ids": info.ids.tolist()}
-        known |= {"sums": dataclasses.asdict(shard.sums), "skipped": shard.skipped}
-        known |= {"dropped_boxes": shard.dropped_boxes, "animated": shard.animated}
+        known["sums"] = dataclasses.asdict(known["sums"])
         path = _description_path(folder, task.name)
         files.make_directory(os.path.dirname(path))
-        files.write_json(path, known | {"settings": self.job.digest}, indent=None)
+        files.write_json(path, known, indent=None)
 
+    def _open(self) -> Reader:
+        """Opens the source of features, with the weights that the prepared directory has."""
+        network = None
+        if self.backbone is not None:
+            made_by = {"backbone": self.backbone}
+            network = Backbone.from_fingerprint(made_by, self.settings.out)
+        return open_reader(self.settings, self.probes, network)
 
-class Shard:
-    """The records of a shard, and what is counted while they are made.
-
-    Attributes:
-      sums: of the features of the records.
-      skipped: id, file name and reason of each image that cannot be used.
-      dropped_boxes: how many images lost their boxes.
-      animated: how many pictures are animated.
-    """
-
-    def __init__(self, task: Task, reader: Reader, bar: cli.Bar | None):
-        self.task, self.reader, self.bar = task, reader, bar
-        self.images = {image.id: image for image in task.images}
-        self.sums, self.skipped = Sums(), list[dict[str, Any]]()
-        self.dropped_boxes = self.animated = 0
-
-    def records(self) -> Iterator[Record]:
-        """Yields the records of the images that can be used."""
-        usable = []
-        for entry in self.task.entries:
-            if self.images[entry.id].usable:
-                usable.append(entry)
-            else:
-                self._skip(entry, "no captions")
-                self._count()
-        for extracted in self.reader.read(usable):
-            record = self._record(extracted)
-            self._count()
+    def _records(self, task: Task, known: dict[str, Any]) -> Iterator[Record]:
+        """Yields the records of the images that can be used, and counts in `known`."""
+        if self.reader is None:
+            self.reader = self._open()
+        images = {image.id: image for _, image in task.images}
+        bare = [
+            Extracted(e, None, None, "no captions") for e, image in task.images if not image.usable
+        ]
+        usable = [entry for entry, image in task.images if image.usable]
+        for extracted in itertools.chain(bare, self.reader.read(usable)):
+            record, reason = None, extracted.reason
+            if extracted.features is not None:
+                try:
+                    record = _record(extracted, images[extracted.entry.id])
+                except ValueError as error:
+                    reason = str(error)
+            if record is None:
+                _skip(extracted.entry, reason or "", known["skipped"], task.most_skipped)
+            if self.bar is not None:
+                self.bar.update()
             if record is not None:
-                self.sums.add(record.features)
-                self.dropped_boxes += extracted.boxes_dropped
-                self.animated += extracted.animated
+                known["sums"].add(record.features)
+                known["dropped_boxes"] += extracted.boxes_dropped
+                known["animated"] += extracted.animated
                 yield record
 
-    def _count(self) -> None:
-        if self.bar is not None:
-            self.bar.update()
 
-    def _record(self, extracted: Extracted) -> Record | None:
-        image, reason = self.images[extracted.entry.id], extracted.reason
-        if reason is None and extracted.features is not None:
-            try:
-                return Record(
-                    image.id,
-                    image.file_name,
-                    extracted.features,
-                    extracted.boxes,
-                    image.captions if image.stored is None else image.stored,
-                    extracted.image,
-                    picture=extracted.picture,
-                )
-            except ValueError as error:
-                reason = str(error)
-        self._skip(extracted.entry, reason or "it has no features")
-        return None
+def _record(extracted: Extracted, image: Kept) -> Record:
+    assert extracted.features is not None
+    return Record(
+        image.id,
+        image.file_name,
+        extracted.features,
+        extracted.boxes,
+        image.captions if image.stored is None else image.stored,
+        extracted.image,
+        picture=extracted.picture,
+    )
 
-    def _skip(self, entry: Entry, reason: str) -> None:
-        text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
-        cli.say(cli.escaped(text), sys.stderr)
-        self.skipped.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
-        if len(self.skipped) > self.task.most_skipped:
-            raise too_many_skipped(self.skipped[-1])
+
+def _skip(entry: Entry, reason: str, skipped: list[dict[str, Any]], most: int) -> None:
+    """Prints and lists an image that cannot be used."""
+    text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
+    cli.say(cli.escaped(text), sys.stderr)
+    skipped.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
+    if len(skipped) > most:
+        raise too_many_skipped(skipped[-1])
 
 
 def too_many_skipped(last: Mapping[str, Any]) -> ValueError:
@@ -340,7 +292,6 @@ class Sums:
     def merge(self, other: "Sums") -> None:
         """Adds the sums of another part of the data."""
         self.regions += other.regions
-        self.most_regions = max(self.most_regions, other.most_regions)
         self.total += other.total
         self.squares += other.squares
         self.norms += other.norms

@@ -58,11 +58,9 @@ class Kept(NamedTuple):
 def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]:
     """Returns the images with the words of their captions, without captions that have no words.
 
-    Args:
-      entries: the images; all have a split.
-      given_tokens: whether the words are those of the caption file, `Entry.words`. Records
-        then hold these words with spaces between them, because training splits the captions of
-        records with the tokenizer. So the tokenizer also splits given words with punctuation.
+    With `given_tokens` the words are those of the caption file, `Entry.words`. Records then hold
+    these words with spaces between them, because training splits the captions of records with the
+    tokenizer. So the tokenizer also splits given words with punctuation.
     """
     images = list(_tokenized(entries, given_tokens))
     if not given_tokens:
@@ -154,10 +152,6 @@ class Vocabulary:
 
     Making it reads the files of --vocab and --document_frequency, and prints how many words become
     <unk>. Its errors come before the features are extracted, which can take hours.
-
-    Args:
-      settings: the settings of prepare.
-      images: the images, tokenized.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Kept]):
@@ -184,39 +178,29 @@ class Vocabulary:
         """Returns how often each word occurs in the splits that the vocabulary counts."""
         every = self.settings.count_splits == "all"
         counted = (image.words for image in images if every or image.split == "train")
-        return collections.Counter(
-            word for words in counted for caption in words for word in caption
-        )
+        captions = itertools.chain.from_iterable(counted)
+        return collections.Counter(itertools.chain.from_iterable(captions))
 
     def _print_unknown(self, counts: collections.Counter[str]) -> None:
         """Prints the share of the counted words that will be <unk>, and a remedy if it is high."""
         least = self.settings.min_count
         Vocab.from_counts(counts, least)  # its error must come before the features take hours
-
-        def kept(least: int) -> tuple[int, float]:
-            """Returns how many words occur `least` times, and the percentage that is <unk>."""
-            known = [count for count in counts.values() if count >= least]
-            return len(known), 100 * (1 - sum(known) / counts.total())
-
-        words, unknown = kept(least)
-        if words == len(counts):
-            print(f"vocabulary: all {words} different words; none becomes <unk>", flush=True)
+        known = [count for count in counts.values() if count >= least]
+        unknown = 100 * (1 - sum(known) / counts.total())
+        if len(known) == len(counts):
+            print(f"vocabulary: all {len(known)} different words; none becomes <unk>", flush=True)
             return
         train = self.settings.count_splits == "train"
         kind = "training captions" if train else "captions of all splits"
         print(
-            f"vocabulary: {words} of {len(counts)} different words occur at least {least} times. "
-            f"The others become <unk>: {unknown:.1f} % of the words of the {kind}",
+            f"vocabulary: {len(known)} of {len(counts)} different words occur at least {least} "
+            f"times. The others become <unk>: {unknown:.1f} % of the words of the {kind}",
             flush=True,
         )
         if unknown > HIGH_UNKNOWN:
-            lower = range(least - 1, 0, -1)
-            fitting = next((n for n in lower if kept(n)[1] <= HIGH_UNKNOWN), 1)
-            more, rest = kept(fitting)
             print(
                 f"warning: {unknown:.1f} % is much, because the model cannot learn these words. "
-                f"With --min_count {fitting} the vocabulary has {more} words, and {rest:.1f} % are "
-                "<unk>",
+                "Give a lower --min_count",
                 flush=True,
             )
 
@@ -242,12 +226,9 @@ class Vocabulary:
             )
             return Words(vocab, least, None, None)
         captions = [words for image in train for words in image.words]
-        ids = vocab.ids(itertools.chain.from_iterable(captions))
-        table = count_ngrams(
-            np.array(ids, np.int32),
-            ends([len(words) for words in captions]),
-            ends([len(image.words) for image in train]),
-        )
+        ids = np.array(vocab.ids(itertools.chain.from_iterable(captions)), np.int32)
+        starts, first = ends([*map(len, captions)]), ends([len(image.words) for image in train])
+        table = count_ngrams(ids, starts, first)
         return Words(vocab, least, table, "train")
 
 

@@ -155,7 +155,7 @@ def server(
     """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `Run.search`."""
     backbone = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
-        backbone = from_fingerprint(run.fingerprint, run.directory, run.data_dir)
+        backbone = from_fingerprint(run.fingerprint, run.directory)
     search = run.search(changes, beam, data_dir)
     return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
 

@@ -71,7 +71,7 @@ def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam
     if made_by := run.fingerprint["backbone"]:
         digest = None
         if made_by["name"] == networks.LITE:
-            backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
+            backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
             digest = networks.wheel_sha256(backbone.model)
         if digest:
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from helpers import torch_writer
 
-from tfcap.files import file_sha256
 from tfcap.preparing.features import networks, saved
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.released import torch_file
@@ -110,7 +109,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
     np.testing.assert_allclose(backbone.bulk_extractor()(pictures), found, rtol=2e-3, atol=2e-3)
     path = tmp_path / "backbone.weights.h5"
     backbone.save_weights(path)
-    made_by = backbone.made_by(path.name, file_sha256(path))
+    made_by = backbone.made_by(path.name, saved.digest(path))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     np.testing.assert_array_equal(again.extract(pictures), found)
 
@@ -130,7 +129,7 @@ def test_the_weights_of_the_wheel_need_no_file(tmp_path):
     np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
     assert tensors["_fc.weight"].shape == (1000, 1280)
     digest = networks.wheel_sha256(backbone.model)
-    made_by = backbone.made_by("backbone.weights.h5", "0") | {"wheel_sha256": digest}
+    made_by = backbone.made_by("backbone.weights.h5", None) | {"wheel_sha256": digest}
     assert saved.checked_weights(made_by, tmp_path) == networks.wheel_file()
     with pytest.raises(ValueError, match="is not the version that the model was trained with"):
         saved.checked_weights({**made_by, "wheel_sha256": "0"}, tmp_path)

@@ -8,8 +8,8 @@ from PIL import Image
 
 from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import Clips, SampledFrames
-from tfcap.preparing.features.pictures import ClipFeatures, Extracted
+from tfcap.preparing.features.frames import Clips
+from tfcap.preparing.features.pictures import ClipFeatures
 from tfcap.preparing.sources import Entry
 
 
@@ -74,40 +74,3 @@ def test_a_folder_is_the_clip_of_its_frames(network, folder):
     (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "frames")])
     greys = (found.features.mean(1) + 1) * 127.5
     np.testing.assert_allclose(greys, [0, 10, 30, 40], atol=0.2)  # 0, 1, 3 and 4 of six
-
-
-class Ready:
-    """Ready-made features of clips: frame n of clip c holds the number 100 c + n."""
-
-    dim, image_dim, regions = 3, None, 10
-
-    def read(self, entries):
-        for one in entries:
-            if one.id == 9:
-                yield Extracted(one, None, None, "no such file")
-                continue
-            frames = np.arange(one.id + 2, dtype=np.float32)
-            yield Extracted(one, np.tile(100 * one.id + frames[:, None], (1, 3)), None, None)
-
-
-def test_frames_of_ready_features_are_chosen_by_the_same_rule():
-    entries = [entry(number, f"video{number}") for number in (6, 1, 9)]
-    reader = SampledFrames(Ready(), 4)
-    long, short, missing = reader.read(entries)
-    assert reader.regions == 4 and reader.dim == 3
-    assert long.features[:, 0].tolist() == [600, 602, 604, 606]
-    assert short.features[:, 0].tolist() == [100, 101, 102, 102]
-    assert missing.features is None and missing.reason == "no such file"
-
-
-def test_shuffled_frames_depend_on_the_clip_alone():
-    entries = [entry(number, f"video{number}") for number in (6, 7, 8)]
-    found = [one.features for one in SampledFrames(Ready(), 8, shuffled=True).read(entries)]
-    again = [one.features for one in SampledFrames(Ready(), 8, shuffled=True).read(entries[::-1])]
-    for one, other in zip(found, again[::-1], strict=True):
-        np.testing.assert_array_equal(one, other)
-    plain = [one.features for one in SampledFrames(Ready(), 8).read(entries)]
-    for one, other in zip(found, plain, strict=True):
-        assert (one != other).any() and sorted(one[:, 0]) == sorted(other[:, 0])
-    orders = [tuple(one[:, 0] - one[:, 0].min()) for one in found]
-    assert len(set(orders)) == 3

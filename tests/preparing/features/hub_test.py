@@ -19,7 +19,7 @@ from tfcap.doctor import findings
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.saved import digest, save
 
-GRIDS = {"resnet": 6, "efficientnet": 8, "swin": 4}  # the others have 4 x 4 patches
+GRIDS = {"resnet": 6}  # the others have 4 x 4 patches
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def _encoded(picture):
 
 def _tokens(name, network, scaled):
     """What keras-hub's own network gives, as a grid and as a vector, by what its papers say."""
-    if name in ("resnet", "efficientnet"):
+    if name == "resnet":
         grid = network(scaled).numpy()
         return grid.reshape(len(grid), -1, grid.shape[-1]), grid.mean((1, 2))
     if name == "swin":
@@ -71,7 +71,7 @@ def _tokens(name, network, scaled):
         return encoder.post_layer_norm(x).numpy(), pooled.reshape(len(pooled), -1)
     key = {"dinov2": "images", "dinov3": "pixel_values"}.get(name)
     tokens = network({key: scaled} if key else scaled).numpy()
-    before = {"vit": 1, "deit": 2, "dinov2": 5, "dinov3": 5}[name]  # class, distilled, registers
+    before = {"vit": 1, "dinov2": 5, "dinov3": 5}[name]  # class, registers
     return tokens[:, before:], tokens[:, 0]
 
 
@@ -150,21 +150,11 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
     folder = preset("vit")[0]
     refused(r"\[32\] pixels.* 64", folder, image_size=64)
     refused("must be 1 to 4", folder, grid=5)
-    refused("ten crops make one vector", folder, crops=10)
-    broken = tmp_path / "broken"
-    shutil.copytree(folder, broken)
-    (broken / "model.weights.h5").write_bytes(b"noise" * 100)
-    refused("could not be loaded", broken)
     hub.models.BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8).save_to_preset(
         str(tmp_path / "t")
     )
     shutil.copy(folder / "image_converter.json", tmp_path / "t")
     refused("is BertBackbone, no network of pictures", tmp_path / "t")
-    other = json.loads((folder / "image_converter.json").read_text())
-    shutil.copytree(folder, tmp_path / "other")
-    other["config"]["image_size"] = [40, 40]
-    (tmp_path / "other" / "image_converter.json").write_text(json.dumps(other))
-    refused("squares of one size", tmp_path / "other")
 
 
 @pytest.mark.slow

@@ -49,13 +49,3 @@ def test_a_large_picture_becomes_a_small_jpeg_of_its_aspect(sides, expected):
     assert small[:3] == b"\xff\xd8\xff" and tuple(pictures.decode(small).shape[:2]) == expected
     whole = tf.image.resize(decoded(content), expected, antialias=True)
     assert np.abs(decoded(small) - whole).mean() < 2
-
-
-def test_exif_is_applied_once():
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by 90 degrees
-    large, little = (encoded(*sides, exif=exif) for sides in ((256, 128), (64, 32)))
-    assert keep(little) == little  # the decoder of training applies it
-    assert tuple(pictures.decode(keep(large)).shape[:2]) == (64, 128)
-    upright = tf.image.resize(decoded(large), (64, 128), antialias=True)
-    assert np.abs(decoded(keep(large)) - upright).mean() < 2

@@ -5,8 +5,8 @@ import tarfile
 
 import numpy as np
 import pytest
-from helpers import photos, source_files
-from helpers.source_files import add, jpeg
+from helpers import photos, sources
+from helpers.sources import add, jpeg
 
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
@@ -24,7 +24,7 @@ def read(name, made, **changes):
     ("name", "text", "captions", "split"),
     [
         ("metadata.csv", 'file_name,captions\na.jpg,"[""A"", ""B""]"', ("A", "B"), None),
-        ("metadata.csv", "image_file_name,caption_1,caption_0\na.jpg,B,A", ("A", "B"), None),
+        ("metadata.csv", "file_name,caption_1,caption_0\na.jpg,B,A", ("A", "B"), None),
         ("metadata.csv", "split,file_name,text\ndev,a.jpg,A\ndev,a.jpg,B", ("A", "B"), "val"),
         ("metadata.csv", "id,file_name,text\n3,a.jpg, A\n4,a.jpg,B", (" A", "B"), None),
         ("metadata.jsonl", '{"file_name": "a.jpg", "captions": ["A", "B"]}', ("A", "B"), None),
@@ -33,15 +33,15 @@ def read(name, made, **changes):
 )
 def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, split):
     path = tmp_path / name
-    source_files.write_pictures(path.parent, ["a.jpg"])
+    sources.write_pictures(path.parent, ["a.jpg"])
     path.write_text(f"\ufeff{text}\n")
-    (entry,), skipped = read("imagefolder", source_files.Made([tmp_path], tmp_path, []))
+    (entry,), skipped = read("imagefolder", sources.Made([tmp_path], tmp_path))
     assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "sidecar"])
 def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
-    made = getattr(source_files, name)(tmp_path)
+    made = getattr(sources, name)(tmp_path)
     entries, _ = read(name, made._replace(images=None))
     whole = [(made.captions[0] / entry.file_name).read_bytes() for entry in entries]
     assert [entry.content.read() for entry in entries] == whole
@@ -50,30 +50,11 @@ def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
         assert read(name, made._replace(images=None))[1] == ["No such file or directory"]
 
 
-def test_the_name_of_a_sidecar_picture_tells_no_split(tmp_path):
-    for name in ("cat", "train_station", "test_tube"):
-        source_files.write_pictures(tmp_path, [f"{name}.jpg"])
-        (tmp_path / f"{name}.txt").write_text("A caption.")
-    entries, _ = read("sidecar", source_files.Made([tmp_path], tmp_path, []))
-    assert [entry.split for entry in entries] == [None, None, None]
-
-
-def test_sidecar_files_have_a_caption_a_line(tmp_path, capsys):
-    for name, text in (("a", "One.\nTwo.\n\n"), ("B", "Ü."), ("c", "")):
-        (tmp_path / f"{name}.txt").write_text(text)
-    source_files.write_pictures(tmp_path, ["a.jpg", "B.PNG", "c.webp", "d.jpg"])
-    entries, _ = read("sidecar", source_files.Made([tmp_path], tmp_path, []))
-    assert [(entry.file_name, entry.split, entry.captions) for entry in entries] == [
-        ("B.PNG", None, ("Ü.",)), ("a.jpg", None, ("One.", "Two.")), ("c.webp", None, ()),
-    ]  # fmt: skip
-    assert "1 pictures have no .txt file" in capsys.readouterr().out
-
-
 def write(path, *members):
     with tarfile.open(path, "w") as tar:
         for name, content in members:
             add(tar, name, content)
-    return source_files.Made([path], None, [])
+    return sources.Made([path], None)
 
 
 def test_members_of_a_tar_file_belong_together(tmp_path):
@@ -99,7 +80,7 @@ def test_members_of_a_tar_file_belong_together(tmp_path):
 
 
 def test_records_of_tfds_hold_the_pictures(tmp_path):
-    made = source_files.tfds(tmp_path)
+    made = sources.tfds(tmp_path)
     for path in (made.captions[0], made.files[0].parent):
         entries, _ = read("tfds", made._replace(captions=[path]))
         assert [entry.content.read() for entry in entries] == [jpeg(n) for n in range(6)]
@@ -108,9 +89,9 @@ def test_records_of_tfds_hold_the_pictures(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["parquet", "webdataset", "tfds"])
+@pytest.mark.parametrize("name", ["parquet", "webdataset"])
 def test_records_have_the_features_of_their_own_pictures(tmp_path, name, capsys):
-    made = source_files.MAKERS[name][0](tmp_path)
+    made = sources.FIXTURES[name](tmp_path)
     content = {e.file_name: e.content.read() for e in READERS[name].read(made.source())}
     paths = [os.fspath(path) for path in made.captions]
     given = {"backbone": "pixels", "min_count": 1}

@@ -4,7 +4,7 @@ import json
 import unicodedata
 
 import pytest
-from helpers import source_files
+from helpers import sources
 from helpers.sources import FIXTURES, coco_file, picture
 
 from tfcap.preparing.sources import READERS, Entry, Source, recognise
@@ -151,7 +151,7 @@ def test_pictures_of_coco_may_lie_in_the_folders_of_the_download(tmp_path, insid
 
 
 def test_images_of_flickr8k_in_no_list_are_left_out_in_either_form_of_unicode(tmp_path, capsys):
-    made = source_files.flickr8k(tmp_path)
+    made = sources.flickr8k(tmp_path)
     text = made.files[0].read_text().replace("1_5f", "é")
     made.files[0].write_text(unicodedata.normalize("NFC", text))
     made.files[1].write_text(unicodedata.normalize("NFD", "é.jpg"))
@@ -165,7 +165,7 @@ def test_images_of_flickr8k_in_no_list_are_left_out_in_either_form_of_unicode(tm
 
 
 def test_validation_images_of_iaprtc12_are_drawn_or_listed(tmp_path):
-    made = source_files.iaprtc12(tmp_path)
+    made = sources.iaprtc12(tmp_path)
 
     def val(**changes):
         entries = READERS["iaprtc12"].read(made.source(**changes))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfcap.preparing.sources import Entry, splits
-from tfcap.preparing.sources.splits import divide, read_lists, split_of
+from tfcap.preparing.sources.splits import divide, split_of
 
 
 def entries(count, split=None):
@@ -174,17 +174,3 @@ def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
 )
 def test_a_file_name_tells_a_split_by_a_word_of_its_own(name, split):
     assert split_of(name) == split
-
-
-def test_a_directory_has_a_list_per_split(tmp_path):
-    np.save(tmp_path / "coco_train_ids.npy", np.array([[5], [7]]))
-    np.save(tmp_path / "coco_restval_ids.npy", np.array([9], np.uint32))
-    np.save(tmp_path / "names_dev.npy", np.array(["a.jpg", "b.jpg"]))
-    (tmp_path / "test.txt").write_bytes("\ufeff12\r\n\r\nval2014/c d.jpg 34\r\ne.jpg\r\n".encode())
-    (tmp_path / "about train.md").write_text("no list")
-    (tmp_path / "._train.txt").write_bytes(b"\0\5\x16\7\xff")
-    (tmp_path / "readme.txt").write_text("no split")
-    (tmp_path / "test.csv").write_text("the split has a list")
-    lists = read_lists(tmp_path)
-    assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
-    assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]

@@ -6,8 +6,8 @@ import pathlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import source_files
-from helpers.source_files import jpeg
+from helpers import sources
+from helpers.sources import jpeg
 
 from tfcap.preparing.sources import READERS, Entry, Source, recognise
 
@@ -140,7 +140,7 @@ def parquet(path, *rows, metadata=None, **changes):
     """Entries of a file with these rows, and what is skipped."""
     table = pa.Table.from_pylist(list(rows)).replace_schema_metadata(metadata)
     pq.write_table(table, path, row_group_size=2)
-    source = source_files.Made([path], None, []).source(**changes)
+    source = sources.Made([path], None).source(**changes)
     return READERS["parquet"].read(source), [row.reason for row in source.skipped]
 
 
@@ -189,7 +189,7 @@ def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
     paths = ["a/0.jpg", f"{tmp_path}/a/1.jpg", "../x.jpg"]  # Hugging Face writes absolute ones
     rows = [{"image": {"bytes": None, "path": path}, "caption": "A dog."} for path in paths]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "a.parquet")
-    source = source_files.Made([tmp_path / "a.parquet"], tmp_path, []).source()
+    source = sources.Made([tmp_path / "a.parquet"], tmp_path).source()
     entries = READERS["parquet"].read(source)
     names = [(entry.file_name, entry.content) for entry in entries]
     assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1

@@ -5,7 +5,6 @@ the grid (R = G * G).
 """
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +18,6 @@ from tfcap.preparing.features import is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights
 
-CROPS = (1, 10)
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
 # A network with more weights runs with its variables: as constants they would fill the memory.
 _MOST_CONSTANTS = 64_000_000
@@ -74,7 +72,12 @@ class Backbone(tf.Module):
         scaling: str | None = None,
     ):
         super().__init__(name="backbone")
-        _check_vector(name, grid, crops, vector)
+        if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
+            raise ValueError(
+                "crops must be 1, or 10 with a network of Keras, alexnet or small_cnn."
+            )
+        if (vector or crops > 1) and grid not in (None, 1):
+            raise ValueError("A grid cannot be used with vector or ten crops: they make a vector.")
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
         self.crops, self.rounds = crops, True
@@ -96,17 +99,13 @@ class Backbone(tf.Module):
 
     @classmethod
     def from_fingerprint(
-        cls,
-        fingerprint: Mapping[str, Any],
-        data_dir: str | os.PathLike,
-        other: str | os.PathLike | None = None,
+        cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
     ) -> "Backbone":
-        """Builds the backbone that made the features of a prepared directory.
+        """Builds the backbone that made the features of a prepared directory or of a run's data.
 
         Args:
           fingerprint: the content of its dataset.json.
           data_dir: the directory.
-          other: a directory that may have a copy of the weights, for the error.
         """
         made_by = fingerprint["backbone"]
         if made_by is None:
@@ -114,7 +113,7 @@ class Backbone(tf.Module):
                 f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
                 " picture into the same features. Give features, or prepare again from images."
             )
-        path = checked_weights(made_by, data_dir, other)
+        path = checked_weights(made_by, data_dir)
         with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
             return cls(
                 made_by["name"],
@@ -127,15 +126,11 @@ class Backbone(tf.Module):
                 made_by.get("scaling"),
             )
 
-    def made_by(self, weights: str | None, digest: Digest | str | None) -> dict[str, Any]:
+    def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        Args:
-          weights: name of the file or directory of weights, or None.
-          digest: its SHA-256, or None.
+        `weights` is the name of the file or directory of weights, and `digest` its digest.
         """
-        if isinstance(digest, str):
-            digest = Digest(digest)
         return {
             "name": self.backbone_name,
             "grid": self.grid,
@@ -173,48 +168,34 @@ class Backbone(tf.Module):
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture for `extract`: bilinear, antialiased, unless a preset differs.
+        """Resizes an upright picture uint8 [H', W', 3] to float32 `decoded_shape` in 0..255.
 
-        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16. A preset may cut
-        the middle square.
-
-        Args:
-          image: uint8 [H', W', 3] of any height and width, RGB.
-
-        Returns:
-          float32 `decoded_shape` in 0..255, H = W = image_size.
+        It is bilinear and antialiased, unless a preset differs. The aspect ratio changes; with ten
+        crops it is kept, unless it exceeds 16. A preset may cut the middle square.
         """
         if self.crops > 1:
-            size = _keeping_aspect(tf.shape(image)[:2], self.image_size * 256 // 224)
-            resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+            short = self.image_size * 256 // 224
+            sides = tf.cast(tf.shape(image)[:2], tf.float32)
+            sides = tf.cast(tf.round(sides * (short / tf.reduce_min(sides))), tf.int32)
+            sides = tf.clip_by_value(sides, short, _LONGEST * short)
+            resized = tf.image.resize(image, sides, method="bilinear", antialias=True)
             resized = _ten_crops(tf.cast(resized, tf.float32), self.image_size)
         else:
             resized = self.network.resize(image)
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features of decoded pictures.
+        """Returns the features float32 [B, R, F] of decoded pictures, cells row by row.
 
-        Args:
-          images: float32 [B, H, W, 3] or [B, 10, H, W, 3] in 0..255, as `decode` returns them.
-
-        Returns:
-          float32 [B, R, F], cells row by row; rounded through float16, the precision of the
-          records, so that a picture gives the same numbers in serving as in training.
+        `images` are [B, H, W, 3] or [B, 10, H, W, 3], as `decode` returns them. The features are
+        rounded through float16, the precision of the records, so that a picture gives the same
+        numbers in serving as in training.
         """
         features = self.features(images)
         return _through_half(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the features without rounding, so that they have gradients.
-
-        Args:
-          images: as for `extract`.
-          training: whether the network runs as in training.
-
-        Returns:
-          float32 [B, R, F].
-        """
+        """Computes the features of `extract` without rounding, so that they have gradients."""
 
         def call(scaled):  # a network that is trained may compute in half precision
             return tf.cast(self.model(scaled, training=training), tf.float32)
@@ -247,14 +228,18 @@ class Backbone(tf.Module):
 
     def save_weights(self, path: str | os.PathLike) -> None:
         """Writes the network's weights; `path` ends in .weights.h5, or is a directory."""
-        self.network.save(path)
+        self.network.save(os.fspath(path))
 
     def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""
         if self.crops > 1:
+
+            def average(crops):  # [10, H, W, 3] of a picture
+                grid = self.network.grid(crops, call)
+                return tf.reduce_mean(tf.reshape(grid, [-1, self.feature_dim]), 0)
+
             # One picture at a time, because a batch of ten crops each needs much memory.
             spec = tf.TensorSpec([self.feature_dim], tf.float32)
-            average = functools.partial(self._average, call=call)
             vectors = tf.map_fn(average, images, parallel_iterations=1, fn_output_signature=spec)
             return vectors[:, tf.newaxis]
         grid = self.network.grid(images, call)
@@ -262,33 +247,6 @@ class Backbone(tf.Module):
             pooling = tf.constant(self._pooling)
             grid = tf.einsum("gh,kw,bhwf->bgkf", pooling, pooling, grid)
         return tf.reshape(grid, [-1, self.num_regions, self.feature_dim])
-
-    def _average(self, crops: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""
-        features = self.network.grid(crops, call)
-        return tf.reduce_mean(tf.reshape(features, [-1, self.feature_dim]), 0)
-
-
-def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None:
-    """Raises ValueError for ten crops that the backbone cannot make.
-
-    Ten crops together with a grid are refused as well, and so is a vector together with a grid.
-    """
-    alone = grid in (None, 1)
-    if crops not in CROPS or (crops > 1 and (name == "pixels" or is_hub(name) or not alone)):
-        raise ValueError(
-            "crops must be 1, or 10 with a network of Keras, alexnet or small_cnn and without a "
-            "grid: ten crops make one vector."
-        )
-    if vector and not alone:
-        raise ValueError("vector cannot be used with a grid: it is one vector of the picture.")
-
-
-def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:
-    """Returns height and width int32 [2] with the shorter side resized to `short`."""
-    sides = tf.cast(shape, tf.float32)
-    sides = tf.cast(tf.round(sides * (short / tf.reduce_min(sides))), tf.int32)
-    return tf.clip_by_value(sides, short, _LONGEST * short)
 
 
 def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:

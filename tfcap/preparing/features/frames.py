@@ -7,8 +7,7 @@ A frame is the vector of the whole picture that the backbone gives (`Backbone(ve
 """
 
 import os
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,15 @@ import tensorflow as tf
 
 from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.pictures import Extracted, Pictures
+from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
-from tfcap.preparing.sources import Entry
 
 
 class Clips(tf.Module):
     """Turns the bytes of a clip into features, with TensorFlow operations only.
 
-    It has the interface of `Backbone`, so that a server takes either.
-
-    Args:
-      backbone: the network; it gives one vector per picture.
-      frames: N.
+    It has the interface of `Backbone`, so that a server takes either. The backbone gives one vector
+    per picture.
     """
 
     def __init__(self, backbone: Backbone, frames: int):
@@ -46,7 +41,6 @@ class Clips(tf.Module):
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
         """Returns `boxes`, the place of each frame on a sheet of frames, whatever its size."""
-        del height, width
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:
@@ -72,52 +66,12 @@ class Clips(tf.Module):
 
 
 def from_fingerprint(
-    fingerprint: Mapping[str, Any],
-    data_dir: str | os.PathLike,
-    other: str | os.PathLike | None = None,
+    fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
 ) -> Backbone | Clips:
     """Builds the `Backbone` or `Clips` of prepared data, as `Backbone.from_fingerprint` does."""
-    backbone = Backbone.from_fingerprint(fingerprint, data_dir, other)
+    backbone = Backbone.from_fingerprint(fingerprint, data_dir)
     frames = fingerprint.get("frames")
     return Clips(backbone, frames) if frames else backbone
 
 
-class SampledFrames:
-    """Keeps N regions of each clip, by the rule of `tfcap.data.clips`; may shuffle them.
-
-    Args:
-      reader: gives the features of the clips; each region is a frame, in the order of the frames.
-      frames: N.
-      shuffled: whether the frames of each clip are put into a random order, which depends on the id
-        of the clip alone. So a model that uses the order of the frames gets a lower score.
-
-    Attributes:
-      dim: F.
-      regions: N.
-    """
-
-    def __init__(self, reader: Any, frames: int, shuffled: bool = False):
-        self.reader, self.frames, self.shuffled = reader, frames, shuffled
-        self.dim, self.image_dim, self.regions = reader.dim, reader.image_dim, frames
-        self.backbone = getattr(reader, "backbone", None)
-
-    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order."""
-        for extracted in self.reader.read(entries):
-            yield self._sampled(extracted)
-
-    def _sampled(self, extracted: Extracted) -> Extracted:
-        if extracted.features is None:
-            return extracted
-        kept = clips.places(len(extracted.features), self.frames).numpy()
-        if self.shuffled:
-            order = random.Random(f"frames of {extracted.entry.id}").sample(
-                range(self.frames), self.frames
-            )
-            kept = kept[order]
-        return extracted._replace(
-            features=extracted.features[kept], boxes=clips.sheet_boxes(self.frames)
-        )
-
-
-Reader = Pictures | ReadyFeatures | SampledFrames  # all have `dim`, `regions`, `read`
+Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`

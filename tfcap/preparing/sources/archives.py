@@ -28,7 +28,7 @@ from tfcap.preparing.sources.tables import (
     text_lines,
 )
 
-Rows = Iterator[tuple[str, Any]]
+Rows = Iterator[tuple[Any, ...]]
 
 # ---- folders of pictures -----------------------------------------------------------------------
 
@@ -54,15 +54,12 @@ def imagefolder(source: Source) -> list[Entry]:
 
     def rows() -> Rows:
         for path, split in files:
-            read = {".csv": _csv_rows, ".jsonl": _json_rows}.get(path.suffix, _parquet_rows)
-            for place, row in read(path):
-                yield place, (path.parent.absolute(), row, split)
+            for place, row in _metadata_rows(path):
+                yield place, path.parent.absolute(), row, split
 
-    def parse(parts: tuple[pathlib.Path, Callable[[], dict[str, Any]], str | None]) -> Entry:
-        folder, row, split = parts[0], parts[1](), parts[2]
-        names = [key for key in row if key == "file_name" or key.endswith("_file_name")]
-        name = "file_name" if "file_name" in names else names[0] if names else None
-        entry = entry_of({**row, "path": row[name]} if name else row)
+    def parse(folder: pathlib.Path, read: Callable[[], dict[str, Any]], split: str | None) -> Entry:
+        row = read()
+        entry = entry_of({**row, "path": row["file_name"]})
         split = entry.split or split or split_of_path(pathlib.PurePath(entry.file_name).parent)
         file = os.path.join(folder, entry.file_name)
         return entry._replace(id=-1, own_id=False, split=split, file_name=file)
@@ -70,24 +67,22 @@ def imagefolder(source: Source) -> list[Entry]:
     return _with_content(source, source.entries(rows(), parse, images=source.images or root), root)
 
 
-def _csv_rows(path: pathlib.Path) -> Rows:
-    rows = table_rows(path, ",")
-    names = [name.strip() for name in next(rows, ("", []))[1]]
-    for place, cells in rows:
-        yield place, functools.partial(row_of, names, cells)
-
-
-def _json_rows(path: pathlib.Path) -> Rows:
-    for place, line in numbered_lines(path):
-        yield place, functools.partial(json_row, line)
-
-
-def _parquet_rows(path: pathlib.Path) -> Rows:
-    with parquet_file(path) as file:
-        for group in range(file.num_row_groups):
-            rows = parquet_rows(file, group, file.schema_arrow.names)
-            for number, row in enumerate(rows):
-                yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
+def _metadata_rows(path: pathlib.Path) -> Rows:
+    """Yields the place of each row of a metadata file, and what returns the row."""
+    if path.suffix == ".csv":
+        table = table_rows(path, ",")
+        names = [name.strip() for name in next(table, ("", []))[1]]
+        for place, cells in table:
+            yield place, functools.partial(row_of, names, cells)
+    elif path.suffix == ".jsonl":
+        for place, line in numbered_lines(path):
+            yield place, functools.partial(json_row, line)
+    else:
+        with parquet_file(path) as file:
+            for group in range(file.num_row_groups):
+                rows = parquet_rows(file, group, file.schema_arrow.names)
+                for number, row in enumerate(rows):
+                    yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
 
 
 def _with_content(source: Source, entries: list[Entry], root: pathlib.Path) -> list[Entry]:
@@ -133,12 +128,13 @@ def sidecar(source: Source) -> list[Entry]:
     if alone > 0:
         print(f"note: {alone} pictures have no .txt file and are left out", flush=True)
 
-    def parse(row: tuple[pathlib.Path, str | None]) -> Entry:
-        lines = (line.strip() for line in text_lines(row[0]))
-        name = str(pictures[row[0]].absolute())
-        return Entry(-1, name, row[1], tuple(line for line in lines if line))
+    def parse(text: pathlib.Path) -> Entry:
+        lines = (line.strip() for line in text_lines(text))
+        split = split_of_path(text.relative_to(root).parent)
+        name = str(pictures[text].absolute())
+        return Entry(-1, name, split, tuple(line for line in lines if line))
 
-    rows = ((str(text), (text, split_of_path(text.relative_to(root).parent))) for text in pictures)
+    rows = ((str(text), text) for text in pictures)
     return _with_content(source, source.entries(rows, parse, images=source.images or root), root)
 
 
@@ -166,10 +162,11 @@ def webdataset(source: Source) -> list[Entry]:
             with open(path, "rb") as file:
                 for sample in _samples(path):
                     name = next(iter(sample.values())).name
-                    yield f"{path}: {name!r}", (file, path, sample, split)
+                    yield f"{path}: {name!r}", file, path, sample, split
 
-    def parse(row: tuple[BinaryIO, pathlib.Path, dict[str, tarfile.TarInfo], str | None]) -> Entry:
-        file, path, sample, split = row
+    def parse(
+        file: BinaryIO, path: pathlib.Path, sample: dict[str, tarfile.TarInfo], split: str | None
+    ) -> Entry:
         picture = sample.get("picture")
         if picture is None:
             raise ValueError("it has captions and no picture")
@@ -213,13 +210,8 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 
 # ---- TensorFlow Datasets -----------------------------------------------------------------------
 
-_INFO = "dataset_info.json"
+INFO = "dataset_info.json"
 _REMEDY = "Prepare it again with TensorFlow Datasets."
-
-
-def is_tfds(path: pathlib.Path) -> bool:
-    """Returns whether a file describes data that TensorFlow Datasets prepared."""
-    return path.name == _INFO
 
 
 def tfds(source: Source) -> list[Entry]:
@@ -230,10 +222,10 @@ def tfds(source: Source) -> list[Entry]:
     Pictures are read from the records when they are needed.
     """
     root = source.one_file()
-    infos = files_of([root], _INFO)
+    infos = files_of([root], INFO)
     if len(infos) != 1:
         raise ValueError(
-            f"{root} has {len(infos)} files {_INFO}. Give the directory of one version."
+            f"{root} has {len(infos)} files {INFO}. Give the directory of one version."
         )
     folder = infos[0][0].parent
 
@@ -246,7 +238,7 @@ def tfds(source: Source) -> list[Entry]:
                 path = folder / f"{name}-{number:05d}-of-{len(lengths):05d}"
                 records = cli.progress(_records(path), int(length), f"reading {path}", "record")
                 for place, record in enumerate(records):
-                    yield f"{path}: record {place}", (path, split["name"], *record)
+                    yield f"{path}: record {place}", path, split["name"], *record
 
     try:
         return source.entries(rows(), _tfds_entry, join=False)
@@ -271,16 +263,11 @@ def _records(path: pathlib.Path) -> Iterator[tuple[int, bytes]]:
         raise ValueError(f"{path} cannot be read: {reason}. {_REMEDY}") from None
 
 
-def _tfds_entry(row: tuple[pathlib.Path, str, int, bytes]) -> Entry:
-    """Returns the entry of a record whose content begins at a position of its file."""
+def _tfds_entry(path: pathlib.Path, split: str, start: int, record: bytes) -> Entry:
+    """Returns the entry of a record whose content begins at the position `start` of its file."""
     import tensorflow as tf
-    from google.protobuf.message import DecodeError
 
-    path, split, start, record = row
-    try:
-        features: Any = tf.train.Example.FromString(record).features.feature
-    except DecodeError as error:
-        raise ValueError(f"it is no tf.train.Example: {error}") from None
+    features: Any = tf.train.Example.FromString(record).features.feature
     names = features["image/filename"].bytes_list.value
     numbers = features["image/id"].int64_list.value
     pictures = features["image"].bytes_list.value

@@ -160,14 +160,14 @@ def blip(source: Source) -> list[Entry]:
     else positions: the `image_id` of these files is no COCO id.
     """
 
-    def rows() -> Iterator[tuple[str, Any]]:
+    def rows() -> Iterator[tuple[str, Any, str | None]]:
         for path in source.captions:
             content = read_json(path, "Correct it, or name another file with --captions.")
             for place, row in _items(path, None, content):
-                yield place, (row, split_of(path.stem))
+                yield place, row, split_of(path.stem)
 
-    def parse(row: tuple[dict[str, Any], str | None]) -> Entry:
-        return Entry(-1, row[0]["image"], row[1], captions_of(row[0], ["caption"]))
+    def parse(row: dict[str, Any], split: str | None) -> Entry:
+        return Entry(-1, row["image"], split, captions_of(row, ["caption"]))
 
     return source.entries(rows(), parse)
 
@@ -187,14 +187,14 @@ def xmodaler(source: Source) -> list[Entry]:
     positions in all files together.
     """
 
-    def rows() -> Iterator[tuple[str, Any]]:
+    def rows() -> Iterator[tuple[str, str, str | None]]:
         for path, split in files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines"):
             for place, line in numbered_lines(path):
-                yield place, (line, split)
+                yield place, line, split
 
-    def parse(row: tuple[str, str | None]) -> Entry:
-        values = json_row(row[0])
-        return Entry(-1, values["img_path"], row[1], captions_of(values, ["sentences"]))
+    def parse(line: str, split: str | None) -> Entry:
+        values = json_row(line)
+        return Entry(-1, values["img_path"], split, captions_of(values, ["sentences"]))
 
     return source.entries(rows(), parse)
 
@@ -264,7 +264,4 @@ def msrvtt(source: Source) -> list[Entry]:
     numbers = [int(match[1]) for match in matches if match]
     if len(set(numbers)) < len(entries):
         return entries
-    return [
-        entry._replace(id=number, own_id=True)
-        for entry, number in zip(entries, numbers, strict=True)
-    ]
+    return [e._replace(id=n, own_id=True) for e, n in zip(entries, numbers, strict=True)]

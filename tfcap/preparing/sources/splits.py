@@ -8,12 +8,12 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.files import load_npy, read_json
 from tfcap.preparing.sources import SPLITS, Entry, file_name, head
-from tfcap.preparing.spelling import loose, nfc
+from tfcap.preparing.spelling import nfc
 
 WAYS = ("source", "random", "mrnn")
 # Names of splits in files and directories of data sets. Every paper on COCO trains on restval.
@@ -53,15 +53,11 @@ def split_of_path(path: pathlib.PurePath) -> str | None:
 def files_of(
     paths: Sequence[pathlib.Path], *patterns: str
 ) -> list[tuple[pathlib.Path, str | None]]:
-    """Returns files, and those of directories, with the splits that their names tell.
+    """Returns files, and those of directories whose names fit, with the splits that names tell.
 
     The split is read only from the part of a path below the given directory, or below the directory
     that the given files share, because a data set may lie in a directory that is called `test`.
     Names that begin with a dot are left out: they are files of programs, such as `._a.tar`.
-
-    Args:
-      paths: files and directories.
-      *patterns: what the names of files in directories look like, such as `*.tar`.
     """
     folders = [path.absolute().parent for path in paths if not path.is_dir()]
     shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
@@ -72,12 +68,10 @@ def files_of(
             continue
         for place, inside, names in os.walk(path):
             inside[:] = sorted(name for name in inside if not name.startswith("."))
-            for name in sorted(names):
-                if not name.startswith(".") and any(
-                    fnmatch.fnmatchcase(name, pattern) for pattern in patterns
-                ):
-                    file = pathlib.Path(place) / name
-                    found.append((file, split_of_path(file.relative_to(path))))
+            fitting = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+            for name in sorted(name for name in fitting if not name.startswith(".")):
+                file = pathlib.Path(place) / name
+                found.append((file, split_of_path(file.relative_to(path))))
     return found
 
 
@@ -109,17 +103,12 @@ def divide(
     split_ids: pathlib.Path | None = None,
     images: pathlib.Path | None = None,
 ) -> Divided:
-    """Gives every image a split.
+    """Gives every image a split. Images of other splits than train, val and test keep them.
 
-    Args:
-      entries: the images; their `split` may be None. Images of other splits than train, val and
-        test, such as test2014, keep them.
-      way: one of `WAYS`. "source" keeps the splits of the source, and draws random ones if it has
-        none; "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of
-        m-RNN from the official splits of COCO.
-      seed: random seed of the draw.
-      split_ids: lists of the images of each split, which replace the splits of `way`; or None.
-      images: the directory of --images, which absolute names in lists begin with; or None.
+    Of the `WAYS`, "source" keeps the splits of the source, and draws random ones if it has none;
+    "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of m-RNN from
+    the official splits of COCO. The lists `split_ids` replace them; absolute names in lists begin
+    with the directory `images`.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -211,21 +200,22 @@ def _have_unique_names(entries: Sequence[Entry]) -> bool:
 
 
 def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
-    """Reads lists of images per split.
+    """Reads lists of images per split from a directory with a list per split, or a JSON file.
 
-    Args:
-      path: a directory with a list per split, or a JSON file. The file name of a list tells the
-        split (`coco_train_ids.npy`, `karpathy_val_images.txt`; `restval` joins `train`). A list is
-        an npy file of ids or names, or text with an id, a name, or a name and an id per line. A
-        JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`.
+    The file name of a list tells the split (`coco_train_ids.npy`, `karpathy_val_images.txt`;
+    `restval` joins `train`). A list is an npy file of ids or names, or text with an id, a name, or
+    a name and an id per line. A JSON file is `splits.json`, which prepare writes, or Karpathy's
+    `dataset_coco.json`.
     """
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if not file.name.startswith("."))
         for file in files:
             split = split_of(file.stem)
-            if split and file.suffix.lower() in _LISTS:
-                lists[split] += _LISTS[file.suffix.lower()](file)
+            if split and file.suffix.lower() == ".npy":
+                lists[split] += load_npy(file, _REMEDY).ravel().tolist()
+            elif split and file.suffix.lower() == ".txt":
+                lists[split] += _text_list(file)
         for file in files:  # test.csv, which would be left out
             if not lists.get(_NAMES.get(file.stem.lower(), ""), True):
                 raise ValueError(f"{file} is no list: lists end in .txt or .npy. {_REMEDY}")
@@ -249,10 +239,6 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     return lists
 
 
-def _npy_list(path: pathlib.Path) -> list[Key]:
-    return list(load_npy(path, _REMEDY).ravel().tolist())
-
-
 def _text_list(path: pathlib.Path) -> list[Key]:
     """Reads a line each: an id, a file name, or a file name and an id."""
     keys: list[Key] = []
@@ -262,54 +248,42 @@ def _text_list(path: pathlib.Path) -> list[Key]:
     return keys
 
 
-_LISTS = {".npy": _npy_list, ".txt": _text_list}
-
-
 def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
     """Divides images by the lists of --split_ids; images in no list are left out."""
     lists = read_lists(path)
     numbers = {split: [_number(key) for key in keys] for split, keys in lists.items()}
     names = {split: [_name(key, images) for key in keys] for split, keys in lists.items()}
     listed = sum(len(keys) for keys in lists.values())
-    # By what a list has: the place of the image, and the id of the caption or None. The first of
-    # equals wins.
-    kinds: dict[str, dict[Any, tuple[int, int | None]]] = {
-        "file names": _names(entries),
-        "image ids": _ids(entries),
-        "caption ids": {
-            number: (place, number)
-            for place, entry in enumerate(entries)
-            for number in entry.caption_ids
-        },
+    by_caption = {number: place for place, e in enumerate(entries) for number in e.caption_ids}
+    # By what a list has: its keys, and the place of the image of a key. The first of equals wins.
+    kinds: dict[str, tuple[Mapping[str, Sequence[Any]], Mapping[Any, int]]] = {
+        "file names": (names, _names(entries)),
+        "image ids": (numbers, _ids(entries)),
+        "caption ids": (numbers, by_caption),
     }
-    keys: dict[str, Mapping[str, Sequence[Any]]]
-    keys = {"file names": names, "image ids": numbers, "caption ids": numbers}
     matches = {
-        kind: sum(key in known for several in keys[kind].values() for key in several)
-        for kind, known in kinds.items()
+        kind: sum(key in known for several in keys.values() for key in several)
+        for kind, (keys, known) in kinds.items()
     }
     kind = max(matches, key=lambda name: matches[name])
+    keys, known = kinds[kind]
     if not matches[kind]:
         example = next(key for several in lists.values() for key in several)
-        same = [e.file_name for e in entries if loose(e.file_name) == loose(_name(example, images))]
-        near = f" (the captions have {same[0]!r:.80})" if same else ""
         raise ValueError(
             f"None of the {listed} ids or names in {path} is one of the captions, for example "
-            f"{example!r:.80}{near}. {_REMEDY}"
+            f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
-    captions: dict[int, set[int]] = {}
-    for split, several in keys[kind].items():
-        for place, caption_id in (kinds[kind][key] for key in several if key in kinds[kind]):
+    for split, several in keys.items():
+        for place in (known[key] for key in several if key in known):
             if chosen.setdefault(place, split) != split:
                 raise ValueError(
                     f"{path}: {entries[place].file_name} is in {chosen[place]} and in {split}."
                 )
-            captions.setdefault(place, set()).update([] if caption_id is None else [caption_id])
-    divided = [
-        _only(entries[place], captions[place])._replace(split=split)
-        for place, split in sorted(chosen.items())
-    ]
+    divided = [entries[place]._replace(split=split) for place, split in sorted(chosen.items())]
+    if kind == "caption ids":
+        captions = {key for several in keys.values() for key in several}
+        divided = [_only(entry, captions) for entry in divided]
     print(
         f"splits: {path} lists {listed} {kind}, of which {matches[kind]} are in the captions; "
         f"{len(entries) - len(divided)} images are in no list and are left out",
@@ -323,26 +297,25 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
-def _names(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
+def _names(entries: Sequence[Entry]) -> dict[str, int]:
     """Returns places by file name, with and without folder and ending, where that is unique."""
-    names: dict[Any, tuple[int, int | None] | None] = {}
+    names: dict[str, int | None] = {}
     for place, entry in enumerate(entries):
         path = pathlib.PurePosixPath(nfc(entry.file_name))
         for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
-            names[name] = None if name in names else (place, None)
-    unique = {name: target for name, target in names.items() if target is not None}
-    unique.update((nfc(entry.file_name), (place, None)) for place, entry in enumerate(entries))
-    return unique
+            names[name] = None if name in names else place
+    unique = {name: place for name, place in names.items() if place is not None}
+    return unique | {nfc(entry.file_name): place for place, entry in enumerate(entries)}
 
 
-def _ids(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
+def _ids(entries: Sequence[Entry]) -> dict[int, int]:
     """Returns the places of images by id; none where a reader counted the images.
 
     Where names repeat, `splits.json` has the numbers of the reader.
     """
     if not any(entry.own_id for entry in entries) and _have_unique_names(entries):
         return {}
-    return {entry.id: (place, None) for place, entry in enumerate(entries)}
+    return {entry.id: place for place, entry in enumerate(entries)}
 
 
 def _number(key: Key) -> int | None:
@@ -359,10 +332,8 @@ def _name(key: Key, images: pathlib.Path | None) -> str:
     return nfc(name.rpartition("/")[2])
 
 
-def _only(entry: Entry, caption_ids: set[int]) -> Entry:
-    """Keeps the captions that a list of caption ids names; all of them for other lists."""
-    if not caption_ids or len(caption_ids) == len(entry.caption_ids):
-        return entry
+def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:
+    """Keeps the captions that a list of caption ids names."""
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),

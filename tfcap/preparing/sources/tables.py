@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import Entry, Source, check_size, head
@@ -32,7 +32,8 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
 )
 _SPLIT_COLUMNS = ("split", "subset")
 _ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
-_MOST_LINES = 20  # of one row: in a longer one a quote does not end
+_MOST_LINES = 20  # of a row: in a longer one a quote does not end
+_END = "\0"  # a row behind the last, which a quote without an end swallows
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _STRING = re.compile(  # of Python, and the space before the next
     r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s*(?=['"]))?""", re.S
@@ -203,25 +204,16 @@ def _listed(text: str) -> list[Any] | None:
 # ---- csv, tsv and JSON lines -------------------------------------------------------------------
 
 
-def _header(lines: Sequence[str], delimiters: str) -> tuple[list[str], str] | None:
-    """Returns the names of the columns and the first delimiter by which the first line has them."""
-    for delimiter in delimiters:
+def header(path: pathlib.Path) -> tuple[str, list[str]]:
+    """Returns the delimiter by which the first line has known columns, and their names."""
+    for delimiter in "\t;,":
         with contextlib.suppress(csv.Error):
-            names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
+            table = csv.reader(first_lines(path), delimiter=delimiter)
+            names = [name.strip() for name in next(table, [])]
             columns = columns_of(tuple(names))
             if columns.image is not None and columns.captions:
-                return names, delimiter
-    return None
-
-
-def is_table(delimiters: str, others: str = "") -> Callable[[pathlib.Path], bool]:
-    """Returns what recognises files that begin like a table with one of some delimiters."""
-
-    def recognises(path: pathlib.Path) -> bool:
-        lines = first_lines(path)
-        return _header(lines, others) is None and _header(lines, delimiters) is not None
-
-    return recognises
+                return delimiter, names
+    return "", []
 
 
 def is_jsonl(path: pathlib.Path) -> bool:
@@ -241,26 +233,20 @@ def unknown_columns(path: pathlib.Path) -> str:
     )
 
 
-def read_table(source: Source, delimiters: str) -> list[Entry]:
-    """Reads tables: an image, a caption, optionally a split and an id, in any order.
+def read_table(source: Source) -> list[Entry]:
+    """Reads tables: an image, a caption, optionally a split and an id, in any order."""
 
-    Args:
-      source: the files.
-      delimiters: what may stand between the columns; the first that fits counts.
-    """
-
-    def rows() -> Iterator[tuple[str, tuple[list[str], str, list[str]]]]:
+    def rows() -> Iterator[tuple[Any, ...]]:
         for path in source.captions:
             if encoding_of(path) == "cp1252":
                 print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
-            header = _header(first_lines(path), delimiters)
-            if header is None:
+            delimiter, names = header(path)
+            if not names:
                 raise ValueError(unknown_columns(path))
-            for place, cells in itertools.islice(table_rows(path, header[1]), 1, None):
-                yield place, (*header, cells)
+            for place, cells in itertools.islice(table_rows(path, delimiter), 1, None):
+                yield place, delimiter, names, cells
 
-    def parse(row: tuple[list[str], str, list[str]]) -> Entry:
-        names, delimiter, cells = row
+    def parse(delimiter: str, names: list[str], cells: list[str]) -> Entry:
         values = row_of(names, cells, delimiter)
         return entry_of({name: value.strip() for name, value in values.items()})
 
@@ -269,28 +255,16 @@ def read_table(source: Source, delimiters: str) -> list[Entry]:
 
 def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
     """Yields the places and the cells of the rows that are not empty."""
-    used: list[str] = []
-
-    def lines() -> Iterator[str]:
-        for line in text_lines(path):
-            used.append(line)
-            yield line
-
-    start = 1
-    table = csv.reader(lines(), delimiter=delimiter)
-    while True:
-        try:
-            cells = next(table, None)
-        except csv.Error as error:
-            raise ValueError(f"{path}: line {start}: {error}.") from None
-        if cells is None:
+    lines, start = itertools.chain(text_lines(path), [_END]), 1
+    table = csv.reader(lines, delimiter=delimiter)
+    for cells in table:
+        if cells == [_END]:
             return
-        if len(used) > _MOST_LINES or (len(used) > 1 and "".join(used).count('"') % 2):
+        if table.line_num - start >= _MOST_LINES or cells[-1:] and cells[-1].endswith(_END):
             raise ValueError(f'{path}: line {start}: a cell begins with " and has no " at its end.')
         if any(cell.strip() for cell in cells):
             yield f"{path}: line {start}", cells
-        start += len(used)
-        used.clear()
+        start = table.line_num + 1
 
 
 def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str, str]:
@@ -335,7 +309,6 @@ class Cell:
     column: str  # of the bytes: `image.bytes` or `image`
 
     def read(self) -> bytes:
-        """Returns the picture file; see `Content.read`."""
         with _lock:
             column = _pictures(self.path, self.group, self.column, os.stat(self.path).st_mtime_ns)
         value = column[self.row].as_py()
@@ -367,9 +340,10 @@ def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
 
 
 def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the values of some columns of a row group; splits that are numbers have their names.
+    """Yields the values of some columns of a row group.
 
-    Hugging Face calls such a column a ClassLabel and writes the names into the schema.
+    Splits that are numbers get their names: Hugging Face writes those of a ClassLabel into the
+    schema.
     """
     names: Sequence[str] = ()
     with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -398,7 +372,7 @@ def parquet(source: Source) -> list[Entry]:
     """
     same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
 
-    def rows() -> Iterator[tuple[str, Any]]:
+    def rows() -> Iterator[tuple[Any, ...]]:
         for path, split in files_of(source.captions, "*.parquet"):
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
@@ -412,10 +386,11 @@ def parquet(source: Source) -> list[Entry]:
                     for number, row in enumerate(parquet_rows(file, group, texts)):
                         cell = None if in_files else Cell(str(path.absolute()), group, number, leaf)
                         place = f"{path}: row {number} of row group {group}"
-                        yield place, (row, cell, row.get(picture), columns, split)
+                        yield place, row, cell, row.get(picture), columns, split
 
-    def parse(parts: tuple[dict[str, Any], Cell | None, Any, list[str], str | None]) -> Entry:
-        row, cell, picture, columns, split = parts
+    def parse(
+        row: dict[str, Any], cell: Cell | None, picture: Any, columns: list[str], split: str | None
+    ) -> Entry:
         name = (picture or {}).get("path") or row.get("file_name") or row.get("filename") or ""
         if cell is not None:
             # Hugging Face sometimes writes the path of the machine that made the file.

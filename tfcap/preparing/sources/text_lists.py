@@ -123,18 +123,18 @@ def iaprtc12(source: Source) -> list[Entry]:
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     inside = source.images is not None and not (source.images / "images").is_dir()
 
-    def parse(row: tuple[int, pathlib.Path]) -> Entry:
-        content = row[1].read_bytes()
+    def parse(number: int, path: pathlib.Path) -> Entry:
+        content = path.read_bytes()
         is_utf8 = content.startswith(b"\xef\xbb\xbf")  # a file that was saved again
         page = content.decode("utf-8-sig" if is_utf8 else "iso-8859-1")
         # No parser of XML: the files have no header, and a bare & in a description is usual.
         description, picture = (_field(page, name) for name in ("DESCRIPTION", "IMAGE"))
         picture = picture.strip().removeprefix("images/") if inside else picture.strip()
         parts = (" ".join(part.split()) for part in description.split(";"))
-        return Entry(row[0], picture, None, tuple(part for part in parts if part))
+        return Entry(number, picture, None, tuple(part for part in parts if part))
 
     entries = source.entries(
-        ((str(path), (number, path)) for number, path in enumerate(paths)), parse, join=False
+        ((str(path), number, path) for number, path in enumerate(paths)), parse, join=False
     )
     lists: dict[pathlib.Path, str] = {}
     for split in ("train", "val", "test"):
