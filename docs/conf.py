@@ -95,9 +95,9 @@ def modules(app, page: str, source: list[str]) -> None:
     """Replaces `<!-- modules NAME -->` by the docstrings of a module; `NAME.*` by a package's."""
 
     def section(name: str) -> str:
-        return (
-            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :ignore-module-all:\n```\n"
-        )
+        # The title of the page is the heading of its package.
+        heading = "" if name == f"tfcap.{page.removeprefix('api/')}" else f"## {name}\n\n"
+        return f"{heading}```{{eval-rst}}\n.. automodule:: {name}\n   :ignore-module-all:\n```\n"
 
     def documented(found: re.Match) -> str:
         if not found[2]:
