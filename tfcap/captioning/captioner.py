@@ -293,7 +293,7 @@ class ImageCaptioner:
         ]
         seen: Sequence[Any] = [[]] * len(batch)
         if attention and any(shown):
-            seen = self.engine.attend(found.features, shown, attention)
+            seen = self.engine.attend(found, shown, attention)
         log_probs = _LogProbs(self.engine, found.features, found.captions)
         return [
             Failure(picture.source, picture.position, found.refusals[row])

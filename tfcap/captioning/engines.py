@@ -32,6 +32,7 @@ class Found(NamedTuple):
     scores: Any  # [B][K]
     features: Any  # [B, R, F], or None from a SavedModel
     refusals: Sequence[str]  # why a picture has no captions; empty if it has
+    boxes: Any = None  # [B, R, 4] in pixels of the pictures, of a detector
 
 
 class TrainedRun:
@@ -129,21 +130,22 @@ class TrainedRun:
         return clips.read(content, frames)
 
     def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Extracts the features of prepared pictures, float32 [B, R, F]."""
-        return self._extract(tf.stack(prepared))
+        """Extracts the features of prepared pictures, float32 [B, R, F]; see `runs.server`."""
+        return self._extract(tf.stack(prepared))[0]
 
     def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
         """Finds the captions of B results of `prepare`; only sampling reads the B seeds."""
-        features = self.features(prepared)
+        features, boxes = self._extract(tf.stack(prepared))
         results = self._find(features, tf.constant(seeds, tf.int64))
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
         scores = results["scores"].numpy()
         if self.reranker is not None:
-            ranked = self.reranker.rerank(self.reranker.vectors(features), captions)
+            vectors = self.reranker.vectors(features, self.server.mask(features))
+            ranked = self.reranker.rerank(vectors, captions)
             captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
         statuses = [text.decode() for text in results["status"].numpy()]
         refusals = ["" if status == "ok" else _bad_features(status) for status in statuses]
-        return Found(captions, scores, features, refusals)
+        return Found(captions, scores, features, refusals, boxes)
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
@@ -164,16 +166,19 @@ class TrainedRun:
         ]
 
     def attend(
-        self, features: tf.Tensor, captions: Sequence[Sequence[str]], kind: str
+        self, found: Found, captions: Sequence[Sequence[str]], kind: str
     ) -> list[list["visualize.Attended | visualize.Details"]]:
-        """Computes what the model looked at for captions [B][K] of features [B, R, F].
+        """Computes what the model looked at for captions [B][K] of what `find` has found.
 
         `kind` is `attention`, `contribution` or `details`. Returns one result for each caption.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
-        features = tf.gather(features, rows)
-        boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
-        inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
+        features = tf.gather(found.features, rows)
+        if found.boxes is None:
+            boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
+        else:
+            boxes = tf.gather(found.boxes, rows).numpy()
+        inputs = {"features": features, "mask": self.server.mask(features)}
         texts = [text for texts in captions for text in texts]
         arguments = (self.model, self.run.vocab, inputs, boxes, texts)
         if kind == "details":
@@ -186,18 +191,21 @@ class TrainedRun:
         self, seen: "visualize.Attended | visualize.Details", height: int, width: int
     ) -> "visualize.Attended | visualize.Details":
         """Returns a result of `attend` with the boxes of a picture of this size, maybe cropped."""
-        boxes = self.server.backbone.boxes_in(height, width)[: self.regions]
+        attended = seen.attended if isinstance(seen, visualize.Details) else seen
+        boxes = self.server.backbone.boxes_in(height, width)
+        if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
+            boxes = np.clip(attended.boxes / boxes, 0, 1)
+        attended = dataclasses.replace(attended, boxes=boxes[: self.regions])
         if isinstance(seen, visualize.Details):
-            attended = dataclasses.replace(seen.attended, boxes=boxes)
             return dataclasses.replace(seen, attended=attended)
-        return dataclasses.replace(seen, boxes=boxes)
+        return attended
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
         """Computes log P(text | picture) float32 [B, S], and a note on words that are not known."""
         from tfcap.scoring.likelihood import PairScorer, encode
 
         encoded = encode(self.run.vocab, texts, self.model.max_length)
-        mask = tf.ones(features.shape[:2], tf.bool)
+        mask = self.server.mask(features)
         with self._scoring:
             if self._scorer is None:
                 self._scorer = PairScorer(self.model, self.model.feature_dim, encoded)
@@ -211,15 +219,14 @@ class TrainedRun:
         return export(self.server, directory)
 
     def _features_of(self, images):
-        return self.server.backbone.extract(images)[:, : self.regions]
+        features, boxes = self.server.regions(images)
+        return features[:, : self.regions], None if boxes is None else boxes[:, : self.regions]
 
     def _captions_of(self, features, seeds):
-        counts = tf.fill(tf.shape(features)[:1], self.regions)
-        return self.server.from_features(features, counts, seeds)
+        return self.server.from_regions(features, seeds)
 
     def _word_scores(self, features, tokens):
-        mask = tf.ones(tf.shape(features)[:2], tf.bool)
-        context = self.model.encode({"features": features, "mask": mask})
+        context = self.model.encode({"features": features, "mask": self.server.mask(features)})
         return decoding.score(self.model, context, tokens)
 
 
@@ -279,7 +286,7 @@ class ExportedModel:
                 ""
                 if status == "ok"
                 else _bad_features(status)
-                if status.startswith("features")
+                if status.startswith(("features", "no region"))
                 else refusal(content, self._most_pixels)
                 for content, status in zip(prepared, statuses, strict=True)
             ]
@@ -296,4 +303,6 @@ class ExportedModel:
 
 
 def _bad_features(status: str) -> str:
+    if status.startswith("no region"):
+        return f"{status}."
     return f"{status}. Check the run with python -m tfcap.doctor."

@@ -27,6 +27,7 @@ class Record:
       captions: raw captions; may be none, for images that are not trained on.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
       picture: bytes of the picture file, for training from pixels; None keeps no picture.
+      objects: further lists of texts, real or whole numbers, by their names in the example.
     """
 
     image_id: int
@@ -36,6 +37,7 @@ class Record:
     captions: list[str]
     image: np.ndarray | None = None
     picture: bytes | None = None
+    objects: Mapping[str, list] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "features", _halves(self.features, "every feature"))
@@ -80,6 +82,13 @@ def serialize(record: Record) -> bytes:
         feature["image/vector"] = texts([record.image.tobytes()])
     if record.picture is not None:
         feature["picture"] = texts([record.picture])
+    for name, values in (record.objects or {}).items():
+        if isinstance(values[0], str):
+            feature[name] = texts([value.encode("utf-8") for value in values])
+        elif isinstance(values[0], float):
+            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            feature[name] = ints(values)
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
         deterministic=True
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfcap import cli, files
 from tfcap.preparing.engines import ENGINES
-from tfcap.preparing.features import BACKBONES, HUB, check_name, is_hub
+from tfcap.preparing.features import BACKBONES, DETECTOR, HUB, check_name, is_hub
 from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
@@ -52,7 +52,7 @@ class Settings:
     weights: str | None = _flag(
         "imagenet",
         "Weights of the network: 'imagenet' (downloaded, but efficientnet_lite2 has them in the "
-        "extra 'lite') or a file.",
+        "extra 'lite'), a file, or the directory of a converted detector.",
     )
     grid: int | None = _flag(None, "Cells along a side of the feature grid, for example 7 or 4.")
     crops: int = _flag(1, "10: one feature vector per picture, the mean of ten crops (vgg16: fc7).")
@@ -61,6 +61,9 @@ class Settings:
     frames: int | None = _flag(None, "Read clips, this many frames of each; 16 for gif and msrvtt.")
     keep_pictures: bool = _flag(
         False, "Store the pictures in the records, too, so that training can change the network."
+    )
+    objects: bool = _flag(
+        False, f"{DETECTOR}: store the names of classes and attributes of regions, too."
     )
     features: Paths | None = _flag(
         None,
@@ -133,6 +136,21 @@ class Settings:
             check_name(self.backbone)
         except ValueError as error:
             raise cli.UsageError(str(error)) from None
+        if self.backbone == DETECTOR and not self.features:
+            if self.weights is None:
+                raise cli.UsageError(
+                    f"--weights of {DETECTOR} is missing: give the directory of a converted "
+                    "detector, see docs/prepare.md."
+                )
+            if self.grid or self.crops != 1 or self.vector or self.image_size or self.frames:
+                raise cli.UsageError(
+                    f"{DETECTOR} gives regions of whole pictures. Leave out --grid, --crops, "
+                    "--vector, --image_size and --frames."
+                )
+            if self.keep_pictures:
+                raise cli.UsageError(f"{DETECTOR} cannot be trained: leave out --keep_pictures.")
+        elif self.objects:
+            raise cli.UsageError(f"--objects needs --backbone={DETECTOR}.")
         of_pictures = self.crops != 1 or self.vector or self.keep_pictures
         if self.features and (of_pictures or self.image_size or self.grid):
             raise cli.UsageError(
@@ -163,10 +181,14 @@ class Settings:
 
         weights = self.weights
         if weights not in (None, "imagenet"):
-            weights = _file_sha256("--weights", weights)
+            found = digest(weights)  # of a file, or of the directory of a detector
+            if found is None:
+                raise ValueError(f"--weights: there is no file {weights}.")
+            weights = found.sha256
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
         # A key at its default is left out, so that the settings of older directories still match.
-        for key, default in (("crops", 1), ("keep_pictures", False), ("vector", False)):
+        flags = ("keep_pictures", False), ("vector", False), ("objects", False)
+        for key, default in (("crops", 1), *flags):
             if getattr(self, key) != default:
                 made[key] = getattr(self, key)
         if self.image_size is not None:

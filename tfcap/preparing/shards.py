@@ -21,9 +21,10 @@ import tensorflow as tf
 
 from tfcap import cli, files
 from tfcap.data.record import FRAMING, Record, serialize
+from tfcap.preparing.features import DETECTOR, detector
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.frames import Reader
-from tfcap.preparing.features.pictures import ClipFeatures, Extracted, Pictures
+from tfcap.preparing.features.pictures import ClipFeatures, DetectedRegions, Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import SPLITS, Entry
@@ -57,6 +58,9 @@ def open_reader(
     if settings.features is not None:
         paths, frames = settings.feature_paths, settings.frames
         return ReadyFeatures(paths, entries, settings.images, settings.out, frames)
+    if settings.backbone == DETECTOR:
+        network = backbone or detector.load(settings.weights or "")
+        return DetectedRegions(settings.images, network, settings.objects)
     backbone = backbone or Backbone(
         settings.backbone,
         settings.grid,
@@ -208,6 +212,7 @@ def _record(extracted: Extracted, image: Kept) -> Record:
         image.captions if image.stored is None else image.stored,
         extracted.image,
         picture=extracted.picture,
+        objects=extracted.objects,
     )
 
 

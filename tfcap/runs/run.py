@@ -490,7 +490,8 @@ def source_of_features(fingerprint: Mapping[str, Any]) -> str:
     if made_by is None:
         return "ready features"
     weights = (made_by["weights_sha256"] or "none")[:12]
-    size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
+    size = f"grid {made_by['grid']} of" if made_by["grid"] else "regions,"
+    size += f" {made_by['image_size']} pixels"
     size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
     size += ", one vector" if made_by.get("vector") else ""
     size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""

@@ -20,10 +20,12 @@ from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
 from tfcap.images import SERVED_PIXELS
 from tfcap.models.captioner import Captioner
+from tfcap.preparing.features.detector import Detector
 from tfcap.preparing.features.frames import Clips, from_fingerprint
 from tfcap.runs.run import Run
 
 OK = "ok"
+NO_REGION = "no region is found: the picture is too small"
 SIGNATURES = ("serving_default", "features")
 _LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
 _PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
@@ -38,8 +40,9 @@ class CaptionServer(tf.Module):
       model: the captioner, weights restored.
       vocab: its vocabulary.
       search: finds the captions.
-      backbone: a `preparing.features.backbone.Backbone`, or `preparing.features.frames.Clips` for a
-        model of clips; None for a model of ready-made features.
+      backbone: a `preparing.features.backbone.Backbone` or `Detector`, or
+        `preparing.features.frames.Clips` for a model of clips; None for a model of ready-made
+        features.
       max_regions: further regions of an image are cut off, as in training; None keeps all.
       max_pixels: how many pixels a picture may claim, in all frames of a GIF file.
 
@@ -107,6 +110,31 @@ class CaptionServer(tf.Module):
         captions = self.vocab.detokenize(tokens)
         return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
 
+    def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the features float32 [B, R, F] of decoded images, and boxes of a detector.
+
+        The boxes are [B, R, 4] in pixels of the images; those of a grid are always the same, and
+        None here. A detector pads with zeros.
+        """
+        if not isinstance(self.backbone, Detector):
+            return self.backbone.extract(images), None
+        found = self.backbone.regions(images)
+        return found.features, found.boxes
+
+    def mask(self, features: tf.Tensor) -> tf.Tensor:
+        """Returns which regions of features [B, R, F] of `regions` are real, bool [B, R]."""
+        if isinstance(self.backbone, Detector):
+            return self.backbone.mask(features)
+        return tf.ones(tf.shape(features)[:2], tf.bool)
+
+    def from_regions(
+        self, features: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Finds the captions of features of `regions`."""
+        counts = tf.reduce_sum(tf.cast(self.mask(features), tf.int32), 1)
+        results = self.from_features(features, counts, seed)
+        return results | {"status": tf.where(counts > 0, results["status"], NO_REGION)}
+
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
@@ -116,9 +144,7 @@ class CaptionServer(tf.Module):
         """
         shape = self.backbone.decoded_shape
         images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
-        features = self.backbone.extract(images)
-        counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
-        results = self.from_features(features, counts, seed)
+        results = self.from_regions(self.regions(images)[0], seed)
         status = tf.where(status == OK, results.pop("status"), status)
         return _blank(results, status)
 

@@ -8,7 +8,8 @@ NETWORKS = {
     "resnet152": ("ResNet152", "resnet"),
     "vgg16": ("VGG16", "vgg16"),
 }
-BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn")
+DETECTOR = "bottom_up"  # it gives regions and no grid
+BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn", DETECTOR)
 WITHOUT_WEIGHTS = ("pixels", "small_cnn")  # nothing to download: no weights, or random ones
 HUB = "hub:"  # what the name of a preset of keras-hub begins with
 
@@ -30,4 +31,4 @@ def check_name(name: str) -> None:
 
 def default_weights(name: str) -> str | None:
     """Returns the weights that a backbone has unless others are given."""
-    return None if name in WITHOUT_WEIGHTS or is_hub(name) else "imagenet"
+    return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

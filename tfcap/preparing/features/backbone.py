@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.preparing.features import is_hub
+from tfcap.preparing.features import DETECTOR, detector, is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights
 
@@ -98,10 +98,8 @@ class Backbone(tf.Module):
         self._pooling, self.boxes = _adaptive_cells(cells, self.grid)
 
     @classmethod
-    def from_fingerprint(
-        cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
-    ) -> "Backbone":
-        """Builds the backbone that made the features of a prepared directory or of a run's data.
+    def from_fingerprint(cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike) -> Any:
+        """Builds the `Backbone` or `detector.Detector` of a prepared directory or a run's data.
 
         Args:
           fingerprint: the content of its dataset.json.
@@ -115,6 +113,8 @@ class Backbone(tf.Module):
             )
         path = checked_weights(made_by, data_dir)
         with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
+            if made_by["name"] == DETECTOR:
+                return detector.load(local or "")
             return cls(
                 made_by["name"],
                 made_by["grid"],

@@ -18,7 +18,7 @@ proposals; C classes and K attributes, without the background; R regions, F feat
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +26,9 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
+from tfcap.preparing.features import DETECTOR
+from tfcap.preparing.features.saved import Digest
 
-NAME = "bottom_up"
 WEIGHTS = "detector.npz"
 CARD = "card.json"
 _REMEDY = "Give the directory that tfcap convert --from bottom_up wrote."
@@ -226,13 +227,14 @@ class Detector(tf.Module):
       sizes: the `Sizes` of the card.
       feature_dim: F.
       num_regions: the largest R.
+      rounds: whether `regions` rounds the features through float16, the precision of records.
     """
 
-    # What `saved.save` and `Pictures` read of a backbone and its network.
-    backbone_name, crops, is_preset = NAME, 1, True
+    # What is read of a backbone and its network. The weights are saved as a directory.
+    backbone_name, crops, grid, is_preset = DETECTOR, 1, None, True
 
     def __init__(self, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]):
-        super().__init__(name=NAME)
+        super().__init__(name=DETECTOR)
         sizes = _sizes(card)
         _check(arrays, sizes)
         self.sizes, self.card = sizes, dict(card)
@@ -244,11 +246,20 @@ class Detector(tf.Module):
         self.num_regions = min(sizes.boxes[1], sizes.proposals)
         self.image_size = sizes.short
         self.decoded_shape = [sizes.long, sizes.long, 4]
-        self.model, self.network = self, self
+        self.model, self.network, self.rounds = self, self, True
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the detector into a directory, as `write` does."""
         write(path, {name: v.numpy() for name, v in self.weights.items()}, self.card)
+
+    def made_by(self, weights: str, digest: Digest) -> dict[str, Any]:
+        """Returns the entry `backbone` of dataset.json, as `Backbone.made_by` does."""
+        made = {"name": DETECTOR, "grid": None, "image_size": self.image_size, "weights": weights}
+        return made | {"weights_sha256": digest.sha256, "files": digest.files}
+
+    def boxes_in(self, height: int, width: int) -> np.ndarray:
+        """Returns float32 [4], what boxes in pixels are divided by to be in 0..1."""
+        return np.array([width, height] * 2, np.float32)
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
@@ -271,8 +282,7 @@ class Detector(tf.Module):
     def regions(self, images: tf.Tensor) -> Regions:
         """Detects regions in pictures [B, long, long, 4] of `resize`, one picture at a time.
 
-        A batch of pictures of several sizes would change the borders of the convolutions. Features
-        are rounded through float16, the precision of the records.
+        A batch of pictures of several sizes would change the borders of the convolutions.
         """
 
         def detected(image: tf.Tensor) -> Regions:
@@ -293,8 +303,40 @@ class Detector(tf.Module):
             *(tf.TensorSpec(rows, kind) for kind in kinds),
         )
         found = tf.map_fn(detected, images, parallel_iterations=1, fn_output_signature=signature)
+        if not self.rounds:
+            return found
         halves = tf.cast(tf.cast(found.features, tf.float16), tf.float32)
         return found._replace(features=halves)
+
+    def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
+        """Returns a compiled `regions`."""
+        signature = [tf.TensorSpec([None, *self.decoded_shape])]
+        return tf.function(self.regions, input_signature=signature, autograph=False)
+
+    def mask(self, features: tf.Tensor) -> tf.Tensor:
+        """Returns which rows of features [B, R, F] are regions, bool [B, R].
+
+        The others are zeros; a region has means of 196 numbers after a ReLU, and never all are 0.
+        """
+        return tf.reduce_any(features > 0, -1)
+
+    def objects(self, found: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
+        """Returns what `prepare --objects` stores of a picture, by its names in the record.
+
+        Args:
+          found: what `regions` returned.
+          row: the picture in it.
+          size: W and H.
+        """
+        count, stored = int(found.count[row]), {"image/size": list(size)}
+        kinds = {"classes": (found.classes, found.class_scores)}
+        kinds["attributes"] = (found.attributes, found.attribute_scores)
+        for kind, (ids, scores) in kinds.items():
+            if names := self.card.get(kind):  # synonyms have commas between them
+                shown = [names[i].split(",")[0] for i in ids[row, :count].numpy()]
+                stored[f"objects/{kind}"] = shown
+                stored[f"objects/{kind}/scores"] = scores[row, :count].numpy().tolist()
+        return stored
 
     def detect(self, pixels: tf.Tensor, scale: tf.Tensor) -> Regions:
         """Detects the regions of a picture float32 [H', W', 3] of `resized`; `scale` [] is f."""

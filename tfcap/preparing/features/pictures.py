@@ -11,8 +11,8 @@ a reason and no exception, because large data sets have a few of them.
 import collections
 import concurrent.futures
 import os
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +46,7 @@ class Extracted(NamedTuple):
       animated: whether the picture is the first frame of an animated GIF.
       image: the vector [F2] of the whole image, or None.
       picture: bytes of the picture file to store in the record, or None.
+      objects: what `--objects` stores beside the regions, by its names in the record.
     """
 
     entry: Entry
@@ -56,6 +57,7 @@ class Extracted(NamedTuple):
     animated: bool = False
     image: np.ndarray | None = None
     picture: bytes | None = None
+    objects: Mapping[str, list] | None = None
 
 
 class Pictures:
@@ -159,6 +161,46 @@ class Pictures:
         check_size(os.path.getsize(path))
         with open(path, "rb") as file:
             return file.read()
+
+
+class DetectedRegions(Pictures):
+    """Extracts regions and their boxes with a `detector.Detector`, one picture at a time.
+
+    Args:
+      directory: as in `Pictures`.
+      backbone: the detector.
+      objects: whether each `Extracted` also gets the names of the classes and attributes.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, backbone: Any, objects: bool = False):
+        super().__init__(directory, backbone)
+        if objects and not backbone.card.get("classes"):
+            raise ValueError(
+                "--objects: the detector has no names of classes. Convert it again with them."
+            )
+        self._objects, self._batch = objects, 1
+
+    def _with_features(
+        self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]
+    ) -> Iterator[Extracted]:
+        for extracted, pixels in decoded:
+            if pixels is None:
+                yield extracted
+                continue
+            found, sides = self._extract(pixels[None]), np.asarray(extracted.boxes)
+            count = int(found.count[0])
+            if not count:
+                reason = "no region is found: all are below 16 pixels along a side"
+                yield Extracted(extracted.entry, None, None, reason)
+                continue
+            objects = None
+            if self._objects:
+                objects = self.backbone.objects(found, 0, sides[:2].astype(int).tolist())
+            yield extracted._replace(
+                features=found.features[0, :count].numpy(),
+                boxes=np.clip(found.boxes[0, :count].numpy() / sides, 0, 1),
+                objects=objects,
+            )
 
 
 class ClipFeatures(Pictures):

@@ -1,0 +1,166 @@
+"""The whole way from photographs to captions over the regions of a narrow random detector."""
+
+import base64
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import commands, literal_detector, photos
+
+import tfcap
+from tfcap import caption, cli, configs
+from tfcap.data.prepared import PreparedData
+from tfcap.preparing.features import detector
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
+from tfcap.training.run import train
+from tfcap.visualize.demo import Model
+
+SIZES = dataclasses.replace(
+    literal_detector.NARROW, short=160, long=256, candidates=200, proposals=40, boxes=(10, 20)
+)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("detector") / "weights"
+    detector.write(folder, literal_detector.random_weights(SIZES), literal_detector.card_of(SIZES))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def prepared(shapes, weights, tmp_path_factory):
+    out = str(tmp_path_factory.mktemp("regions") / "data")
+    prepare(settings(shapes, weights, out))
+    return out
+
+
+def settings(shapes, weights, out, **changes):
+    given = {"images": f"{shapes}/images", "backbone": "bottom_up", "weights": weights}
+    given |= {"objects": True, "min_count": 1, "images_per_shard": 20}
+    return Settings(f"{shapes}/dataset_shapes.json", out, **(given | changes))
+
+
+@pytest.fixture(scope="module")
+def region_run(small, prepared, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("regions_run") / "run")
+    task = {**small["task"], "data_dir": prepared}
+    override = json.dumps({**small, "task": task})
+    with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
+        train(configs.resolve("attention_lstm", override=override), "attention_lstm", folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_records_have_regions_boxes_and_names(prepared, shapes, weights, capsys):
+    data = PreparedData.load(prepared)
+    assert data.fingerprint["backbone"]["name"] == "bottom_up"
+    assert not data.fingerprint["skipped"]
+    network = detector.load(weights)
+    image = int(data.index("val").id[0])
+    path = os.path.join(shapes, "images", data.file_names("val")[image])
+    content = tf.io.read_file(path)
+    found = network.regions(network.decode(content)[None])
+    count, read = int(found.count[0]), data.read("val", [image])
+    assert 10 <= count <= 20
+    np.testing.assert_array_equal(read["features"][0, :count], found.features[0, :count])
+    unit = np.clip(found.boxes[0, :count] / 96, 0, 1)
+    np.testing.assert_allclose(read["boxes"][0, :count], unit, atol=1e-6)
+    feature = photos.messages(data.shard_paths("val")[0])[0].features.feature
+    names = [f"class {i}" for i in found.classes[0, :count].numpy()]
+    assert [name.decode() for name in feature["objects/classes"].bytes_list.value] == names
+    scores = feature["objects/attributes/scores"].float_list.value
+    np.testing.assert_allclose(scores, found.attribute_scores[0, :count], rtol=1e-6)
+    assert list(feature["image/size"].int64_list.value) == [96, 96]
+    prepare(settings(shapes, weights, prepared))  # the same command again
+    assert "is prepared already" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_shards_that_are_finished_are_kept(shapes, weights, prepared, tmp_path, capsys):
+    """A killed prepare leaves no description of the shard that it was writing."""
+    out, name = tmp_path / "data", "train-00002-of-00004"
+    shutil.copytree(prepared, out)
+    (out / "dataset.json").unlink()
+    (out / ".shards" / f"{name}.json").unlink()
+    prepare(settings(shapes, weights, str(out)))
+    assert "finished already: 64 images" in capsys.readouterr().out
+    for file in (f"{name}.tfrecord", "dataset.json"):
+        assert (out / file).read_bytes() == pathlib.Path(prepared, file).read_bytes()
+
+
+@pytest.mark.slow
+def test_python_shell_savedmodel_and_demo_give_the_same_captions(
+    region_run, pictures, tmp_path, capsys
+):
+    captioner = tfcap.load(region_run)
+    captions = captioner(pictures, attention="attention")
+    texts = [str(one) for one in captions]
+    assert all(texts)
+
+    commands.run_here(caption, "--model_dir", region_run, *pictures)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[1] for line in lines] == texts
+
+    version = captioner.export(tmp_path / "served")
+    served = tfcap.load(tmp_path / "served")(pictures)
+    assert [str(one) for one in served] == texts
+    scores = [one.score for one in captions]
+    np.testing.assert_allclose([one.score for one in served], scores, atol=1e-4)
+    assert np.ptp(scores) > 1e-3  # the pictures differ, even where captions after six steps do not
+    program = (
+        "import json, sys; import tensorflow as tf\n"
+        "function = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "contents = tf.constant([open(path, 'rb').read() for path in sys.argv[2:]])\n"
+        "found = function(image_bytes=contents)['captions'].numpy()\n"
+        "assert 'tfcap' not in sys.modules\n"
+        "print(json.dumps([row[0].decode() for row in found]))"
+    )
+    command = [sys.executable, "-c", program, version, *pictures]
+    bare = subprocess.run(command, capture_output=True, text=True)
+    assert json.loads(bare.stdout) == texts, bare.stderr
+
+    count = len(captions[0].boxes)
+    assert 10 <= count <= 20
+    assert captions[0].weights.shape == (len(captions[0].words), count)
+    assert captions[0].boxes.min() >= 0 and captions[0].boxes.max() <= 1
+    assert np.ptp(captions[0].boxes[:, 2]) > 0.1  # they are not the cells of a grid
+    assert sum(captions[0].log_probs) == pytest.approx(captions[0].score, abs=1e-3)
+    score = captioner.score(pictures[0], texts[0])[0, 0]
+    assert score == pytest.approx(captions[0].score, abs=1e-3)
+    captions[0].draw(tmp_path / "figure.png")
+
+    content = base64.b64encode(open(pictures[0], "rb").read()).decode()
+    request = {"instances": [{"image_bytes": {"b64": content}}], "attention": "attention"}
+    [prediction] = Model("regions", captioner).predict(request)["predictions"]
+    assert prediction["captions"][0] == texts[0] and not prediction["tiles"]
+
+
+@pytest.mark.slow
+def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
+    tiny = tmp_path / "tiny.png"
+    tf.io.write_file(str(tiny), tf.io.encode_png(np.full((8, 8, 3), 99, np.uint8)))
+    good, bad = tfcap.load(region_run).stream([pictures[0], str(tiny)])
+    assert str(good) and bad.reason == "no region is found: the picture is too small."
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": None}, "--weights of bottom_up is missing"),
+        ({"grid": 7}, "Leave out --grid"),
+        ({"keep_pictures": True}, "cannot be trained"),
+        ({"backbone": "pixels", "weights": None}, "--objects needs --backbone=bottom_up"),
+    ],
+)
+def test_refused_settings(changes, message):
+    given = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
+    with pytest.raises(cli.UsageError, match=message):
+        Settings("captions.json", "out", **(given | changes)).check()
