@@ -14,7 +14,17 @@ from tests.helpers import literal_detector as literal
 from tests.helpers import picture_bytes
 from tfcap.data import pictures
 from tfcap.preparing.features import detector
-from tfcap.preparing.features.detector import ANCHORS, Detector, Sizes
+from tfcap.preparing.features.boxes import (
+    ANCHORS,
+    anchors,
+    choose,
+    confidences,
+    decoded,
+    roi_pool,
+    running_maxima,
+    suppressed,
+)
+from tfcap.preparing.features.detector import Detector, Sizes
 
 NARROW = literal.NARROW
 F = np.float32
@@ -192,15 +202,15 @@ def test_every_block_of_res5_is_dilated_and_none_has_a_stride(block):
 
 def test_anchors_are_those_of_generate_anchors_in_the_order_of_rows_columns_anchors():
     np.testing.assert_array_equal(ANCHORS, literal.make_anchors())
-    found = detector.anchors(tf.zeros([1, 3, 5, 1])).numpy()
+    found = anchors(tf.zeros([1, 3, 5, 1])).numpy()
     assert found.shape == (180, 4)
     np.testing.assert_array_equal(found[12 * (2 * 5 + 4) + 7], ANCHORS[7] + [64, 32, 64, 32])
 
 
 def test_a_decoded_box_counts_its_last_pixel_once():
     box, still = F([[-38, -16, 53, 31]]), np.zeros([1, 4], F)
-    assert detector.decoded(box, still, None).numpy().tolist() == [[-38, -16, 54, 32]]
-    moved = detector.decoded(box, F([[0.5, 0, np.log(2), 9]]), np.log(1000 / 16)).numpy()[0]
+    assert decoded(box, still, None).numpy().tolist() == [[-38, -16, 54, 32]]
+    moved = decoded(box, F([[0.5, 0, np.log(2), 9]]), np.log(1000 / 16)).numpy()[0]
     np.testing.assert_allclose(moved[[0, 2]], [8 + 46 - 92, 8 + 46 + 92], atol=1e-4)
     assert moved[3] - moved[1] == pytest.approx(48 * 1000 / 16, rel=1e-6)
 
@@ -211,11 +221,12 @@ def proposals(network, scale=1.0, size=(640, 640)):
     return rois.numpy()[: int(number)]
 
 
-def one_anchor(anchor, **sizes):
-    """A detector whose proposals are unmoved anchors of this kind first, whatever the picture."""
+def one_anchor(anchor, move=(0, 0, 0, 0), **sizes):
+    """A detector whose proposals are anchors of this kind first, all moved in the same way."""
     score = f"{RPN}.objectness_logits"
     changes = {name: np.zeros_like(weights()[name]) for name in weights() if RPN in name}
     changes[f"{score}.bias"][anchor], changes[f"{score}.bias"][anchor + 12] = -3, 3
+    changes[f"{RPN}.anchor_deltas.bias"][4 * anchor : 4 * anchor + 4] = move
     return narrow(changes, **sizes)
 
 
@@ -241,6 +252,13 @@ def test_the_smallest_side_of_a_proposal(form, least, kept):
     assert (narrowest == 44) == kept
 
 
+@pytest.mark.parametrize(("form", "whole"), [("caffe", True), ("milvlg", False)])
+def test_only_milvlg_limits_how_much_a_side_grows(form, whole):
+    """The middle is far beyond the picture, and only a side of 44 e^9 pixels reaches back."""
+    first = proposals(one_anchor(8, (100, 0, 9, 0), form=form))[0]
+    assert (first.tolist() == [0, 0, 639, 52]) == whole
+
+
 def test_candidates_are_the_first_of_equal_scores():
     boxes = proposals(one_anchor(8, candidates=3), size=(640, 640))
     # Those at the left edge are cut; the first two of the first row overlap by less than 0.7.
@@ -253,11 +271,11 @@ def test_suppression_at_exactly_seven_tenths():
     boxes = F([[0, 0, 9, 9], [0, 0, 9, 6]])  # areas 100 and 70
     scores = F([0.9, 0.8])
     for milvlg, expected in ((False, 2), (True, 1)):
-        kept, number = detector.suppressed(boxes, scores, 2, milvlg)
+        kept, number = suppressed(boxes, scores, 2, milvlg)
         assert int(number) == expected
         assert kept.shape == (2,)
     larger = F([[0, 0, 9, 9], [0, 0, 9, 7]])
-    assert int(detector.suppressed(larger, scores, 2)[1]) == 1
+    assert int(suppressed(larger, scores, 2)[1]) == 1
 
 
 # ---- rules of the bins --------------------------------------------------------------------------
@@ -273,8 +291,8 @@ def test_the_bins_are_those_of_the_loops_bit_for_bit():
 
 
 def compare_bins(cells, rois, long=1000):
-    maxima = detector.running_maxima(tf.constant(cells))
-    found = detector.roi_pool(maxima, tf.constant(cells.shape[:2]), tf.constant(rois), long)
+    maxima = running_maxima(tf.constant(cells))
+    found = roi_pool(maxima, tf.constant(cells.shape[:2]), tf.constant(rois), long)
     expected = [literal.roi_pool(cells, roi) for roi in rois]
     np.testing.assert_array_equal(found, expected)
 
@@ -340,11 +358,11 @@ def test_boxes_are_the_proposals_divided_by_the_scale_and_not_clipped():
 def test_each_class_suppresses_alone_and_at_exactly_three_tenths():
     boxes = F([[0, 0, 9, 9], [0, 0, 9, 2], [0, 7, 9, 9], [50, 50, 60, 60]])  # overlaps 0.3, 0.3, 0
     scores = F([[0.9, 0.1], [0.8, 0.7], [0.3, 0.05], [0.4, 0.6]])
-    found = detector.confidences(tf.constant(boxes), tf.constant(scores), tf.constant(4))
+    found = confidences(tf.constant(boxes), tf.constant(scores), tf.constant(4))
     # The first box suppresses both others in class 1; in class 2 the second suppresses the first,
     # and the third, which touches only the first, stays.
     np.testing.assert_array_equal(found, F([0.9, 0.7, 0.05, 0.6]))
-    padded = detector.confidences(tf.constant(boxes), tf.constant(scores), tf.constant(2))
+    padded = confidences(tf.constant(boxes), tf.constant(scores), tf.constant(2))
     np.testing.assert_array_equal(padded, F([0.9, 0.7, -1, -1]))
 
 
@@ -353,13 +371,13 @@ def test_confidences_are_those_of_the_loops():
     low = rng.random((60, 2)) * 200
     boxes = np.concatenate([low, low + 20 + rng.random((60, 2)) * 150], 1).astype(F)
     classes = literal.softmax(rng.normal(0, 2, (60, 9))).astype(F)
-    found = detector.confidences(tf.constant(boxes), tf.constant(classes[:, 1:]), tf.constant(60))
+    found = confidences(tf.constant(boxes), tf.constant(classes[:, 1:]), tf.constant(60))
     np.testing.assert_array_equal(found, literal.confidences(boxes, classes).astype(F))
 
 
 def chosen(confidence, least=2, most=4, number=None):
     values = tf.constant(confidence, tf.float32)
-    rows, count = detector.choose(values, tf.constant(number or len(confidence)), least, most)
+    rows, count = choose(values, tf.constant(number or len(confidence)), least, most)
     return rows.numpy()[: int(count)].tolist()
 
 

@@ -9,7 +9,7 @@ TensorFlow operations, so that it runs in `tf.function`, on a GPU and in a Saved
 size of the picture also under XLA.
 
 `form="milvlg"` follows MILVLG/bottom-up-attention.pytorch where that differs: a clamp of the
-regressed sides, a larger smallest side, and a float32 threshold in suppression.
+regressed sides, a strict limit of the smallest side, and a float32 threshold in suppression.
 
 Letters: H and W height and width of the picture in pixels; H' and W' of the picture that the
 network reads; f = H'/H the scale; h and w cells of the map, of 16 pixels; A = 12 anchors; P
@@ -27,6 +27,16 @@ import tensorflow as tf
 from tfcap import files
 from tfcap.data import pictures
 from tfcap.preparing.features import DETECTOR
+from tfcap.preparing.features.boxes import (
+    ANCHORS,
+    anchors,
+    choose,
+    confidences,
+    decoded,
+    roi_pool,
+    running_maxima,
+    suppressed,
+)
 from tfcap.preparing.features.saved import Digest
 
 WEIGHTS = "detector.npz"
@@ -34,29 +44,7 @@ CARD = "card.json"
 _REMEDY = "Give the directory that tfcap convert --from bottom_up wrote."
 
 _MEAN = np.array([102.9801, 115.9465, 122.7717])  # of blue, green and red, 0 to 255
-_STRIDE = 16  # pixels of a cell of the map
-# Corners x1, y1, x2, y2 around the first cell, as generate_anchors.py makes them: three ratios
-# of four scales. The rounding is Caffe's own.
-ANCHORS = np.array(
-    [
-        [-38, -16, 53, 31],
-        [-84, -40, 99, 55],
-        [-176, -88, 191, 103],
-        [-360, -184, 375, 199],
-        [-24, -24, 39, 39],
-        [-56, -56, 71, 71],
-        [-120, -120, 135, 135],
-        [-248, -248, 263, 263],
-        [-14, -36, 29, 51],
-        [-36, -80, 51, 95],
-        [-80, -168, 95, 183],
-        [-168, -344, 183, 359],
-    ],
-    np.float32,
-)
-_BINS = 14  # along a side of a proposal
 _LEAST = 16  # pixels of the picture along a side of a proposal
-_RPN_OVERLAP, _CLASS_OVERLAP, _CONFIDENCE = 0.7, 0.3, np.float32(0.2)
 _CHUNK = 50  # proposals that res5 reads at once; 50 x 14 x 14 x 1024 numbers take 40 MB
 _SMALLEST = 3  # pixels of H' and W': the pooling of fewer has no result
 EPSILON = 1e-5  # of batch normalisation
@@ -489,198 +477,3 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
     mixed = sides[0] * (1 - along[:, None]) + sides[1] * along[:, None]
     upper, lower = mixed[: target[0]], mixed[target[0] :]
     return upper * (1 - down[:, None, None]) + lower * down[:, None, None], scale
-
-
-# ---- proposals ----------------------------------------------------------------------------------
-
-
-def anchors(cells: tf.Tensor) -> tf.Tensor:
-    """Returns the anchors float32 [h w A, 4] of a map [1, h, w, channels]."""
-    rows, columns = (tf.range(tf.shape(cells)[axis]) * _STRIDE for axis in (1, 2))
-    x, y = tf.meshgrid(tf.cast(columns, tf.float32), tf.cast(rows, tf.float32))
-    shifts = tf.stack([x, y, x, y], -1)[:, :, tf.newaxis]
-    return tf.reshape(shifts + ANCHORS, [-1, 4])
-
-
-def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
-    """Moves boxes [N, 4] by the network's numbers [N, 4]: centre in sides, sides in logarithms.
-
-    A side counts its last pixel, but the corners of the result do not take it back.
-    """
-    sides = boxes[:, 2:] - boxes[:, :2] + 1.0
-    centres = boxes[:, :2] + 0.5 * sides
-    logs = deltas[:, 2:]
-    if most is not None:
-        logs = tf.minimum(logs, tf.cast(most, tf.float32))
-    centres, sides = deltas[:, :2] * sides + centres, tf.exp(logs) * sides
-    return tf.concat([centres - 0.5 * sides, centres + 0.5 * sides], 1)
-
-
-def suppressed(
-    boxes: tf.Tensor, scores: tf.Tensor, most: int, milvlg: bool = False
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Suppresses boxes that overlap a better one by 0.7 or more; the last pixel of a box counts.
-
-    Args:
-      boxes: float32 [N, 4].
-      scores: float32 [N]; -1 for what is no box.
-      most: P.
-      milvlg: whether 0.7 itself is suppressed. Caffe compares float32 overlaps with 0.7 in double
-        precision, which is a little more than the nearest float32.
-
-    Returns:
-      The rows of the boxes that are kept, best first, int32 [P], and their number, int32 [].
-    """
-    threshold = np.float32(_RPN_OVERLAP)
-    if milvlg:
-        threshold = np.nextafter(threshold, np.float32(0))  # TensorFlow suppresses what is larger
-    # The operation under `tf.image.non_max_suppression`, which alone pads its result.
-    kept, number = tf.raw_ops.NonMaxSuppressionV4(
-        boxes=boxes + [0.0, 0.0, 1.0, 1.0],
-        scores=scores,
-        max_output_size=most,
-        iou_threshold=threshold,
-        score_threshold=-0.5,
-        pad_to_max_output_size=True,
-    )
-    return tf.ensure_shape(kept, [most]), number
-
-
-# ---- the largest values of bins -----------------------------------------------------------------
-
-
-def running_maxima(cells: tf.Tensor) -> tf.Tensor:
-    """Returns the maxima of 1, 2 or 4 rows times 1, 2 or 4 columns of a map [h, w, D].
-
-    A bin of a proposal has at most 8 cells along a side, so that two overlapping windows along
-    each side cover it. No number is rounded.
-
-    Returns:
-      [9 h w, D]; windows beyond the map have no meaning.
-    """
-
-    def along(x: tf.Tensor, axis: int) -> list[tf.Tensor]:
-        found = [x]
-        for step in (1, 2):
-            size = tf.shape(x)[axis]
-            places = tf.minimum(tf.range(size) + step, size - 1)
-            found.append(tf.maximum(found[-1], tf.gather(found[-1], places, axis=axis)))
-        return found
-
-    windows = [wide for tall in along(cells, 0) for wide in along(tall, 1)]
-    return tf.reshape(tf.stack(windows), [-1, cells.shape[-1]])
-
-
-def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> tf.Tensor:
-    """Takes the largest value of each of 14 x 14 bins, as Girshick's RoIPool (ICCV 2015) does.
-
-    Args:
-      maxima: what `running_maxima` returns.
-      size: int32 [2], h and w.
-      rois: float32 [N, 4], corners in pixels of H' and W', at least 0.
-      long: most pixels of H' and W'.
-
-    Returns:
-      [N, 14, 14, D]; a bin beyond the map is 0.
-    """
-    corners = rois * (1 / _STRIDE)  # exact
-    whole = tf.floor(corners)
-    # C rounds halves away from zero. `tf.round` rounds them to even, and floor(x + 0.5) is wrong
-    # just below a half.
-    corners = tf.cast(whole, tf.int32) + tf.cast(corners - whole >= 0.5, tf.int32)
-    # float32 division, then float32 products: integers give other bins for 57 and 62 cells, and a
-    # compiler may turn a division by 14 into a product. So the bins are a table.
-    lengths = np.arange(long // _STRIDE + 3, dtype=np.float32)
-    side = (lengths / np.float32(_BINS))[:, None]
-    starts = np.floor(np.arange(_BINS, dtype=np.float32) * side).astype(np.int32)
-    ends = np.ceil(np.arange(1, _BINS + 1, dtype=np.float32) * side).astype(np.int32)
-
-    def windows(axis: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns of each bin [N, 14] the window, its two places, and whether the bin is empty."""
-        first, last = corners[:, 1 - axis], corners[:, 3 - axis]
-        length = tf.maximum(last - first + 1, 1)
-        start = tf.minimum(tf.gather(starts, length) + first[:, None], size[axis])
-        end = tf.minimum(tf.gather(ends, length) + first[:, None], size[axis])
-        cells = end - start
-        level = tf.cast(cells >= 2, tf.int32) + tf.cast(cells >= 4, tf.int32)
-        start = tf.minimum(start, size[axis] - 1)  # of an empty bin
-        other = tf.maximum(end - tf.bitwise.left_shift(1, level), start)
-        return level, start, other, cells <= 0
-
-    row_level, top, bottom, no_rows = windows(0)
-    column_level, left, right, no_columns = windows(1)
-    level = row_level[:, :, None] * 3 + column_level[:, None]
-
-    def values(rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-        places = (level * size[0] + rows[:, :, None]) * size[1] + columns[:, None]
-        return tf.gather(maxima, places)
-
-    found = tf.maximum(values(top, left), values(top, right))
-    found = tf.maximum(found, tf.maximum(values(bottom, left), values(bottom, right)))
-    empty = no_rows[:, :, None] | no_columns[:, None]
-    return tf.where(empty[..., None], 0.0, found)
-
-
-# ---- selection ----------------------------------------------------------------------------------
-
-
-def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Returns the largest score of each box in a class where no better box suppresses it.
-
-    Non-maximum suppression of all classes at once: every step takes the box of the next rank in
-    each class. All classes have the same boxes, and so the same overlaps.
-
-    Args:
-      boxes: float32 [P, 4], in pixels of the picture.
-      scores: float32 [P, C].
-      number: int32 [], how many of the boxes are real.
-
-    Returns:
-      float32 [P]; -1 for a box that is not real.
-    """
-    low, high = boxes[:, :2], boxes[:, 2:]
-    area = tf.reduce_prod(high - low + 1.0, 1)
-    common = tf.minimum(high[:, None], high) - tf.maximum(low[:, None], low) + 1.0
-    common = tf.reduce_prod(tf.maximum(common, 0.0), 2)
-    overlap = common / (area[:, None] + area - common)
-    suppresses = overlap >= np.float32(_CLASS_OVERLAP)
-    suppresses = tf.linalg.set_diag(suppresses, tf.zeros_like(area, tf.bool))
-    proposals = boxes.shape[0]
-    real = tf.range(proposals) < number
-    by_class = tf.transpose(tf.where(real[:, None], scores, -1.0))  # [C, P]
-    order = tf.argsort(by_class, direction="DESCENDING", stable=True)
-
-    def step(rank: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        box = order[:, rank]
-        stays = tf.gather(left, box, batch_dims=1)
-        return rank + 1, left & ~(tf.gather(suppresses, box) & stays[:, None])
-
-    left = tf.broadcast_to(real, tf.shape(by_class))
-    _, left = tf.while_loop(lambda rank, _: rank < number, step, (0, left))
-    best = tf.reduce_max(tf.where(left, by_class, 0.0), 0)
-    return tf.where(real, best, -1.0)
-
-
-def choose(
-    confidence: tf.Tensor, number: tf.Tensor, least: int, most: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Chooses regions: in order those of confidence 0.2 or more, unless they are too few or many.
-
-    Then the best come first; among equal ones the better proposal (Caffe leaves this open).
-
-    Args:
-      confidence: float32 [P] of `confidences`.
-      number: int32 [], how many of the P are real.
-      least: the smallest number of regions, unless there are fewer proposals.
-      most: the largest.
-
-    Returns:
-      Their rows int32 [min(most, P)], and how many of these are regions, int32 [].
-    """
-    good = confidence >= _CONFIDENCE
-    count = tf.reduce_sum(tf.cast(good, tf.int32))
-    in_order = tf.argsort(tf.cast(~good, tf.int32), stable=True)
-    best_first = tf.argsort(confidence, direction="DESCENDING", stable=True)
-    fits = (count >= least) & (count <= most)
-    chosen = tf.where(fits, in_order, best_first)[:most]
-    return chosen, tf.minimum(tf.clip_by_value(count, least, most), number)
