@@ -191,7 +191,7 @@ def test_every_block_of_res5_is_dilated_and_none_has_a_stride(block):
     kernel = np.zeros_like(weights()[f"{name}.conv2.weight"])
     kernel[0, 0] = weights()[f"{name}.conv2.weight"][1, 1]
     network.weights[f"{name}.conv2.weight"].assign(kernel)
-    found = network._features(tf.constant(cells[None]), tf.constant(rois))
+    found = network._features(tf.constant(cells[None]), tf.constant(rois), 2)
     values = {key: variable.numpy() for key, variable in network.weights.items()}
     expected = literal.features(cells, rois, values, 3)
     np.testing.assert_allclose(found, expected, atol=1e-5)

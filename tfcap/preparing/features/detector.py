@@ -254,8 +254,7 @@ class Detector(tf.Module):
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright RGB picture uint8 [H, W, 3] and pads it, so that pictures can be
-        stacked.
+        """Resizes an upright picture uint8 [H, W, 3], and pads it so that pictures form a batch.
 
         Returns:
           float32 [long, long, 4]: blue, green, red minus their mean, and f; 0 beyond the picture.
@@ -276,11 +275,10 @@ class Detector(tf.Module):
         def detected(image: tf.Tensor) -> Regions:
             height = tf.math.count_nonzero(image[:, 0, 3], dtype=tf.int32)
             width = tf.math.count_nonzero(image[0, :, 3], dtype=tf.int32)
-            # A file that the server could not decode has no pixel.
-            return self.detect(
-                image[: tf.maximum(height, _SMALLEST), : tf.maximum(width, _SMALLEST), :3],
-                tf.maximum(image[0, 0, 3], 1e-3),
-            )
+            # A file that a server could not decode has no pixel, and gets no proposal.
+            scale = tf.where(height > 0, image[0, 0, 3], 1e6)
+            height, width = (tf.maximum(side, _SMALLEST) for side in (height, width))
+            return self.detect(image[:height, :width, :3], scale)
 
         rows = [self.num_regions]
         kinds = [tf.int32, tf.float32, tf.int32, tf.float32]
@@ -316,7 +314,7 @@ class Detector(tf.Module):
           row: the picture in it.
           size: W and H.
         """
-        count, stored = int(found.count[row]), {"image/size": list(size)}
+        count, stored = int(found.count[row]), dict[str, list]({"image/size": list(size)})
         kinds = {"classes": (found.classes, found.class_scores)}
         kinds["attributes"] = (found.attributes, found.attribute_scores)
         for kind, (ids, scores) in kinds.items():
@@ -330,7 +328,7 @@ class Detector(tf.Module):
         """Detects the regions of a picture float32 [H', W', 3] of `resized`; `scale` [] is f."""
         cells = self._trunk(pixels[tf.newaxis])
         rois, number = self._proposals(cells, tf.shape(pixels)[:2], scale)
-        features = self._features(cells, rois)
+        features = self._features(cells, rois, number)
         probabilities, attributes = self._heads(features)
         boxes = rois / scale  # float32, and not clipped again
         confidence = confidences(boxes, probabilities[:, 1:], number)
@@ -402,27 +400,29 @@ class Detector(tf.Module):
         kept, number = suppressed(boxes, scores, sizes.proposals, milvlg)
         return tf.gather(boxes, kept), number
 
-    def _features(self, cells: tf.Tensor, rois: tf.Tensor) -> tf.Tensor:
-        """Pools proposals [P, 4] and runs res5 on chunks of them: float32 [P, F]."""
+    def _features(self, cells: tf.Tensor, rois: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Pools proposals [P, 4] and runs res5 on chunks of them: float32 [P, F].
+
+        Only the first `number` [] proposals are real; chunks without a real one are zeros.
+        """
         maxima, size = running_maxima(cells[0]), tf.shape(cells)[1:3]
         proposals = self.sizes.proposals
         chunk = min(_CHUNK, proposals)
         chunks = -(-proposals // chunk)
         padded = tf.pad(rois, [[0, chunks * chunk - proposals], [0, 0]])
 
-        def pooled(some: tf.Tensor) -> tf.Tensor:
+        def step(place: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            some = tf.reshape(padded, [chunks, chunk, 4])[place]
             x = roi_pool(maxima, size, some, self.sizes.long)
             for block in range(self.sizes.blocks[3]):
                 x = self._block(f"roi_heads.res5.{block}", x, 1, 2)
-            return tf.reduce_mean(x, [1, 2])
+            return place + 1, done.write(place, tf.reduce_mean(x, [1, 2]))
 
-        found = tf.map_fn(
-            pooled,
-            tf.reshape(padded, [chunks, chunk, 4]),
-            parallel_iterations=1,
-            fn_output_signature=tf.TensorSpec([chunk, self.feature_dim]),
+        found = tf.TensorArray(tf.float32, chunks, element_shape=[chunk, self.feature_dim])
+        _, found = tf.while_loop(
+            lambda place, _: place * chunk < number, step, (0, found), parallel_iterations=1
         )
-        return tf.reshape(found, [chunks * chunk, self.feature_dim])[:proposals]
+        return tf.reshape(found.stack(), [chunks * chunk, self.feature_dim])[:proposals]
 
     def _heads(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the probabilities of classes [P, 1 + C] and of attributes [P, 1 + K]."""
