@@ -164,7 +164,7 @@ def load(directory: str | os.PathLike) -> "Detector":
 
 
 def _sizes(card: Mapping[str, Any]) -> Sizes:
-    fields = card.get("sizes", {})
+    fields: dict[str, Any] = card.get("sizes", {})
     return Sizes(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
 
 
