@@ -164,8 +164,10 @@ def load(directory: str | os.PathLike) -> "Detector":
 
 
 def _sizes(card: Mapping[str, Any]) -> Sizes:
-    fields: dict[str, Any] = card.get("sizes", {})
-    return Sizes(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+    fields: dict[str, Any] = dict(card.get("sizes", {}))
+    for key, value in fields.items():
+        fields[key] = tuple(value) if isinstance(value, list) else value
+    return Sizes(**fields)
 
 
 def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
