@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import re
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tfcap import configs, runs
 from tfcap.data import tokens
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.files import file_sha256
+from tfcap.preparing.features import detector, saved
 from tfcap.released import systems, torch_file, weights
 
 # How the released code decodes: the largest number of words, and the options of the search.
@@ -39,6 +41,7 @@ def convert(
     model_dir: str,
     max_length: int | None = None,
     override: str = "",
+    regions: str | None = None,
 ) -> str:
     """Writes a run directory with the weights of a released checkpoint.
 
@@ -50,6 +53,8 @@ def convert(
       max_length: T, the longest caption in words; None takes the value of the released code.
       override: changes of the configuration, see `configs.resolve`. Use it where tensor shapes do
         not show an option (activations, heads of a Transformer) and its default is wrong.
+      regions: directory of the detector whose regions the model reads. The run gets a copy, and
+        then reads photographs; None reads features.
 
     Returns:
       One line that describes the model.
@@ -78,7 +83,19 @@ def convert(
         "backbone": None,
         "converted": {"from": family, "sha256": file_sha256(path)},
     }
-    runs.create(model_dir, checkpoint.system, params, vocab, fingerprint, model)
+    with tempfile.TemporaryDirectory() as folder:
+        copies = []
+        if regions:
+            network = detector.load(os.path.expanduser(regions))
+            if network.feature_dim != checkpoint.feature_dim:
+                raise ValueError(
+                    f"{path} reads features {checkpoint.feature_dim} wide, and those of {regions} "
+                    f"are {network.feature_dim} wide. Give the detector that made its features."
+                )
+            name, digest = saved.save(network, folder, None)
+            fingerprint["backbone"] = network.made_by(name, digest)
+            copies = [os.path.join(folder, name)]
+        runs.create(model_dir, checkpoint.system, params, vocab, fingerprint, model, copies)
     return (
         f"{checkpoint.system}, {runs.count_parameters(model):,} parameters, {len(vocab)} words, "
         f"features {checkpoint.feature_dim} wide, at most {params.task.max_length} words, beam "
