@@ -8,7 +8,11 @@ NETWORKS = {
     "resnet152": ("ResNet152", "resnet"),
     "vgg16": ("VGG16", "vgg16"),
 }
-BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn")
+SWINS = (
+    *("swin_tiny_224", "swin_small_224", "swin_base_224", "swin_large_224"),
+    *("swin_base_384", "swin_large_384"),
+)
+BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn", *SWINS)
 WITHOUT_WEIGHTS = ("pixels", "small_cnn")  # nothing to download: no weights, or random ones
 HUB = "hub:"  # what the name of a preset of keras-hub begins with
 
