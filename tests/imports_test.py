@@ -19,7 +19,7 @@ ALLOWED = {
     "configs": "decoding metrics models",
     "preparing": "data layers released",
     "runs": "configs data decoding layers metrics models objectives preparing",
-    "released": "configs data layers models runs",
+    "released": "configs data layers models preparing runs",
     "scoring": "data decoding layers metrics models objectives runs",
     # The page of the demo captions; what is captioned may be drawn.
     "visualize": "captioning data decoding layers metrics models",

@@ -1,6 +1,8 @@
 """Released vocabulary tables: the order of our words and their released ids."""
 
 import json
+import pickle
+from fractions import Fraction
 
 import pytest
 
@@ -53,6 +55,8 @@ def test_a_json_object_is_read(tmp_path, content):
         ("xlan", "a\nb\n", "needs one word for unknown words"),
         ("xlan", "a\nb\na\nUNK\n", "has the word 'a' twice"),
         ("xlan", b"\x80\x03}q\x00.", "is not UTF-8"),
+        ("expansionnet_v2", pickle.dumps(Fraction(1, 3), 3), "one word per line, a JSON list"),
+        ("expansionnet_v2", b"\x80\x03}q", "the pickle is damaged"),
         ("xlan", "", "one word per line, a JSON list"),
         ("expansionnet", '["PAD", "SOS", "cat"]', "lacks EOS, UNK"),
         ("xlan", '{"ix_to_word": {"0": "a", "1": "UNK"}}', "a word for each id from 1 on"),

@@ -156,7 +156,9 @@ def build(
         with float32():
             model, whole = row.build(side, vector, "imagenet" if downloaded else None)
         if path is not None and from_torch and row.tensors is not None:
-            tensors = torch_file.load(path)
+            # The released ExpansionNet v2 has a Swin inside.
+            found = torch_file.load(path).items()
+            tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
             for layer, tensor, channels in row.tensors(model):
                 layer.set_weights(values(layer, tensors, tensor, channels))
         elif path is not None:

@@ -10,7 +10,10 @@ window, N = W * W, M = (G / W)^2 windows, H heads, d = C / H. Cells and windows 
 order.
 """
 
-from collections.abc import Iterator
+import collections
+import math
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -21,7 +24,9 @@ from keras import ops
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 
+PREFIX = "swin_transf."  # of the names in a file of ExpansionNet v2
 DROP_PATH = 0.1  # of the last block, in the training of ExpansionNet v2; Swin's own is 0.2 to 0.5
+_BLOCK = re.compile(r"layers\.(\d+)\.blocks\.\d+\.")
 _PATCH = 4  # pixels along a side
 _HIDDEN = -100.0  # added to a score of cells that a shift brought together; the released number
 
@@ -207,6 +212,25 @@ def tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
             parts = {"": layer} if layer.weights else {}
         for name, part in parts.items():
             yield part, f"{layer.name}.{name}".rstrip("."), 1
+
+
+def name_of(tensors: Mapping[str, np.ndarray]) -> str:
+    """Returns the key of `SIZES` for the tensors of a state dict."""
+    patches = tensors.get("patch_embed.proj.weight")
+    table = tensors.get("layers.0.blocks.0.attn.relative_position_bias_table")
+    if patches is None or table is None or table.ndim != 2:
+        raise ValueError("the tensors of a Swin lack patch_embed.proj.weight or the first table.")
+    blocks = {match[0]: int(match[1]) for key in tensors if (match := _BLOCK.match(key))}
+    depths = tuple(collections.Counter(blocks.values()).values())
+    window = (math.isqrt(len(table)) + 1) // 2
+    found = len(patches), depths, table.shape[1], window
+    for name, size in SIZES.items():
+        if size[:4] == found:
+            return name
+    raise ValueError(
+        f"no Swin here has {found[0]} channels, {depths} blocks, {found[2]} heads and windows of "
+        f"{window} cells: the sizes are {', '.join(SIZES)}."
+    )
 
 
 def resize(image: tf.Tensor, side: int) -> tf.Tensor:
