@@ -99,20 +99,20 @@ def convert(
         f"{params.task.decoding.beam}; {_assumed(checkpoint, params)}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        beside = []
+        extra = []
         if network:
             del state, checkpoint  # the file is large, and the backbone reads it again
             backbone = Backbone(network, weights=path)
             backbone.rounds = False  # as released
             name, digest = saved.save(backbone.network, folder, None)
             fingerprint["backbone"] = backbone.made_by(name, digest)
-            beside.append(os.path.join(folder, name))
+            extra.append(os.path.join(folder, name))
             line = f"{network} and {line}"
         if family in _SOURCES:
-            beside.append(os.path.join(folder, CARD))
-            with open(beside[-1], "w", encoding="utf-8") as file:
+            extra.append(os.path.join(folder, CARD))
+            with open(extra[-1], "w", encoding="utf-8") as file:
                 file.write(_card(family, fingerprint, params, vocab_file, network))
-        runs.create(model_dir, params.task.model.type, params, vocab, fingerprint, model, beside)
+        runs.create(model_dir, params.task.model.type, params, vocab, fingerprint, model, extra)
     return line
 
 

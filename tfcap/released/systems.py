@@ -132,9 +132,11 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     positions = None
     for key, codes in buffers.items():
         positions = key, codes.reshape(-1, codes.shape[-1] if codes.ndim else 1)  # of a batch of 1
-    backbone = {key.removeprefix(SWIN): value for key, value in swin.items()}
-    sizes = feature_dim or 2048, rows or 0
-    return Checkpoint(system, tensors, names, options, *sizes, positions, backbone)
+    checkpoint = Checkpoint(
+        system, tensors, names, options, feature_dim or 2048, rows or 0, positions
+    )
+    checkpoint.backbone = {key.removeprefix(SWIN): value for key, value in swin.items()}
+    return checkpoint
 
 
 class _Sizes:

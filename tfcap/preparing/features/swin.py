@@ -118,10 +118,10 @@ class Block(keras.layers.Layer):
     def call(self, x, training=False):
         """Computes the cells [B, G, G, C] from the cells [B, G, G, C]."""
         # One number per picture, 0 or 1 / (1 - rate).
-        every = ops.ones((ops.shape(x)[0], 1, 1, 1), x.dtype)
-        x = x + self.path_1(every, training=training) * self._attend(self.norm1(x))
+        ones = ops.ones((ops.shape(x)[0], 1, 1, 1), x.dtype)
+        x = x + self.path_1(ones, training=training) * self._attend(self.norm1(x))
         y = self.fc2(ops.gelu(self.fc1(self.norm2(x)), approximate=False))
-        return x + self.path_2(every, training=training) * y
+        return x + self.path_2(ones, training=training) * y
 
     def _attend(self, x):
         """Attention of the cells [B, G, G, C] of each window to those of the same window."""
@@ -191,8 +191,8 @@ def _dense(inputs: int, units: int, name: str, use_bias: bool = True) -> keras.l
 
 def _regions(cells: int, window: int, shift: int) -> np.ndarray:
     """Numbers the parts of a shifted picture whose cells are neighbours, int8 [M, N]."""
-    places = np.arange(cells)
-    band = (places >= cells - window).astype(np.int8) + (places >= cells - shift)
+    position = np.arange(cells)
+    band = (position >= cells - window).astype(np.int8) + (position >= cells - shift)
     parts = 3 * band[:, None] + band
     parts = parts.reshape(cells // window, window, cells // window, window)
     return parts.transpose(0, 2, 1, 3).reshape(-1, window**2)
