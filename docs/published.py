@@ -11,6 +11,7 @@ import yaml
 FILE = pathlib.Path(__file__).parents[1] / "experiments" / "published.yaml"
 STAGES = {"xe": "cross-entropy", "scst": "self-critical training"}
 LEFT_OUT = "-"  # the source has no such score
+UNREAD = "?"  # nobody here has read the score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Row:
     table: str  # its number in a paper, or what it is about
     stage: str  # `xe` or `scst`, after which the scores were measured
     name: str
-    scores: Mapping[str, str]  # metric -> value as text; `-` if the source gives none
+    scores: Mapping[str, str]  # metric -> value as text; `-` if the source gives none, or `?`
     recipes: tuple[str, ...] = ()  # those that train it, such as `coco/xlan_xe`
     how: str = ""  # how the recipe is used, a key of `how`; empty if it is only trained
     reason: str = ""  # why there is no recipe, a key of `reasons`
@@ -35,7 +36,7 @@ class Row:
     @property
     def known(self) -> dict[str, str]:
         """The scores that are numbers."""
-        return {name: v for name, v in self.scores.items() if v != LEFT_OUT}
+        return {name: v for name, v in self.scores.items() if v not in (LEFT_OUT, UNREAD)}
 
     @property
     def text(self) -> str:

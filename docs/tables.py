@@ -169,6 +169,7 @@ SYSTEMS = (
     ("xlan", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
     ("xtransformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
     ("expansionnet", "", "coco/expansionnet_stage2_xe.yaml"),
+    ("expansionnet_v2", "", ""),
     ("mrnn", "flickr8k/mrnn_xe.yaml", "coco/mrnn_xe.yaml"),
     ("mrnn_shared", "", "coco/mrnn_shared_xe.yaml"),
     ("updown", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),

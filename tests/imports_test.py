@@ -17,7 +17,7 @@ ALLOWED = {
     "metrics": "",
     "data": "",
     "configs": "decoding metrics models",
-    "preparing": "data released",
+    "preparing": "data layers released",
     "runs": "configs data decoding layers metrics models objectives preparing",
     "released": "configs data layers models preparing runs",
     "scoring": "data decoding layers metrics models objectives runs",

@@ -17,6 +17,7 @@ from tfcap.training import optim
 
 NAMES = recipes.names()
 SELF_CRITICAL = [name for name in NAMES if name.endswith("_scst.yaml")]
+LAST_STAGE = "coco/expansionnet_v2_end_to_end_scst.yaml"
 # Keys that a schedule does not read.
 UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
 # The recipe of each system that has all arguments as the class has them.
@@ -148,6 +149,8 @@ def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
 def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_data(name):
     """Data and vocabulary are the same; the models differ only in dropout."""
     [start] = trained_by(resolve(name).task.init_checkpoint)
+    if name == LAST_STAGE:  # the only one that goes on with self-critical training
+        [start] = trained_by(resolve(start).task.init_checkpoint)
     new, old = resolve(name).task, resolve(start).task
     assert old.objective == "xe"
     for key in ("data_dir", "validation_data", "metrics"):
@@ -169,6 +172,9 @@ def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_
         ("expansionnet_xe", {9001: 2e-7, 10000: 2e-4, 23614: 2e-4, 23615: 1.6e-4}),
         ("mrnn_tensorflow_xe", {1: 1.0, 310000: 1.0, 310001: 0.85, 320001: 0.7225}),
         ("xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),
+        ("expansionnet_v2_end_to_end_xe", {1: 3e-5, 11807: 3e-5, 11808: 1.65e-5}),
+        ("expansionnet_v2_scst", {1: 1e-4, 2360: 1e-4, 2361: 8e-5, 21240: 1e-4 * 0.8**8}),
+        ("expansionnet_v2_end_to_end_scst", {1: 2e-6, 2360: 2e-6}),
         ("expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
     ],
 )

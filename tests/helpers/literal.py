@@ -94,10 +94,11 @@ class Weights:
         out = [softmax(k[:, h] @ q[h] / np.sqrt(q.shape[-1])) @ v[:, h] for h in range(q.shape[0])]
         return np.concatenate(out)
 
-    def static(self, name, x, seen=1.0, noise=None, kept=None):
+    def static(self, name, x, seen=1.0, noise=None, kept=None, groups=()):
         """Static expansion of regions [R, D], where `seen` [R] is 1 for real ones.
 
         `noise` has factors for some of the five dropouts. `kept` gets Phi as `recording` names it.
+        `groups` are the sizes of the groups of vectors; without them there is one.
         """
         scores = self[f"{name}/query_exp_vectors"] @ self.linear(f"{name}/key_embed", x).T
         noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
@@ -105,7 +106,9 @@ class Weights:
         found = []
         for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
             kept[f"forward_{letter}"] = forward = shares(half * seen)  # [E, R]
-            kept[f"backward_{letter}"] = backward = shares(half.T)  # [R, E]
+            parts = np.split(half.T, np.cumsum(groups[:-1], dtype=int), axis=1)
+            backward = np.concatenate([shares(part) / len(parts) for part in parts], 1)  # [R, E]
+            kept[f"backward_{letter}"] = backward
             classes = self.linear(f"{name}/class_{letter}_embed", x)
             vectors = forward @ classes + self[f"{name}/bias_exp_vectors"]
             gathered = backward @ (vectors * noise[f"expanded_{letter}"])

@@ -74,6 +74,26 @@ def test_an_expansion_of_regions_equals_the_rendering(kind):
         assert record.over == ("regions" if "forward" in record.kind else "vectors")
 
 
+def test_regions_gather_the_mean_over_groups_of_vectors():
+    """Of the first group all scores are positive, so that no vector of its class b is gathered."""
+    groups = (1, 2, 4)
+    block, w = make("static", vectors=groups)
+    x, first = draw(), np.eye(WIDTH)[0]
+    least = w.linear("/key_embed", x)[..., 0].min()
+    block.key_embed.bias.assign(block.key_embed.bias.numpy() + (1 - least) * first)
+    block.query_exp_vectors.assign([first, *block.query_exp_vectors.numpy()[1:]])
+    w = literal.Weights(block)
+    with recording() as records:
+        out = call(block, x, SEEN[:, None])
+    expected = [w.static("", *row, groups=groups) for row in zip(x, SEEN, strict=True)]
+    np.testing.assert_allclose(out, expected, atol=2e-5)
+    backward = {r.kind: r.weights for r in records if r.kind.startswith("backward")}
+    np.testing.assert_allclose(backward["backward_a"][..., 0], 1 / 3, atol=1e-6)
+    assert (backward["backward_b"][..., 0] == 0).all()
+    one = [w.static("", *row) for row in zip(x, SEEN, strict=True)]
+    assert np.abs(out - one).max() > 0.1
+
+
 def test_an_expansion_of_words_is_causal():
     """Rows share one M, or each row has an own M because of padding."""
     block, w = make("dynamic")

@@ -21,6 +21,7 @@ INVARIANT = {
     "attention_lstm": (),
     "ensemble": (),
     "expansionnet": ("mha/key/bias",),
+    "expansionnet_v2": ("mha/key/bias",),
     "gcn_lstm": (),
     "lstm_a": (),
     "mrnn": (),

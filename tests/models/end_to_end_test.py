@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import seeds
+from helpers import seeds, swins
 from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
 
 from tfcap import models
@@ -125,3 +125,33 @@ def test_batch_normalisation_keeps_its_statistics_and_trains_its_scales(batch):
         np.testing.assert_array_equal(old, new)
     np.testing.assert_array_equal(features, model.backbone.extract(batch["pictures"]))
     assert "backbone/6/seed_generator_state" in model.checkpoint_items["seeds"]
+
+
+def test_a_swin_has_drop_path_only_while_it_is_trained(tmp_path, monkeypatch):
+    """Its generators are saved, so that a resumed run draws the same numbers."""
+    swins.add(monkeypatch)
+    file = swins.write(tmp_path / "swin.pth")
+    pictures = tf.constant(swins.arrays_of()["in/pixels"], tf.float32)
+    inputs = {"pictures": pictures, "mask": tf.ones((3, 16), tf.bool)}
+    sizes = dict(width=8, attention_width=4, word_dropout=0.0, region_dropout=0.0)
+    seeds.set_seed(3)
+    reader = models.build("attention_lstm", VOCABULARY, LENGTH, 32, **sizes)
+    trained, frozen = (
+        EndToEnd(reader, Backbone(swins.NAME, weights=file), trainable=trainable)
+        for trainable in (True, False)
+    )
+
+    def regions(model, training):
+        return model.encode(inputs, training)["regions"]
+
+    quiet = regions(trained, False)
+    for model, training in ((trained, False), (frozen, False), (frozen, True)):
+        np.testing.assert_array_equal(regions(model, training), quiet)
+    states = trained.checkpoint_items["seeds"]
+    before = {name: state.numpy() for name, state in states.items()}
+    assert sum(name.startswith("backbone/") for name in states) == 12  # the first block has none
+    first = regions(trained, True)
+    assert np.abs(first - quiet).max() > 0.01 and np.abs(regions(trained, True) - first).max() > 0
+    for name, state in states.items():
+        state.assign(before[name])
+    np.testing.assert_array_equal(regions(trained, True), first)

@@ -1,6 +1,8 @@
 """Released vocabulary tables: the order of our words and their released ids."""
 
 import json
+import os
+import pickle
 
 import pytest
 
@@ -53,6 +55,7 @@ def test_a_json_object_is_read(tmp_path, content):
         ("xlan", "a\nb\n", "needs one word for unknown words"),
         ("xlan", "a\nb\na\nUNK\n", "has the word 'a' twice"),
         ("xlan", b"\x80\x03}q\x00.", "is not UTF-8"),
+        ("expansionnet_v2", b"\x80\x03}q", "the pickle is damaged"),
         ("xlan", "", "one word per line, a JSON list"),
         ("expansionnet", '["PAD", "SOS", "cat"]', "lacks EOS, UNK"),
         ("xlan", '{"ix_to_word": {"0": "a", "1": "UNK"}}', "a word for each id from 1 on"),
@@ -62,3 +65,18 @@ def test_a_json_object_is_read(tmp_path, content):
 def test_wrong_word_files_are_refused(tmp_path, family, content, reason):
     with pytest.raises(ValueError, match=reason):
         read(tmp_path, family, content)
+
+
+def test_a_pickle_of_words_is_read_and_runs_nothing(tmp_path):
+    words = ["\n", "EOS", "PAD", "SOS", "UNK", "cat"]
+    table = {"word2idx_dict": {}, "idx2word_list": words, "sos_str": "SOS"}
+    vocab, _ = read(tmp_path, "expansionnet_v2", pickle.dumps(table, 3))
+    assert vocab.words[4:] == ["\\n", "PAD", "SOS", "cat"]
+
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    with pytest.raises(ValueError, match="one word per line, a JSON list"):
+        read(tmp_path, "expansionnet_v2", pickle.dumps(Harm(), 3))
+    assert not (tmp_path / "harm").exists()

@@ -12,9 +12,10 @@ there is no softmax:
 
 Source: the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring the sequence length
 bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1 to 5.3), dropout
-included. Two things differ without changing the result. The queries c + q of the dynamic block are
-never formed, because (c + q) K = c K + q K. Each Phi is computed in float32, because 1e-9 is 0 in
-float16.
+included, and for groups of vectors the released code of ExpansionNet v2 (Hu et al., arXiv
+2208.06551; docs/systems.md 5.9). Two things differ without changing the result. The queries c + q
+of the dynamic block are never formed, because (c + q) K = c K + q K. Each Phi is computed in
+float32, because 1e-9 is 0 in float16.
 
 Phi is not continuous. If all scores of a row have the same sign, except one score near zero, then a
 rounding error can change the sign of that score and the row gets vectors of the other class. This
@@ -22,7 +23,10 @@ happens at the first word. In half precision, `step` adds numbers in another ord
 that from the second layer on the two may give different results there.
 """
 
+from collections.abc import Sequence
+
 import keras
+import numpy as np
 from keras import layers, ops
 
 from tfcap.layers import common, precision
@@ -65,20 +69,26 @@ class _Expansion(common.Layer):
 
     Args:
       width: D.
-      vectors: E.
+      vectors: E, or the sizes of the groups into which the E vectors are cut, in their order.
       dropout: the rate of all five dropouts.
       over: what is expanded, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(
-        self, width: int, vectors: int, dropout: float = 0.0, over: str = "regions", **kwargs
+        self,
+        width: int,
+        vectors: int | Sequence[int],
+        dropout: float = 0.0,
+        over: str = "regions",
+        **kwargs,
     ):
         super().__init__(**kwargs)
-        self.width, self.vectors, self.over = width, vectors, over
+        self.groups = (vectors,) if isinstance(vectors, int) else tuple(vectors)
+        self.width, self.vectors, self.over = width, sum(self.groups), over
         for name in ("key_embed", "class_a_embed", "class_b_embed", "selector_embed"):
             setattr(self, name, linear(width, width, name, dtype=self.dtype_policy))
         for name in ("query_exp_vectors", "bias_exp_vectors"):
-            table = self.add_weight((vectors, width), initializer="glorot_uniform", name=name)
+            table = self.add_weight((self.vectors, width), initializer="glorot_uniform", name=name)
             setattr(self, name, table)
         for site in _SITES:
             part = Dropout(dropout, name=f"{site}_dropout", dtype=self.dtype_policy)
@@ -110,6 +120,9 @@ class StaticExpansion(_Expansion):
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
 
     p is 0 for padded regions and 1 for real ones. The outputs at padded regions are not used.
+
+    With groups of vectors, each region gathers from each group, and a and b are the means over the
+    groups: Phi divides by the sum over the vectors of one group, then by the number of groups.
     """
 
     def call(self, x, visible=None, training=False, mask=None):
@@ -138,7 +151,8 @@ class StaticExpansion(_Expansion):
             (self.gathered_a_dropout, self.gathered_b_dropout),
             strict=True,
         ):
-            forward, backward = _phi(ops.where(visible, half, 0.0), -1), _phi(half, -2)  # [B, E, R]
+            forward = _phi(ops.where(visible, half, 0.0), -1)  # [B, E, R]
+            backward = self._gathering(half)
             record(self, f"forward_{name}", "regions", lambda x=forward: x)
             record(self, f"backward_{name}", "vectors", lambda x=backward: ops.swapaxes(x, 1, 2))
             forward = ops.cast(forward, self.compute_dtype)
@@ -149,6 +163,13 @@ class StaticExpansion(_Expansion):
             gathered = precision.matmul(self, ops.swapaxes(backward, -1, -2), expanded)
             out.append(gathered_dropout(gathered, training=training))
         return self._select(x, *out)
+
+    def _gathering(self, half):
+        """Returns the weights [B, E, R] by which regions gather vectors, from `half` [B, E, R]."""
+        if len(self.groups) == 1:
+            return _phi(half, -2)
+        parts = ops.split(half, np.cumsum(self.groups)[:-1].tolist(), axis=-2)
+        return ops.concatenate([_phi(part, -2) for part in parts], axis=-2) / len(parts)
 
 
 @keras.saving.register_keras_serializable("tfcap")

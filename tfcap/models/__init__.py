@@ -15,6 +15,7 @@ from tfcap.models.lstm_a import LSTMA
 from tfcap.models.gcn_lstm import GCNLSTM
 from tfcap.models.transformer import Transformer
 from tfcap.models.expansionnet import ExpansionNet
+from tfcap.models.expansionnet_v2 import ExpansionNetV2
 from tfcap.models.mrnn import MRNN
 from tfcap.models.mrnn_shared import MRNNShared
 

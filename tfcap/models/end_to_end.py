@@ -24,7 +24,8 @@ class EndToEnd(Captioner):
     has no batch normalisation. Here the network runs with its inference statistics: batch
     normalisation normalises by the moving averages of the network's own training, which do not
     change, because a batch of captioning has few pictures. The scales and offsets of batch
-    normalisation are trained. Dropout inside the network is off.
+    normalisation are trained. Dropout inside the network is off; only a Swin that is trained has
+    its drop path.
 
     Args:
       captioner: the captioner, with all its variables.
@@ -52,7 +53,9 @@ class EndToEnd(Captioner):
     def encode(self, inputs, training=False):
         """Reads `pictures` float32 [B, H, W, 3] in place of `features`."""
         mask = inputs["mask"]
-        features = self.backbone.features(inputs["pictures"])[:, : mask.shape[1]]
+        draws = training and self.network.trainable and self.backbone.network.stochastic
+        features = self.backbone.features(inputs["pictures"], draws)
+        features = features[:, : mask.shape[1]]
         return self.captioner.encode({"features": features, "mask": mask}, training)
 
     def decode(self, context, tokens, training=False):

@@ -13,22 +13,33 @@ from tfcap import configs, runs
 from tfcap.data import tokens
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.files import file_sha256
-from tfcap.preparing.features import detector, saved
+from tfcap.preparing.features import detector, saved, swin
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.released import systems, torch_file, weights
 
 # How the released code decodes: the largest number of words, and the options of the search.
 # X-LAN's authors computed the numbers of the paper with an older search, which is a comment in
 # their code; the options `finished: retire, suppress_unk: true` give that search.
-# The test script of ExpansionNet decodes up to 73 words, its training 20.
+# The test scripts of both ExpansionNets decode up to 73 words, their training 20.
 _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "xlan": (17, {"beam": 3}),
     "xtransformer": (17, {"beam": 2}),
     "updown": (17, {"beam": 3}),
     "expansionnet": (20, {"beam": 5, "length_power": 1.0}),
+    "expansionnet_v2": (20, {"beam": 5, "length_power": 1.0}),
     "xmodaler": (20, {"beam": 3}),
     "self_critical": (20, {"beam": 5, "finished": "retire", "suppress_unk": True}),
     "aoanet": (20, {"beam": 2, "finished": "retire", "suppress_unk": True}),
     "xmodaler transformer": (20, {"beam": 2}),
+}
+CARD = "MODEL_CARD.md"
+# Source, licence and training data that the card of a converted run names.
+_SOURCES = {
+    "expansionnet_v2": (
+        "jchenghu/ExpansionNet_v2 (Hu et al., arXiv 2208.06551)",
+        "MIT, as its repository says; the Swin inside is MIT, of microsoft/Swin-Transformer",
+        "COCO captions, Karpathy's train and restval; the Swin first on ImageNet-22k",
+    )
 }
 # [GUESS] No schedule is published for training these weights further with cross-entropy.
 _FURTHER = {"name": "constant", "learning_rate": 1.0e-5}
@@ -70,8 +81,10 @@ def convert(
                 f"{checkpoint.rows}."
             )
         params = _resolve(family, checkpoint, max_length, override)
+        _check_groups(params.task.model.get().as_dict(), checkpoint)
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
+        network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     fingerprint = {
@@ -83,23 +96,68 @@ def convert(
         "backbone": None,
         "converted": {"from": family, "sha256": file_sha256(path)},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        copies = []
-        if regions:
-            network = detector.load(os.path.expanduser(regions))
-            if network.feature_dim != checkpoint.feature_dim:
-                raise ValueError(
-                    f"{path} reads features {checkpoint.feature_dim} wide, and those of {regions} "
-                    f"are {network.feature_dim} wide. Give the detector that made its features."
-                )
-            name, digest = saved.save(network, folder, None)
-            fingerprint["backbone"] = network.made_by(name, digest)
-            copies = [os.path.join(folder, name)]
-        runs.create(model_dir, checkpoint.system, params, vocab, fingerprint, model, copies)
-    return (
+    line = (
         f"{checkpoint.system}, {runs.count_parameters(model):,} parameters, {len(vocab)} words, "
         f"features {checkpoint.feature_dim} wide, at most {params.task.max_length} words, beam "
-        f"{params.task.decoding.beam}; {_assumed(checkpoint)}"
+        f"{params.task.decoding.beam}; {_assumed(checkpoint, params)}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        extra = []
+        if network:
+            del state, checkpoint  # the file is large, and the backbone reads it again
+            backbone = Backbone(network, weights=path)
+            backbone.rounds = False  # as released
+            name, digest = saved.save(backbone.network, folder, None)
+            fingerprint["backbone"] = backbone.made_by(name, digest)
+            extra.append(os.path.join(folder, name))
+            line = f"{network} and {line}"
+        elif regions:
+            finder = detector.load(os.path.expanduser(regions))
+            if finder.feature_dim != checkpoint.feature_dim:
+                raise ValueError(
+                    f"{path} reads features {checkpoint.feature_dim} wide, and those of {regions} "
+                    f"are {finder.feature_dim} wide. Give the detector that made its features."
+                )
+            name, digest = saved.save(finder, folder, None)
+            fingerprint["backbone"] = finder.made_by(name, digest)
+            extra.append(os.path.join(folder, name))
+        if family in _SOURCES:
+            extra.append(os.path.join(folder, CARD))
+            with open(extra[-1], "w", encoding="utf-8") as file:
+                file.write(_card(family, fingerprint, params, vocab_file, network))
+        runs.create(model_dir, params.task.model.type, params, vocab, fingerprint, model, extra)
+    return line
+
+
+def _card(family, fingerprint, params, vocab_file, network):
+    """Returns a text in Markdown: where the weights come from, and under which licence."""
+    source, licence, trained_on = _SOURCES[family]
+    return f"""# {fingerprint["name"]}
+
+| | |
+|---|---|
+| source | {source} |
+| licence of the weights | {licence} |
+| trained on | {trained_on} |
+| file | {fingerprint["name"]}, SHA-256 {fingerprint["converted"]["sha256"]} |
+| words | {os.path.basename(vocab_file)}, SHA-256 {file_sha256(vocab_file)} |
+| features | {network or "ready-made"} |
+| decoding | beam {params.task.decoding.beam}, at most {params.task.max_length} words |
+
+`tfcap.convert --from {family}` wrote this directory.
+"""
+
+
+def _check_groups(options, checkpoint):
+    """Raises ValueError unless the groups, which no shape shows, have the vectors of the file."""
+    table = checkpoint.tensors.get("encoder/0/expansion/query_exp_vectors")
+    groups = options.get("encoder_groups")
+    if groups is None or table is None or sum(map(int, groups.split())) == len(table):
+        return
+    raise ValueError(
+        f"it has {len(table)} static vectors, which are not the groups {groups}. Give its groups "
+        "with --params_override='task.model.expansionnet_v2.encoder_groups=...', or use "
+        "--from=expansionnet if it is a first ExpansionNet."
     )
 
 
@@ -130,12 +188,13 @@ def _changes(family, checkpoint, max_length):
     }
 
 
-def _assumed(checkpoint):
+def _assumed(checkpoint, params):
     """Returns a text with the options that tensor shapes do not show, for the user to check."""
     keys = ("activation", "embed_activation")
-    system = getattr(configs.Model(type=checkpoint.system), checkpoint.system).as_dict()
-    options = system | checkpoint.options
+    options = params.task.model.get().as_dict()
     assumed = [f"{key} {options[key]}" for key in keys if key in options]
+    if "encoder_groups" in options:
+        assumed.append(f"encoder_groups {options['encoder_groups']}")
     if "heads" in options and "heads" not in checkpoint.options:
         assumed.append(f"heads {options['heads']}")
     why = "assumed, because tensor shapes do not show it (see --params_override)"
@@ -153,6 +212,7 @@ def _assumed(checkpoint):
 _UNKNOWN = ("UNK", "<unk>", "<UNK>", "[UNK]")
 # Where toolkits keep their table; cocotalk.json of ruotianluo's has the first.
 _TABLES = ("ix_to_word", "word_to_ix", "itow", "wtoi", "idx2word", "word2idx")
+_EXPANSIONNETS = ("expansionnet", "expansionnet_v2")
 _MARKS = ("PAD", "SOS", "EOS", "UNK")  # of ExpansionNet, in our order
 
 
@@ -163,18 +223,19 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
       family: one of `released.FAMILIES`. The file of `expansionnet` has a word for every id, the
         files of the others begin with id 1.
       path: a file with the words in the order of their ids, one per line or as a JSON list, which
-        can also hold the newline, the first word of ExpansionNet; or a JSON file with an object
-        from ids to words or from words to ids, alone or under one of `_TABLES`.
+        can also hold the newline, the first word of ExpansionNet; a JSON file with an object
+        from ids to words or from words to ids, alone or under one of `_TABLES`; or the pickle of
+        ExpansionNet v2.
 
     Returns:
       Our vocabulary, and the released id of each of our V words, int64 [V].
     """
-    first = 0 if family == "expansionnet" else 1
+    first = 0 if family in _EXPANSIONNETS else 1
     words = _words(path, first)
     doubled = [word for word, count in collections.Counter(words).items() if count > 1]
     if doubled:
         raise ValueError(f"{path} has the word {doubled[0]!r} twice.")
-    if family == "expansionnet":
+    if family in _EXPANSIONNETS:
         if lost := [mark for mark in _MARKS if mark not in words]:
             raise ValueError(f"{path} lacks {', '.join(lost)}, the marks of ExpansionNet.")
         marks = [words.index(mark) for mark in _MARKS]
@@ -196,14 +257,21 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
 def _words(path, first):
     """Reads the words of a table in the order of their ids, which begin with `first`."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-        content = json.loads(text)
+        with open(path, "rb") as file:
+            data = file.read()
+        if is_pickle := first == 0 and data.startswith(b"\x80"):
+            table = torch_file.load_plain(data)
+            content = table.get("idx2word_list") if isinstance(table, dict) else None
+        else:
+            text = data.decode("utf-8-sig")
+            content = json.loads(text)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8. Give the words as text or JSON.") from error
     except (ValueError, RecursionError) as error:
+        if is_pickle:
+            raise ValueError(f"{path}: {error}") from error
         if re.match(r'\s*(\{|\[\s*")', text):
             raise ValueError(f"{path} is damaged JSON: {error}") from error
         # splitlines() also splits at U+2028

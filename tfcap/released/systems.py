@@ -30,6 +30,7 @@ _TOOLKITS = {
     ),
 }
 
+SWIN = "swin_transf."  # where ExpansionNet v2 keeps its backbone
 # Where a larger module keeps the model.
 _PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
 
@@ -47,6 +48,8 @@ class Checkpoint:
       feature_dim: F, the width of the features.
       rows: the number of entries of the word table.
       positions: released name and values [P, D] of the buffer of position codes, or None.
+      backbone: the tensors of the network inside the released model, by the names that its own
+        files have; empty if it reads features.
     """
 
     system: str
@@ -56,6 +59,7 @@ class Checkpoint:
     feature_dim: int
     rows: int
     positions: tuple[str, np.ndarray] | None = None
+    backbone: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def has_sinusoids(self, max_length: int) -> bool:
         """Returns whether the first `max_length` position codes of the file are the sinusoids.
@@ -98,6 +102,9 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
 def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | None:
     """Returns the released model with exactly these names; None for names of another family."""
     state = weights.split(state, family)
+    swin = {key: state.pop(key) for key in list(state) if key.startswith(SWIN)}
+    if family == "expansionnet" and swin:
+        raise ValueError("it is an ExpansionNet v2 with its Swin: use --from=expansionnet_v2.")
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
     if family in _TOOLKITS:
@@ -125,7 +132,11 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     positions = None
     for key, codes in buffers.items():
         positions = key, codes.reshape(-1, codes.shape[-1] if codes.ndim else 1)  # of a batch of 1
-    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows or 0, positions)
+    checkpoint = Checkpoint(
+        system, tensors, names, options, feature_dim or 2048, rows or 0, positions
+    )
+    checkpoint.backbone = {key.removeprefix(SWIN): value for key, value in swin.items()}
+    return checkpoint
 
 
 class _Sizes:
@@ -245,6 +256,13 @@ def _expansionnet(sizes):
     return options, sizes("region_embed/kernel", 0)
 
 
+def _expansionnet_v2(sizes):
+    options, feature_dim = _expansionnet(sizes)
+    for key in ("encoder_block", "encoder_vectors", "reduce"):  # it has no such options
+        del options[key]
+    return options, feature_dim
+
+
 _SYSTEMS = {
     "xlan": _xlan,
     "xtransformer": _xtransformer,
@@ -257,6 +275,7 @@ _SYSTEMS = {
     "transformer": _transformer,
     "aoanet": _aoanet,
     "expansionnet": _expansionnet,
+    "expansionnet_v2": _expansionnet_v2,
 }
 # Options that no shape shows and that are not the defaults of the system, by table of names.
 _NOT_IN_SHAPES: dict[str, dict[str, Any]] = {

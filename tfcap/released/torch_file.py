@@ -85,6 +85,17 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ) from error
 
 
+def load_plain(content: bytes) -> Any:
+    """Reads a pickle of plain values, such as a table of words, without running its code.
+
+    Every class and function in it becomes an empty object.
+    """
+    try:
+        return _Unpickler(BytesIO(content)).load()
+    except Exception as error:  # a damaged pickle raises errors of many types
+        raise ValueError(f"the pickle is damaged: {str(error)[:300] or 'it is cut'}") from error
+
+
 class _Storage(NamedTuple):
     """`length` numbers of the type `kind`, a key of `_KINDS`."""
 

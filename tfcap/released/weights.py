@@ -171,6 +171,7 @@ NAMES: dict[str, Names] = {
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
     "expansionnet": _EXPANSIONNET,
+    "expansionnet_v2": _EXPANSIONNET,
     "self_critical": _SELF_CRITICAL,
     "self_critical_fc": _SELF_CRITICAL,
     "self_critical_updown": _SELF_CRITICAL_UPDOWN,

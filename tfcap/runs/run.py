@@ -319,15 +319,16 @@ def load_together(
         return first
     vectors = any(reads_image(member.params.task) for member in members)
     for other in others:
-        known = first.fingerprint
-        _check_data(other.fingerprint, other.directory, known, first.directory, vectors)
+        known, new = map(_with_any_weights, (first.fingerprint, other.fingerprint))
+        _check_data(new, other.directory, known, first.directory, vectors)
         if other.max_regions != first.max_regions:
             raise ValueError(
                 f"{other.directory} and {first.directory} differ in task.validation_data."
                 f"max_regions ({other.max_regions} and {first.max_regions}): an ensemble needs one."
             )
     backbone = None
-    if any(member.backbone is not None for member in members):
+    sources = {source_of_features(member.fingerprint) for member in members}
+    if len(sources) > 1 or any(member.backbone is not None for member in members):
         networks = (
             member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
             for member in members
@@ -477,6 +478,14 @@ def _check_data(
                 f"{folder} has another {name} ({got}) than {directory} ({wanted}). Use the data "
                 f"that {directory} was trained on{again}."
             )
+
+
+def _with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a fingerprint of pictures as if its backbone had no weights."""
+    made_by = fingerprint["backbone"]
+    if made_by is None or fingerprint.get("frames"):
+        return fingerprint
+    return {**fingerprint, "backbone": {**made_by, "weights_sha256": None}}
 
 
 def read_fingerprint(directory: str) -> dict:

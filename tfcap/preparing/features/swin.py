@@ -1,0 +1,253 @@
+"""Swin Transformer: a network for pictures whose attention stays in windows, which shift.
+
+Source: Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", ICCV
+2021, and its released code (microsoft/Swin-Transformer), as the released ExpansionNet v2 has it
+inside: without pooling and classes, with the last normalisation (docs/systems.md 5.9). Layers have
+the released names, so that the names of tensors in a `.pth` file are theirs.
+
+Letters: B pictures, G cells along a side of a stage, C its channels, W cells along a side of a
+window, N = W * W, M = (G / W)^2 windows, H heads, d = C / H. Cells and windows are in row-major
+order.
+"""
+
+import collections
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
+
+PREFIX = "swin_transf."  # of the names in a file of ExpansionNet v2
+DROP_PATH = 0.1  # of the last block, in the training of ExpansionNet v2; Swin's own is 0.2 to 0.5
+_BLOCK = re.compile(r"layers\.(\d+)\.blocks\.\d+\.")
+_PATCH = 4  # pixels along a side
+_HIDDEN = -100.0  # added to a score of cells that a shift brought together; the released number
+
+
+class Size(NamedTuple):
+    """The size of a network.
+
+    Attributes:
+      width: C of the first stage; every stage has twice the channels of the one before.
+      depths: blocks of each stage.
+      heads: H of the first stage; every stage has twice the heads of the one before.
+      window: W.
+      image_size: pixels along a side of the pictures that it was trained on.
+    """
+
+    width: int
+    depths: tuple[int, ...]
+    heads: int
+    window: int
+    image_size: int
+
+
+SIZES = {
+    "swin_tiny_224": Size(96, (2, 2, 6, 2), 3, 7, 224),
+    "swin_small_224": Size(96, (2, 2, 18, 2), 3, 7, 224),
+    "swin_base_224": Size(128, (2, 2, 18, 2), 4, 7, 224),
+    "swin_large_224": Size(192, (2, 2, 18, 2), 6, 7, 224),
+    "swin_base_384": Size(128, (2, 2, 18, 2), 4, 12, 384),
+    "swin_large_384": Size(192, (2, 2, 18, 2), 6, 12, 384),
+}
+
+
+def build(size: Size, image_size: int) -> keras.Model:
+    """Builds a network from scaled pictures [B, side, side, 3] to features [B, G, G, C].
+
+    The kernels are zeros: random ones would take seconds to draw, and all are replaced.
+    """
+    cells = image_size // _PATCH
+    if image_size % (_PATCH * 2 ** (len(size.depths) - 1) * size.window):
+        raise ValueError(f"image_size must be a multiple of {size.image_size}, not {image_size}")
+    pictures = keras.Input((image_size, image_size, 3))
+    x = keras.layers.Conv2D(
+        size.width, _PATCH, _PATCH, kernel_initializer="zeros", name="patch_embed.proj"
+    )(pictures)
+    x = common.layer_norm("patch_embed.norm")(x)
+    rates = iter(np.linspace(0, DROP_PATH, sum(size.depths)).tolist())
+    for i, depth in enumerate(size.depths):
+        width, heads = size.width * 2**i, size.heads * 2**i
+        for j in range(depth):
+            shift = size.window // 2 if j % 2 else 0
+            name = f"layers.{i}.blocks.{j}"
+            x = Block(cells, width, heads, size.window, shift, next(rates), name=name)(x)
+        if i + 1 < len(size.depths):
+            x = Merging(width, name=f"layers.{i}.downsample")(x)
+            cells //= 2
+    return keras.Model(pictures, common.layer_norm("norm")(x), name="swin")
+
+
+class Block(keras.layers.Layer):
+    """Attention in windows, then a feed-forward block, both with normalisation before them.
+
+    Args:
+      cells: G.
+      width: C.
+      heads: H.
+      window: W.
+      shift: cells by which the windows are shifted; none if there is one window.
+      rate: the probability with which a picture skips a branch in training.
+    """
+
+    def __init__(
+        self, cells: int, width: int, heads: int, window: int, shift: int, rate: float, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.window, self.heads = window, heads
+        self.shift = shift if window < cells else 0
+        self.regions = _regions(cells, window, self.shift) if self.shift else None
+        self.norm1, self.norm2 = common.layer_norm("norm1"), common.layer_norm("norm2")
+        self.qkv = _dense(width, 3 * width, "qkv")
+        self.bias = RelativeBias(window, heads, name="bias")
+        self.proj = _dense(width, width, "proj")
+        self.fc1 = _dense(width, 4 * width, "fc1")
+        self.fc2 = _dense(4 * width, width, "fc2")
+        for norm in (self.norm1, self.norm2):
+            norm.build((None, width))
+        self.path_1, self.path_2 = Dropout(rate, name="path_1"), Dropout(rate, name="path_2")
+        self.built = True
+
+    def call(self, x, training=False):
+        """Computes the cells [B, G, G, C] from the cells [B, G, G, C]."""
+        # One number per picture, 0 or 1 / (1 - rate).
+        ones = ops.ones((ops.shape(x)[0], 1, 1, 1), x.dtype)
+        x = x + self.path_1(ones, training=training) * self._attend(self.norm1(x))
+        y = self.fc2(ops.gelu(self.fc1(self.norm2(x)), approximate=False))
+        return x + self.path_2(ones, training=training) * y
+
+    def _attend(self, x):
+        """Attention of the cells [B, G, G, C] of each window to those of the same window."""
+        cells, width = x.shape[1:3], x.shape[-1]
+        count, n = cells[0] // self.window, self.window**2
+        depth = width // self.heads
+        # Rolls and transpositions: the gradient of a gather is not deterministic on GPUs.
+        x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
+        x = ops.reshape(x, (-1, count, self.window, count, self.window, width))
+        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, count**2, n, width))
+        qkv = ops.reshape(self.qkv(x), (-1, count**2, n, 3, self.heads, depth))
+        query, key, value = ops.unstack(ops.transpose(qkv, (3, 0, 1, 4, 2, 5)))  # [B, M, H, N, d]
+        scores = self.bias(ops.matmul(query * depth**-0.5, ops.swapaxes(key, -1, -2)))
+        if self.regions is not None:
+            regions = ops.convert_to_tensor(self.regions)
+            same = regions[:, None, :, None] == regions[:, None, None, :]  # [M, 1, N, N]
+            scores = ops.where(same, scores, scores + _HIDDEN)
+        weights = ops.cast(ops.softmax(scores), self.compute_dtype)
+        x = ops.transpose(ops.matmul(weights, value), (0, 1, 3, 2, 4))  # [B, M, N, H, d]
+        x = self.proj(ops.reshape(x, (-1, count**2, n, width)))
+        x = ops.reshape(x, (-1, count, count, self.window, self.window, width))
+        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, *cells, width))
+        return ops.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+
+class RelativeBias(keras.layers.Layer):
+    """Adds to the scores [B, M, H, N, N] a learned number for each offset of key and query.
+
+    The sum is float32 in every precision: half precision would round it before the softmax.
+    """
+
+    def __init__(self, window: int, heads: int, **kwargs):
+        super().__init__(**kwargs)
+        shape = ((2 * window - 1) ** 2, heads)
+        self.table = self.add_weight(shape, "zeros", "float32", autocast=False, name="table")
+        y, x = np.divmod(np.arange(window**2), window)
+        y, x = y[:, None] - y + window - 1, x[:, None] - x + window - 1
+        self.index = y * (2 * window - 1) + x  # [query, key]
+        self.built = True
+
+    def call(self, scores):
+        bias = ops.take(self.table, self.index, axis=0)  # [N, N, H]
+        return ops.cast(scores, "float32") + ops.transpose(bias, (2, 0, 1))
+
+
+class Merging(keras.layers.Layer):
+    """Makes one cell with 2 C channels of each 2 x 2 cells with C."""
+
+    def __init__(self, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = common.layer_norm("norm")
+        self.norm.build((None, 4 * width))
+        self.reduction = _dense(4 * width, 2 * width, "reduction", use_bias=False)
+        self.built = True
+
+    def call(self, x):
+        """Computes [B, G / 2, G / 2, 2 C] from [B, G, G, C]; rows change faster than columns."""
+        parts = [x[:, i::2, j::2] for i, j in ((0, 0), (1, 0), (0, 1), (1, 1))]
+        return self.reduction(self.norm(ops.concatenate(parts, -1)))
+
+
+def _dense(inputs: int, units: int, name: str, use_bias: bool = True) -> keras.layers.Dense:
+    layer = keras.layers.Dense(units, use_bias=use_bias, kernel_initializer="zeros", name=name)
+    layer.build((None, inputs))
+    return layer
+
+
+def _regions(cells: int, window: int, shift: int) -> np.ndarray:
+    """Numbers the parts of a shifted picture whose cells are neighbours, int8 [M, N]."""
+    position = np.arange(cells)
+    band = (position >= cells - window).astype(np.int8) + (position >= cells - shift)
+    parts = 3 * band[:, None] + band
+    parts = parts.reshape(cells // window, window, cells // window, window)
+    return parts.transpose(0, 2, 1, 3).reshape(-1, window**2)
+
+
+def tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    """Yields layers and their names in a state dict, as `networks.Row` has them."""
+    for layer in model.layers:
+        if isinstance(layer, Block):
+            parts = {"norm1": layer.norm1, "norm2": layer.norm2}
+            parts |= {"attn.qkv": layer.qkv, "attn.proj": layer.proj}
+            parts |= {"attn.relative_position_bias_table": layer.bias}
+            parts |= {"mlp.fc1": layer.fc1, "mlp.fc2": layer.fc2}
+        elif isinstance(layer, Merging):
+            parts = {"norm": layer.norm, "reduction": layer.reduction}
+        else:
+            parts = {"": layer} if layer.weights else {}
+        for name, part in parts.items():
+            yield part, f"{layer.name}.{name}".rstrip("."), 1
+
+
+def name_of(tensors: Mapping[str, np.ndarray]) -> str:
+    """Returns the key of `SIZES` for the tensors of a state dict."""
+    patches = tensors.get("patch_embed.proj.weight")
+    table = tensors.get("layers.0.blocks.0.attn.relative_position_bias_table")
+    if patches is None or table is None or table.ndim != 2:
+        raise ValueError("the tensors of a Swin lack patch_embed.proj.weight or the first table.")
+    blocks = {match[0]: int(match[1]) for key in tensors if (match := _BLOCK.match(key))}
+    depths = tuple(collections.Counter(blocks.values()).values())
+    window = (math.isqrt(len(table)) + 1) // 2
+    found = len(patches), depths, table.shape[1], window
+    for name, size in SIZES.items():
+        if size[:4] == found:
+            return name
+    raise ValueError(
+        f"no Swin here has {found[0]} channels, {depths} blocks, {found[2]} heads and windows of "
+        f"{window} cells: the sizes are {', '.join(SIZES)}."
+    )
+
+
+def resize(image: tf.Tensor, side: int) -> tf.Tensor:
+    """Resizes as Pillow does (bilinear, width first, both results rounded to whole numbers).
+
+    The released features come from pictures that Pillow resized. A single `tf.image.resize` does
+    not round, and differs by 0.25 on average; this one is equal in all but a few numbers.
+
+    Args:
+      image: uint8 [H', W', 3], upright.
+      side: pixels along both sides of the result.
+
+    Returns:
+      float32 [side, side, 3], whole numbers of 0 to 255.
+    """
+    image = tf.cast(image, tf.float32)
+    for height in (tf.shape(image)[0], side):
+        image = tf.image.resize(image, [height, side], method="bilinear", antialias=True)
+        image = tf.floor(image + 0.5)
+    return image
