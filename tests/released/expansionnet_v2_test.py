@@ -190,6 +190,17 @@ def test_a_first_expansionnet_is_refused(tmp_path):
         convert("expansionnet_v2", path, words, str(tmp_path / "run"))
 
 
+def test_a_second_expansionnet_without_its_backbone_is_no_first_one(tmp_path):
+    """One group of all vectors would be other mathematics."""
+    state = v2_state(without=["swin_transf."])
+    for name, value in state.items():
+        if "stc_exp" in name and "exp_vectors" in name:
+            state[name] = np.resize(value, (992, value.shape[1]))
+    _, path, words = v2_checkpoint(tmp_path, state)
+    with pytest.raises(ValueError, match="it is an ExpansionNet v2"):
+        convert("expansionnet", path, words, str(tmp_path / "run"))
+
+
 def full_state():
     """Random tensors with the names and shapes of the released file, 485 without its buffers."""
     numbers = np.random.default_rng(3).standard_normal(10_007, np.float32)

@@ -41,6 +41,7 @@ _SOURCES = {
         "COCO captions, Karpathy's train and restval; the Swin first on ImageNet-22k",
     )
 }
+_V2_VECTORS = 992  # a first ExpansionNet has 64
 # [GUESS] No schedule is published for training these weights further with cross-entropy.
 _FURTHER = {"name": "constant", "learning_rate": 1.0e-5}
 
@@ -85,6 +86,8 @@ def convert(
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
         network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
+        if network and regions:
+            raise ValueError("it has a backbone of its own. Leave out --regions.")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     fingerprint = {
@@ -152,6 +155,8 @@ def _check_groups(options, checkpoint):
     """Raises ValueError unless the groups, which no shape shows, have the vectors of the file."""
     table = checkpoint.tensors.get("encoder/0/expansion/query_exp_vectors")
     groups = options.get("encoder_groups")
+    if groups is None and table is not None and len(table) == _V2_VECTORS:
+        raise ValueError("it is an ExpansionNet v2. Use --from=expansionnet_v2.")
     if groups is None or table is None or sum(map(int, groups.split())) == len(table):
         return
     raise ValueError(
