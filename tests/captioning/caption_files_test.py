@@ -105,6 +105,38 @@ def test_a_table_goes_on_after_half_a_row(folder, kind):
 
 
 @pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", "image,text\na.png,hours of work\n"),
+        ("csv", "name,caption,author\na.png,hours of work,me\n"),
+        ("jsonl", '{"file_name": "a.png", "text": "hours of work"}\n'),
+        ("csv", "one line without an end"),
+        ("jsonl", "[1]\n"),
+        ("jsonl", "no JSON\n"),
+    ],
+)
+def test_a_table_of_somebody_else_stays(tmp_path, kind, content):
+    path = tmp_path / f"captions.{kind}"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="no table of this command.*--out"):
+        Table(str(path), False, skip_existing=True)
+    assert path.read_text() == content and os.listdir(tmp_path) == [path.name]
+
+
+def test_names_may_be_long_and_have_line_ends(tmp_path):
+    names = [f"{'x' * 251}.jpg", "b\r.jpg", "c\r\n.jpg"]
+    pictures = [str(tmp_path / name) for name in names]
+    texts, table = Texts(pictures, False, False), Table(str(tmp_path / "t.csv"), False, False)
+    for picture in pictures:
+        texts.write(caption(picture), "a dog")
+        table.write(caption(picture), "a dog")
+    table.finish()
+    assert (tmp_path / f"{'x' * 251}.txt").read_text() == "a dog\n"
+    again = Table(str(tmp_path / "t.csv"), False, skip_existing=True)
+    assert all(map(again.has, pictures))
+
+
+@pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["--before=x", "a.png"], "--before is an option of --write"),
