@@ -1,6 +1,7 @@
 """Captions are written beside pictures and into tables, and a killed command loses nothing."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -172,6 +174,33 @@ def test_prepare_reads_what_caption_wrote(trained, folder, capsys):
         entries = READERS[layout].read(Source((captions,), images=folder))
         texts = {os.path.basename(entry.file_name): entry.captions for entry in entries}
         assert sorted(texts) == ["a.png", "b.png", "c.png"] and all(map(any, texts.values()))
+
+
+@pytest.mark.slow
+def test_a_read_only_folder_does_not_stop_the_others(trained, folder, capsys, monkeypatch):
+    """The disk of one folder is read-only, also for root."""
+    replace = os.replace
+
+    def locked(source, target):
+        if "sea" in str(target):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), source)
+        replace(source, target)
+
+    (folder / "z.png").write_bytes((folder / "a.png").read_bytes())
+    monkeypatch.setattr(os, "replace", locked)
+    flags = ["--model_dir", trained, "--recursive", "--write=txt", folder]
+    with pytest.raises(SystemExit) as end:
+        commands.run_here(caption_command, *flags)
+    printed = capsys.readouterr()
+    assert end.value.code == 3 and "3 captions are written" in printed.out
+    assert "c.png: its caption cannot be written: Read-only file system" in printed.err
+    assert (folder / "z.txt").exists() and not list(folder.glob("**/*.part"))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=full))
+    texts = Texts([str(folder / "a.png")], True, False)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
+        texts.write(caption(folder / "a.png"), "a dog")
+    assert not list(folder.glob("**/*.part"))
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ A text appears when it is whole. The rows of a table collect in `TABLE.part`, wh
 name at the end. A killed command loses nothing, and the next one leaves out what is written.
 """
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -72,9 +73,14 @@ class Texts:
         # the picture may be as long as names can be.
         name = hashlib.sha256(os.path.basename(path).encode("utf-8", "surrogateescape")).hexdigest()
         temporary = os.path.join(os.path.dirname(path), f".{name[:16]}.part")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+            os.replace(temporary, path)
+        except OSError as error:  # it names the temporary file, and none after a failed write
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise OSError(error.errno, error.strerror, path) from None
         self.count += 1
 
     def finish(self) -> str:
