@@ -148,8 +148,12 @@ class Table:
     def _add(self, file: TextIO, row: Sequence[str]) -> None:
         if self._is_csv:
             # Python before 3.13 quotes no CR, which `csv.reader` then refuses.
-            quoting = csv.QUOTE_ALL if "\r" in row[0] else csv.QUOTE_MINIMAL
-            csv.writer(file, lineterminator="\n", quoting=quoting).writerow(row)
+            writer = csv.writer(
+                file,
+                lineterminator="\n",
+                quoting=csv.QUOTE_ALL if "\r" in row[0] else csv.QUOTE_MINIMAL,
+            )
+            writer.writerow(row)
         else:
             image, caption, score = row
             file.write(
