@@ -8,6 +8,7 @@ frames, as clips. `--write` writes the captions into files, as for whole folders
 """
 
 import collections
+import errno
 import os
 import sys
 
@@ -17,6 +18,7 @@ from tfcap import captioning, cli, pretrained, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
+_LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
 _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
 
 
@@ -97,11 +99,17 @@ def _run(argv: list[str]) -> None:
     try:
         for result in results:
             done += 1
-            if isinstance(result, captioning.Failure):
-                reasons[result.reason] += 1
-                cli.say(f"error: {cli.escaped(result)}", sys.stderr)
-            else:
-                _take(result, given, output, len(paths) > 1)
+            if isinstance(result, captioning.Caption):
+                try:
+                    _take(result, given, output, len(paths) > 1)
+                    continue
+                except OSError as error:
+                    if error.errno not in _LOCKED:  # a full disk stays full
+                        raise
+                    reason = f"its caption cannot be written: {error.strerror}"
+                    result = captioning.Failure(result.source, result.position, reason)
+            reasons[result.reason] += 1
+            cli.say(f"error: {cli.escaped(result)}", sys.stderr)
     except KeyboardInterrupt:
         results.close()
         raise cli.Interrupted(f"Interrupted after {done} of {len(wanted)} pictures.", 130) from None

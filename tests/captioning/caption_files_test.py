@@ -1,6 +1,7 @@
 """Captions are written beside pictures and into tables, and a killed command loses nothing."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -105,6 +107,38 @@ def test_a_table_goes_on_after_half_a_row(folder, kind):
 
 
 @pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", "image,text\na.png,hours of work\n"),
+        ("csv", "name,caption,author\na.png,hours of work,me\n"),
+        ("jsonl", '{"file_name": "a.png", "text": "hours of work"}\n'),
+        ("csv", "one line without an end"),
+        ("jsonl", "[1]\n"),
+        ("jsonl", "no JSON\n"),
+    ],
+)
+def test_a_table_of_somebody_else_stays(tmp_path, kind, content):
+    path = tmp_path / f"captions.{kind}"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="no table of this command.*--out"):
+        Table(str(path), False, skip_existing=True)
+    assert path.read_text() == content and os.listdir(tmp_path) == [path.name]
+
+
+def test_names_may_be_long_and_have_line_ends(tmp_path):
+    names = [f"{'x' * 251}.jpg", "b\r.jpg", "c\r\n.jpg"]
+    pictures = [str(tmp_path / name) for name in names]
+    texts, table = Texts(pictures, False, False), Table(str(tmp_path / "t.csv"), False, False)
+    for picture in pictures:
+        texts.write(caption(picture), "a dog")
+        table.write(caption(picture), "a dog")
+    table.finish()
+    assert (tmp_path / f"{'x' * 251}.txt").read_text() == "a dog\n"
+    again = Table(str(tmp_path / "t.csv"), False, skip_existing=True)
+    assert all(map(again.has, pictures))
+
+
+@pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["--before=x", "a.png"], "--before is an option of --write"),
@@ -140,6 +174,33 @@ def test_prepare_reads_what_caption_wrote(trained, folder, capsys):
         entries = READERS[layout].read(Source((captions,), images=folder))
         texts = {os.path.basename(entry.file_name): entry.captions for entry in entries}
         assert sorted(texts) == ["a.png", "b.png", "c.png"] and all(map(any, texts.values()))
+
+
+@pytest.mark.slow
+def test_a_read_only_folder_does_not_stop_the_others(trained, folder, capsys, monkeypatch):
+    """The disk of one folder is read-only, also for root."""
+    replace = os.replace
+
+    def locked(source, target):
+        if "sea" in str(target):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), source)
+        replace(source, target)
+
+    (folder / "z.png").write_bytes((folder / "a.png").read_bytes())
+    monkeypatch.setattr(os, "replace", locked)
+    flags = ["--model_dir", trained, "--recursive", "--write=txt", folder]
+    with pytest.raises(SystemExit) as end:
+        commands.run_here(caption_command, *flags)
+    printed = capsys.readouterr()
+    assert end.value.code == 3 and "3 captions are written" in printed.out
+    assert "c.png: its caption cannot be written: Read-only file system" in printed.err
+    assert (folder / "z.txt").exists() and not list(folder.glob("**/*.part"))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=full))
+    texts = Texts([str(folder / "a.png")], True, False)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
+        texts.write(caption(folder / "a.png"), "a dog")
+    assert not list(folder.glob("**/*.part"))
 
 
 @pytest.mark.slow

@@ -114,3 +114,15 @@ def test_a_lost_file_of_a_finished_directory_is_made_again(photos, name):
     path.unlink()
     run(photos)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "name", ["references_mine.json", "x.index.npz", "splits.json", "train-00000-of-00002.tfrecord"]
+)
+def test_files_that_prepare_did_not_write_are_not_replaced(photos, name):
+    out = photos[0] / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"{name}, which prepare did not write.*--overwrite"):
+        run(photos)
+    assert (out / name).read_text() == "mine"

@@ -4,7 +4,9 @@ A text appears when it is whole. The rows of a table collect in `TABLE.part`, wh
 name at the end. A killed command loses nothing, and the next one leaves out what is written.
 """
 
+import contextlib
 import csv
+import hashlib
 import io
 import json
 import os
@@ -14,6 +16,8 @@ from typing import TextIO
 
 from tfcap import files
 from tfcap.captioning.captioner import Caption
+
+_COLUMNS = ["image", "caption", "score"]
 
 
 def shorten(caption: str, before: str = "", after: str = "", max_characters: int = 0) -> str:
@@ -65,11 +69,18 @@ class Texts:
         """Writes `text`, the final form of a caption."""
         assert caption.source
         path = self._path(caption.source)
-        # What a killed command leaves has the same name again, so that nothing stays.
-        temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.part")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-        os.replace(temporary, path)
+        # What a killed command leaves has the same name again, so that nothing stays. The name of
+        # the picture may be as long as names can be.
+        name = hashlib.sha256(os.path.basename(path).encode("utf-8", "surrogateescape")).hexdigest()
+        temporary = os.path.join(os.path.dirname(path), f".{name[:16]}.part")
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+            os.replace(temporary, path)
+        except OSError as error:  # it names the temporary file, and none after a failed write
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise OSError(error.errno, error.strerror, path) from None
         self.count += 1
 
     def finish(self) -> str:
@@ -102,7 +113,7 @@ class Table:
         rows = [] if overwrite or not existing else list(self._rows(existing[0]))
         self._written = {row[0] for row in rows}
         with files.replacing(self._part) as temporary, self._open(temporary) as file:
-            for row in [["image", "caption", "score"], *rows] if self._is_csv else rows:
+            for row in [_COLUMNS, *rows] if self._is_csv else rows:
                 self._add(file, row)
         self._file = self._open(self._part)
 
@@ -136,7 +147,13 @@ class Table:
 
     def _add(self, file: TextIO, row: Sequence[str]) -> None:
         if self._is_csv:
-            csv.writer(file, lineterminator="\n").writerow(row)
+            # Python before 3.13 quotes no CR, which `csv.reader` then refuses.
+            writer = csv.writer(
+                file,
+                lineterminator="\n",
+                quoting=csv.QUOTE_ALL if "\r" in row[0] else csv.QUOTE_MINIMAL,
+            )
+            writer.writerow(row)
         else:
             image, caption, score = row
             file.write(
@@ -147,13 +164,21 @@ class Table:
         """Yields the rows of a table; a killed command may have left half a row at the end."""
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             content = file.read()
-        lines = io.StringIO(content[: content.rfind("\n") + 1], newline="\n")
-        if self._is_csv:
-            yield from (row for row in list(csv.reader(lines))[1:] if len(row) == 3)
-        else:
-            for line in lines:
-                row = json.loads(line)
-                yield [row["image"], row["caption"], str(row["score"])]
+        end = len(content) if path == self.path else content.rfind("\n") + 1
+        lines = io.StringIO(content[:end], newline="\n")
+        try:
+            if self._is_csv:
+                head, *rows = list(csv.reader(lines)) or [_COLUMNS]
+                if head != _COLUMNS:
+                    raise ValueError(f"its columns are {', '.join(head)}")
+                yield from (row for row in rows if len(row) == 3)
+            else:
+                for row in map(json.loads, lines):
+                    yield [row["image"], row["caption"], str(row["score"])]
+        except (ValueError, LookupError, TypeError, csv.Error) as error:
+            raise ValueError(
+                f"{path} is no table of this command ({error!r:.100}). Name another one with --out."
+            ) from None
 
 
 Output = Texts | Table

@@ -36,9 +36,10 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
     """
     # Of a damaged film, FFmpeg and OpenCV print lines of their own.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     import cv2
 
+    # Not by a variable: Model Garden has imported OpenCV before.
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     with open(path, "rb") as file:
         # FFmpeg would also read a playlist, which may name files and addresses.
         if not is_film(file.read(16)):
@@ -56,12 +57,12 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
             total = 0
             while film.grab():
                 total += 1
-            if not total:
+            film.open(os.fspath(path), cv2.CAP_FFMPEG)
+            images = _chosen(film, choose(total)) if total else {}
+            if not total or len(images) < len(set(choose(total))):
                 raise ValueError(
                     "a damaged film, or one that OpenCV cannot read. Try: ffmpeg -i FILM new.mp4"
                 )
-            film.open(os.fspath(path), cv2.CAP_FFMPEG)
-            images = _chosen(film, choose(total))
         return [images[position] for position in choose(total)]
     finally:
         film.release()

@@ -134,8 +134,10 @@ class _Preparation:
                 raise ValueError(
                     f"{self.out} was prepared with other settings ({', '.join(keys)}). {remedy}"
                 )
-        elif files.exists(os.path.join(self.out, FINGERPRINT)):
-            raise ValueError(f"{self.out} has {FINGERPRINT} of unknown settings. {remedy}")
+            return
+        for path in [path for pattern in _WRITTEN for path in files.matching(self.out, pattern)]:
+            name = os.path.basename(path)
+            raise ValueError(f"{self.out} has {name}, which prepare did not write. {remedy}")
 
     def _is_finished(self) -> bool:
         """Whether dataset.json is there, with all files that it names."""

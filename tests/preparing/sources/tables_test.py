@@ -1,7 +1,9 @@
 """Tables of captions: csv, tsv, JSON lines and Parquet."""
 
+import csv
 import json
 import pathlib
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +11,7 @@ import pytest
 from helpers import sources
 from helpers.sources import jpeg
 
-from tfcap.preparing.sources import READERS, Entry, Source, recognise
+from tfcap.preparing.sources import READERS, Entry, Source, recognise, tables
 
 DOGS = [Entry(0, "a.jpg", None, ("A dog.", "A cat.")), Entry(1, "b.jpg", None, ("Two.",))]
 
@@ -100,6 +102,25 @@ def test_bad_rows_are_skipped_and_listed(tmp_path):
 def test_quotes_and_delimiters_in_captions(tmp_path, cell, text):
     entries, skipped = read(tmp_path, f"image,caption\na.jpg,{cell}\nb.jpg,Two\n")
     assert [entry.captions for entry in entries] == [(text,), ("Two",)] and not skipped
+
+
+def test_a_cell_that_csv_cannot_read_is_an_error_with_its_line(tmp_path):
+    with pytest.raises(ValueError, match=r"csv: line 3: field larger than field limit"):
+        read(tmp_path, f"image,caption\na.jpg,A dog.\nb.jpg,{'a' * 140_000}\n")
+
+
+def test_no_line_of_a_table_has_a_null_character(tmp_path):
+    """Python 3.10 refuses one, so that no table at all would be read."""
+    path = tmp_path / "captions.csv"
+    path.write_text("image,caption\na.jpg,A dog.\n")
+    seen = []
+
+    def reader(lines, **options):
+        return csv.reader((seen.append(line) or line for line in lines), **options)
+
+    with mock.patch.object(tables, "csv", mock.Mock(wraps=csv, reader=reader, Error=csv.Error)):
+        assert len(list(tables.table_rows(path, ","))) == 2
+    assert seen and "\0" not in "".join(seen)
 
 
 def test_absolute_paths_are_found_below_a_folder_of_another_name(tmp_path, monkeypatch):

@@ -33,7 +33,8 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
 _SPLIT_COLUMNS = ("split", "subset")
 _ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
 _MOST_LINES = 20  # of a row: in a longer one a quote does not end
-_END = "\0"  # a row behind the last, which a quote without an end swallows
+# A row behind the last, which a quote without an end swallows. csv of Python 3.10 refuses a NUL.
+_END = "\ue000 the end of the table"
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _STRING = re.compile(  # of Python, and the space before the next
     r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s*(?=['"]))?""", re.S
@@ -257,7 +258,11 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
     """Yields the places and the cells of the rows that are not empty."""
     lines, start = itertools.chain(text_lines(path), [_END]), 1
     table = csv.reader(lines, delimiter=delimiter)
-    for cells in table:
+    while True:
+        try:
+            cells = next(table, [_END])
+        except csv.Error as error:
+            raise ValueError(f"{path}: line {start}: {error}.") from None
         if cells == [_END]:
             return
         if table.line_num - start >= _MOST_LINES or cells[-1:] and cells[-1].endswith(_END):
