@@ -96,6 +96,13 @@ def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(
     assert tfcap.load(folder)(pictures[0]) == tfcap.load("flickr8k")(pictures[0])
     missing = place("hf://me/nothing", tmp_path, server.server_port)
     assert "ValueError: hf://me/nothing cannot be downloaded: " in missing.stderr
+    path = server.folder / "dataset.json"
+    content = json.loads(path.read_text())
+    other = content | {"backbone": content["backbone"] | {"name": "hub:hf://a/b", "weights": None}}
+    path.write_text(json.dumps(other))
+    refused = place("hf://me/photos", tmp_path / "other", server.server_port)
+    assert "names another model of a hub" in refused.stderr
+    path.write_text(json.dumps(content))
     server.asked.clear()
     offline = place("hf://me/photos@main", tmp_path, server.server_port, HF_HUB_OFFLINE="1")
     assert offline.stdout.strip() == folder and not server.asked

@@ -86,15 +86,36 @@ def _run(argv: list[str]) -> None:
         paths = inputs.expand(argv[1:], True, given.recursive)
     output = _open_output(given, paths)
     wanted = [path for path in paths if not (output and output.has(path))]
+    done, reasons = _caption(captioner, wanted, given, output)
+    failed = sum(reasons.values())
+    if output:
+        where = output.finish()
+        print(f"{output.count} captions are written: {where}")
+        if left := len(paths) - len(wanted):
+            print(f"{left} pictures had a caption")
+        if low := done - failed - output.count:
+            print(f"{low} captions are left out: their score is below {given.min_score:g}")
+    if failed:
+        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
+        cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
+
+
+def _caption(
+    captioner: captioning.ImageCaptioner,
+    paths: list[str],
+    given,
+    output: caption_files.Output | None,
+) -> tuple[int, collections.Counter[str]]:
+    """Captions the pictures; returns their number, and how often each reason made one fail."""
     found = captioner.stream(
-        [sys.stdin.buffer if path == "-" else path for path in wanted],
+        [sys.stdin.buffer if path == "-" else path for path in paths],
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
     )
     results = (result for result in found)  # a generator can be closed
     if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
-        results = cli.progress(results, len(wanted), "captions", "picture")
+        results = cli.progress(results, len(paths), "captions", "picture")
     done, reasons = 0, collections.Counter[str]()
     try:
         for result in results:
@@ -112,18 +133,8 @@ def _run(argv: list[str]) -> None:
             cli.say(f"error: {cli.escaped(result)}", sys.stderr)
     except KeyboardInterrupt:
         results.close()
-        raise cli.Interrupted(f"Interrupted after {done} of {len(wanted)} pictures.", 130) from None
-    failed = sum(reasons.values())
-    if output:
-        where = output.finish()
-        print(f"{output.count} captions are written: {where}")
-        if left := len(paths) - len(wanted):
-            print(f"{left} pictures had a caption")
-        if low := done - failed - output.count:
-            print(f"{low} captions are left out: their score is below {given.min_score:g}")
-    if failed:
-        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
-        cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
+        raise cli.Interrupted(f"Interrupted after {done} of {len(paths)} pictures.", 130) from None
+    return done, reasons
 
 
 def _take(

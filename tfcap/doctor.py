@@ -114,7 +114,10 @@ def _gpus() -> Iterator[Finding]:
     built = tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])
     for number, gpu in enumerate(used):
         details = tf.config.experimental.get_device_details(gpu)
-        name, capability = details.get("device_name", "GPU"), details.get("compute_capability")
+        name, capability = (
+            details.get("device_name", "GPU"),
+            details.get("compute_capability", (0, 0)),
+        )
         if failed := gpus.compute(number):
             why = (
                 ""

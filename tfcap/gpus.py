@@ -104,7 +104,7 @@ def compute(gpu: int) -> str:
 
 def failed_products(out: str, errors: str, code: int) -> str:
     """Says which products failed, from the output of the process."""
-    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    rows = [json.loads(line) for line in out.splitlines() if re.fullmatch(r"\{.*\}", line)]
     ended = {row["name"] for row in rows if "good" in row}
     wrong = [row["name"] for row in rows if not row.get("good", True)]
     if code:

@@ -1,6 +1,10 @@
 """Runs on the Hugging Face Hub: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION`."""
 
 import functools
+import os
+
+from tfcap.files import read_json
+from tfcap.preparing.features import HUB
 
 PREFIX = "hf://"
 # What `tfcap.export --format=run` writes. Nothing else is downloaded, and nothing is unpickled.
@@ -34,9 +38,13 @@ def download(address: str) -> str:
         raise ValueError(f"{address} needs huggingface_hub: pip install huggingface_hub") from None
     name, _, revision = address.removeprefix(PREFIX).partition("@")
     try:
-        return huggingface_hub.snapshot_download(
+        folder = huggingface_hub.snapshot_download(
             name, revision=revision or None, allow_patterns=list(_FILES)
         )
     except (OSError, ValueError) as error:  # the errors of huggingface_hub are OSErrors
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{address} cannot be downloaded: {reason}") from None
+    backbone = read_json(os.path.join(folder, "dataset.json"), "It is no run.").get("backbone")
+    if backbone and backbone["name"].startswith(HUB) and not backbone["weights"]:
+        raise ValueError(f"{address} names another model of a hub as its backbone, and holds none.")
+    return folder
