@@ -129,7 +129,6 @@ def _run(argv: list[str]) -> None:
 def _take(
     caption: captioning.Caption, given, output: caption_files.Output | None, several: bool
 ) -> None:
-    """Prints a caption or writes it into the files, and draws the figure of --attention."""
     if output:
         if given.min_score is None or caption.score >= given.min_score:
             wording = given.before, given.after, given.max_characters
@@ -160,7 +159,7 @@ def _note_folders(paths: list[str]) -> None:
 
 
 def _check_write(given, arguments: list[str]) -> None:
-    """Raises UsageError for options of --write without it, and for a table without a name."""
+    """Raises UsageError for options that need --write, and if --out is missing or wrong."""
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
@@ -180,14 +179,12 @@ def _check_write(given, arguments: list[str]) -> None:
 
 
 def _open_output(given, paths: list[str]) -> caption_files.Output | None:
-    """Opens the files of --write."""
     if given.write == "txt":
         return caption_files.Texts(paths, given.overwrite, given.skip_existing)
     return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
 
 
 def _load(given) -> captioning.ImageCaptioner:
-    """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
     if given.rerank:
@@ -222,7 +219,6 @@ def _check_attention(given, paths):
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

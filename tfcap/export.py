@@ -4,7 +4,7 @@
 
 This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
 what a server needs: warm-up requests, batch sizes, a compose file, a client and a model card.
-`--format=run` writes a small run directory instead, to give away or to keep; with `--last=N` its
+`--format=run` writes a small run directory instead, to share or to archive; with `--last=N` its
 weights are the mean of the last N checkpoints.
 """
 
@@ -141,7 +141,6 @@ def export(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

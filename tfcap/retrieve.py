@@ -170,7 +170,7 @@ def retrieve(
 def _find_images(
     pairs: "Pairs", first, captioner, queries, pictures, candidates: int, top: int, sheet
 ) -> None:
-    """Prints the images that are found for texts and for pictures, and draws them."""
+    """Prints the best images for each text or picture, and draws the sheet."""
     import numpy as np
 
     from tfcap import visualize
@@ -208,7 +208,6 @@ def _find_images(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

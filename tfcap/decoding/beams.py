@@ -45,13 +45,13 @@ def beam_search(
     Args:
       model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
-      options: with word ids instead of text; options of sampling have no effect.
+      options: the options after `with_ids`; options of sampling have no effect.
       prefixes: int32 [B, P], see `constraints.apply_constraints`.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed natural
-      log-probabilities after `normalise_by_length`; the cache of those captions, every leaf
-      [B K, ...]. If fewer than K captions exist, the empty slots score about -1e9.
+      log-probabilities after `normalise_by_length`; the cache of the captions, every leaf [B K,
+      ...]. If fewer than K captions exist, the empty slots score about -1e9.
     """
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups
@@ -136,7 +136,7 @@ def _extend(scores, logp):
 
 
 def _extend_groups(state, logp, options):
-    """Extends one group after the other, and adds up the penalties of each; all [B G, K / G]."""
+    """Extends the groups in order, with the penalties of earlier groups; all [B G, K / G]."""
     groups, beam, size = options.groups, state.scores.shape[-1], logp.shape[-1]
     before = tf.reshape(state.scores, [-1, groups, beam])
     paid = tf.reshape(state.penalties, [-1, groups, beam])
