@@ -21,9 +21,9 @@ class LSTMA(ShowTell):
     h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
 
     This is the form LSTM-A3 of the paper, as in xmodaler (docs/systems.md 4.10). Attributes are
-    probabilities of words, from a detector that is trained apart. They are the last numbers of a
-    feature vector: a feature file holds one row, the vector of the image followed by the
-    attributes. If there are several rows, their mean is read.
+    probabilities of words, from a detector that is trained apart. They are the last columns of the
+    features: a feature file holds one row, the vector of the image followed by the attributes. Of
+    several rows, the mean is used.
 
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 

@@ -36,7 +36,7 @@ class TopDownCaptioner(RecurrentCaptioner):
     ) -> None:
         """Adds the layers that follow the word embedding, whose width is `width`.
 
-        `region_width` is X of the regions and of the mean that `encode` makes.
+        `region_width` is X, the width of the regions and of their mean.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -56,8 +56,8 @@ class TopDownCaptioner(RecurrentCaptioner):
     def attended_context(self, x, mask, mean=None):
         """Returns the context of regions `x` [B, R, X] with `mask` [B, R] and their `mean` [B, X].
 
-        Without `mean` it is computed. The context holds `mean` [B, X], `regions` [B, R, X], `keys`
-        [B, R, A] and `mask` [B, 1, R].
+        If `mean` is None, it is computed. The context holds `mean` [B, X], `regions` [B, R, X],
+        `keys` [B, R, A] and `mask` [B, 1, R].
         """
         return {
             "mean": common.masked_mean(x, mask) if mean is None else mean,

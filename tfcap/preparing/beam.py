@@ -18,7 +18,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running
 
 
 def engine(options: Sequence[str]) -> Engine:
-    """Returns the engine of a pipeline with these options of Beam."""
+    """Returns an engine that runs a pipeline with these options of Beam."""
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):  # Beam's parser prints all of its options
