@@ -220,8 +220,7 @@ class Captioner(keras.Model):
 
     @property
     def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
-        """The variables of a checkpoint by name: `weights`, and `seeds`, the random states of
-        dropout.
+        """The variables of a checkpoint by name: `weights`, and `seeds`, the states of dropout.
 
         Everything that saves or restores uses this property, because `tf.train.Checkpoint(model=)`
         silently leaves out layers in Python lists and the states of random generators. Variables
