@@ -1,4 +1,4 @@
-"""The CLIP encoder of CLIPScore, from keras-hub; the user provides the weights.
+"""The CLIP network for CLIPScore, from keras-hub; the user provides the weights.
 
 Letters: n pictures or texts, D width of CLIP's space.
 """
@@ -19,7 +19,7 @@ _BATCH = 32
 class KerasHubClip:
     """Maps pictures and texts into CLIP's space with a preset of keras-hub.
 
-    Vectors are kept, because several sets of captions are often scored on the same pictures.
+    Vectors are cached, because several sets of captions are often scored on the same pictures.
     `preset` is a directory, or a handle that keras-hub downloads.
     """
 
