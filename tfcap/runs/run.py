@@ -123,7 +123,7 @@ class Run:
         return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
-        """Returns the run with other decoding options; the arguments are as in `configs.decoding`."""
+        """Returns the run with other decoding options; arguments as in `configs.decoding`."""
         options = configs.decoding(self.params.task, changes, beam)
         params = self.params.replace(task={"decoding": options.as_dict()})
         return dataclasses.replace(self, params=params)
@@ -131,7 +131,7 @@ class Run:
     def search(
         self, changes: str = "", beam: int = 0, data_dir: str | None = None
     ) -> decoding.Search:
-        """Makes the `decoding.Search`; `changes` and `beam` are as in `configs.decoding`.
+        """Makes the `decoding.Search`; `changes` and `beam` as in `configs.decoding`.
 
         `data_dir` is prepared data whose document frequencies `order=consensus` uses; by default
         the run's own copy.

@@ -129,7 +129,7 @@ def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int
       picture: uint8 [H, W, 3].
       seen: the caption and its weights.
       size: the longer side of a panel, in pixels.
-      columns: number of panels in a row.
+      columns: number of panels per row.
     """
     small, full = _resized(picture, size), full_strength(seen.weights)
     panels = [small, *(_panel(small, row, seen.boxes, full) for row in seen.weights)]
@@ -251,7 +251,7 @@ def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended 
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
-    """Returns the path of an image's figure: `path`, or for several images `out-dog.png`."""
+    """Returns the path of the figure: `path`, or `out-dog.png` for one of several images."""
     if not several:
         return path
     stem, ending = os.path.splitext(path)
@@ -291,7 +291,7 @@ def sheet(picture: np.ndarray, details: "Details") -> bytes:
 
 
 def _table(picture, seen, rows, title):
-    """Draws a row of panels for each of `rows` (name, weights [T', R]), a column for each word."""
+    """Draws a row of panels for each (name, weights [T', R]) in `rows`, and a column per word."""
     size = min(110, max(60, 1060 // len(seen.words) - _GAP))
     small, full = _resized(picture, size), max(full_strength(weights) for _, weights in rows)
     height, width = small.shape[:2]
@@ -377,8 +377,7 @@ def _heat_map(drawing, axis, values, title, high):
 def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
     """Writes a PNG with rows of pictures, a title above each row and a text under each picture.
 
-    `rows` are (title, [(picture file, text), ...]). The place of a picture is grey for None, and
-    for a file that cannot be read.
+    `rows` are (title, [(picture file, text), ...]). A missing or unreadable picture is a grey area.
     """
     columns = max(len(tiles) for _, tiles in rows)
     size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
