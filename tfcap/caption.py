@@ -163,11 +163,11 @@ def _check_write(given, arguments: list[str]) -> None:
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
-                raise cli.UsageError(f"--{name} is an option of --write=txt|csv|jsonl.")
+                raise cli.UsageError(f"--{name} needs --write=txt, csv or jsonl.")
     elif 0 < given.max_characters <= len(given.before + given.after):
         raise cli.UsageError("--max_characters leaves no room between --before and --after.")
     elif given.write == "txt" and given.out:
-        raise cli.UsageError("--out is the table of --write=csv or jsonl.")
+        raise cli.UsageError("--out needs --write=csv or --write=jsonl.")
     elif given.json:
         raise cli.UsageError("--json prints the captions. Give --write=jsonl for a file.")
     elif given.write != "txt" and not given.out:

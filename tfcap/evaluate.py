@@ -523,7 +523,9 @@ def _texts(captions: Any, image: int) -> list[str]:
     texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
     for text in texts:
         if not isinstance(text, str):  # None or NaN is a missing caption, and no word
-            raise ValueError(f"A caption of image {image} is no text: {text!r:.200}. Leave it out.")
+            raise ValueError(
+                f"A caption of image {image} is not text: {text!r:.200}. Leave it out."
+            )
     return texts
 
 

@@ -97,10 +97,12 @@ def export(
     """
     folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     if last and (format != "run" or checkpoint != "best"):
-        raise cli.UsageError("--last needs --format=run, and no --checkpoint.")
+        raise cli.UsageError("--last needs --format=run, and cannot be used with --checkpoint.")
     if format == "run":
         if len(folders) > 1 or bundle:
-            raise cli.UsageError("--format=run writes one run, without --bundle.")
+            raise cli.UsageError(
+                "--format=run needs a single run, and cannot be used with --bundle."
+            )
         from tfcap import runs
         from tfcap.runs import small
         from tfcap.serving import card
@@ -115,7 +117,7 @@ def export(
         print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")
         return export_dir
     if bool(results) != bool(references):
-        raise cli.UsageError("--results and --references must be given together.")
+        raise cli.UsageError("--results and --references need each other. Give both.")
     if bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise cli.UsageError("--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'.")
     from tfcap import runs

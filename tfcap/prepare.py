@@ -111,7 +111,7 @@ def prepare(
             )
         return run.prepare_built_in(source, out, **settings)
     if source != "auto" and source not in READERS:
-        raise cli.UsageError(f"--source is one of auto, {', '.join((*READERS, *BUILT_IN))}.")
+        raise cli.UsageError(f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}.")
     if captions is None and settings.get("images") is None:
         raise cli.UsageError("--captions, the caption file, is missing.")
     if settings.get("weights") is None:

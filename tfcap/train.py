@@ -118,7 +118,7 @@ def train(
     from tfcap.training import run
 
     if mode not in MODES:
-        raise cli.UsageError(f"--mode={mode} is none of {', '.join(MODES)}.")
+        raise cli.UsageError(f"--mode={mode} is not one of {', '.join(MODES)}.")
     if (then_config_file or then_override) and not then:
         raise cli.UsageError("--then_config_file and --then_override need --then.")
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))

@@ -62,7 +62,7 @@ def load(
         folder = None if data_dir is None else os.fspath(data_dir)
         return captioner_of_run(run, decoding, beam, folder)
     if len(directories) > 1:
-        raise ValueError(f"An ensemble is of run directories, and {exports[0]} is an export.")
+        raise ValueError(f"An ensemble needs run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
             f"The checkpoint, precision and decoding of {exports[0]}, an export, are fixed. Load "

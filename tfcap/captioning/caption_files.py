@@ -50,7 +50,9 @@ class Texts:
         owners: dict[str, str] = {}
         for picture in pictures:
             if picture == "-" or "://" in picture:
-                raise ValueError(f"--write=txt writes beside files, and {picture} is none.")
+                raise ValueError(
+                    f"--write=txt needs files, and {picture} is none. Use --write=csv."
+                )
             other = owners.setdefault(self._path(picture), picture)
             if os.path.abspath(other) != os.path.abspath(picture):
                 raise ValueError(
@@ -189,5 +191,5 @@ def _refuse(existing: Sequence[str]) -> None:
         more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         raise ValueError(
             f"{existing[0]}{more}. --skip_existing captions the pictures that have no caption yet, "
-            "and --overwrite begins anew."
+            "and --overwrite replaces captions."
         )

@@ -250,7 +250,7 @@ class ImageCaptioner:
         """
         kinds = (*visualize.KINDS, "details")
         if attention is not None and attention not in kinds:
-            raise ValueError(f"attention is {attention!r}, and not one of {', '.join(kinds)}.")
+            raise ValueError(f"attention must be one of {', '.join(kinds)}, not {attention!r}.")
         if attention and self.engine.exported:
             self.engine.attend()
         inputs.is_single(images)  # raises an error now and not at the first caption

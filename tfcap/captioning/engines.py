@@ -246,7 +246,7 @@ class ExportedModel:
             self._loaded: Any = tf.saved_model.load(path)
         except Exception as error:  # a damaged graph raises errors of all kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"{path} is no SavedModel that can be loaded: {reason}.") from error
+            raise ValueError(f"The SavedModel {path} cannot be loaded: {reason}.") from error
         self._function = self._loaded.signatures.get("serving_default")
         inputs = self._function.structured_input_signature[1] if self._function else {}
         if "image_bytes" not in inputs:

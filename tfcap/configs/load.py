@@ -172,7 +172,9 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
             elif isinstance(groups.setdefault(name, {}), dict):
                 add(value, groups[name])
             else:
-                raise ValueError(f"{name} is given as a value and as a group of keys.")
+                raise ValueError(
+                    f"{name} is set both as a value and as a group of keys. Remove one."
+                )
 
     add(changes, groups)
     return groups
@@ -284,7 +286,7 @@ def check(params: Experiment) -> None:
     """Raises ValueError for values that would fail late, or that are not among `CHOICES`."""
     task = params.task
     if task.model.type not in SYSTEMS:
-        raise ValueError(f"task.model.type={task.model.type} is none of {', '.join(SYSTEMS)}.")
+        raise ValueError(f"task.model.type={task.model.type} is not one of {', '.join(SYSTEMS)}.")
     found = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
     metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
@@ -292,7 +294,7 @@ def check(params: Experiment) -> None:
     choices = CHOICES | {"trainer.best_checkpoint_eval_metric": (*scores, *_SCORES)}
     for name in task.metrics:
         if name not in METRICS:
-            raise ValueError(f"task.metrics: {name} is none of {', '.join(METRICS)}.")
+            raise ValueError(f"task.metrics: {name} is not one of {', '.join(METRICS)}.")
     for key, known in choices.items():
         if found[key] not in known:
             names = ", ".join(map(str, known))

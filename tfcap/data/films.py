@@ -61,7 +61,7 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
             images = _chosen(film, choose(total)) if total else {}
             if not total or len(images) < len(set(choose(total))):
                 raise ValueError(
-                    "a damaged film, or one that OpenCV cannot read. Try: ffmpeg -i FILM new.mp4"
+                    "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
                 )
         return [images[position] for position in choose(total)]
     finally:

@@ -130,7 +130,7 @@ class PreparedData:
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
-                f"{self.folder} has no split {split!r}, but {', '.join(splits)}."
+                f"{self.folder} has no split {split!r}. It has {', '.join(splits)}."
                 f"{did_you_mean(split, splits)}"
             )
         return splits[split]

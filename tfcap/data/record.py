@@ -48,7 +48,9 @@ class Record:
                 self, "image", _halves(self.image, "every number of the image's vector")
             )
         if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
-            raise ValueError(f"the picture has {len(self.picture)} bytes")
+            raise ValueError(
+                f"the picture has {len(self.picture)} bytes, not 1 to {MOST_PICTURE_BYTES}"
+            )
 
 
 def _halves(values: np.ndarray, what: str) -> np.ndarray:
@@ -57,7 +59,7 @@ def _halves(values: np.ndarray, what: str) -> np.ndarray:
         stored = values.astype("<f2")
     if not np.isfinite(stored).all():
         bad = values[~np.isfinite(stored)][0]
-        raise ValueError(f"{what} must be finite, also as float16, and one is {bad}")
+        raise ValueError(f"{what} must be finite as float16, and {bad} is not")
     return stored
 
 

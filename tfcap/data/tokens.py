@@ -90,8 +90,8 @@ class Vocab:
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
             raise ValueError(
-                f"{source} must have a word a line, after {' '.join(SPECIALS)}. Use the vocab.txt "
-                "that prepare wrote."
+                f"{source} must have a word per line, after {' '.join(SPECIALS)}. Use the "
+                "vocab.txt that prepare wrote."
             )
         if len(set(self.words)) < len(self.words):
             raise ValueError(f"{source} has a word twice. Use the vocab.txt that prepare wrote.")
@@ -122,7 +122,9 @@ class Vocab:
         except OSError as error:
             raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
         except UnicodeDecodeError:
-            raise ValueError(f"{path} is no vocab.txt that prepare wrote.") from None
+            raise ValueError(
+                f"{path} is not a vocab.txt. Use the file that prepare wrote."
+            ) from None
         # Not splitlines(), which also splits at other characters than a line feed.
         return cls(text.removesuffix("\n").split("\n"), source=str(path))
 

@@ -124,7 +124,7 @@ def image_vector(inputs):
 def head_width(width: int, heads: int) -> int:
     """Returns d = D / H."""
     if width % heads:
-        raise ValueError(f"width must be a multiple of heads, and {width} is none of {heads}.")
+        raise ValueError(f"width must be a multiple of heads ({heads}), not {width}.")
     return width // heads
 
 

@@ -52,7 +52,7 @@ class CocoScorer:
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         if not self._metrics or set(self._metrics) - set(results.METRICS):
             raise ValueError(
-                f"Metrics are {', '.join(results.METRICS)}, and not {', '.join(self._metrics)}."
+                f"metrics must be of {', '.join(results.METRICS)}, not {', '.join(self._metrics)}."
             )
         self._spice_jars = spice_jars
         self._options = options or results.Options()

@@ -105,7 +105,7 @@ def _version(path: str) -> int:
     stderr = run([path, "-version"], timeout=30.0)[1]
     match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match or int(match[1]) < 8:
-        raise JavaError(f"it is no Java 8 or later: {reason(stderr)}")
+        raise JavaError(f"it is not Java 8 or later: {reason(stderr)}")
     return int(match[1])
 
 

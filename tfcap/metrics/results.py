@@ -117,7 +117,7 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
         texts = entry.get("captions", [entry.get("caption")])
         if not _is_id(image) or not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(
-                f'{path} is no list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
+                f'{path} is not a list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
                 f"format: it has the entry {entry!r:.100}."
             )
         if image in captions:
@@ -265,7 +265,7 @@ def check_submission(split: str, images: int) -> str:
         raise cli.UsageError(f"--submission is for the splits val2014 and test2014, not {split}.")
     if images != SUBMISSION_IMAGES[name]:
         raise cli.UsageError(
-            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and here are "
+            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
             f"{images}."
         )
     return name

@@ -87,7 +87,7 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 def summarize(queries: Sequence[Query]) -> Summary:
     """Computes recall, median rank and recall curve of the queries."""
     if not queries:
-        raise ValueError("No image has captions of its own, so there is nothing to rank.")
+        raise ValueError("No image has captions, so there is nothing to rank.")
     first = np.array([query.ranks[0] for query in queries])
     curves = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries

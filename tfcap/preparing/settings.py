@@ -125,11 +125,11 @@ class Settings:
         for field in dataclasses.fields(self):
             choices = field.metadata.get("choices")
             if choices and getattr(self, field.name) not in choices:
-                raise cli.UsageError(f"--{field.name} is one of {', '.join(choices)}.")
+                raise cli.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
-                raise cli.UsageError(f"--{key} is {value}, and at least 1 is needed.")
+                raise cli.UsageError(f"--{key} must be at least 1, not {value}.")
         try:
             check_name(self.backbone)
         except ValueError as error:
@@ -265,7 +265,9 @@ def allowed_skips(given: str | int, images: int) -> int:
     """Returns how many images may be skipped, from `100`, or from `1%` of `images`."""
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(given))
     if match is None:
-        raise cli.UsageError(f"--max_skipped is like 100 or 1%, and not {given!r}.")
+        raise cli.UsageError(
+            f"--max_skipped must be a number or a share such as 1%, not {given!r}."
+        )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)
 
 

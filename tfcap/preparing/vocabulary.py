@@ -252,7 +252,7 @@ def load_given(
     beside = path.parent / VOCABULARY
     if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
         raise ValueError(
-            f"{path} was counted with the words of {beside}, and {vocab_file} has others. Give the "
+            f"{path} was counted with {beside}, whose words differ from {vocab_file}. Give the "
             f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
         )
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")

@@ -198,7 +198,8 @@ def begin(
         params = params.replace(task=origin)
     elif read_best(best).get("best_ckpt_global_step"):
         raise ValueError(
-            f"{best} is of a training whose checkpoints are gone. Move it away, or choose another "
+            f"{best} is left from a training whose checkpoints were deleted. Move it away, or "
+            "choose another "
             "--model_dir."
         )
     elif os.path.exists(best):  # self-critical training keeps one before its first step
@@ -313,7 +314,7 @@ def load_together(
 ) -> Run:
     """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
     if len(directories) > 1 and checkpoint not in ("best", "latest"):
-        raise ValueError("An ensemble takes the checkpoint best or latest, and not a path.")
+        raise ValueError("The checkpoint of an ensemble must be best or latest, not a path.")
     members = [load(directory, checkpoint, dtype) for directory in directories]
     first, *others = members
     if not others:
@@ -370,7 +371,7 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
     if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
         raise ValueError(
-            f"The data of {run.directory} is not in {run.data_dir}. Name its directory: data_dir."
+            f"The data of {run.directory} is not in {run.data_dir}. Give its directory as data_dir."
         )
     data = PreparedData.load(folder or run.data_dir)
     check_vocabulary(run, data)

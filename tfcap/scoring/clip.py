@@ -36,8 +36,8 @@ class KerasHubClip:
             self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"--clip={preset} is no CLIP preset of keras-hub with its tokenizer and its image "
-                f"converter: {' '.join(str(error).split())[:300]}"
+                f"--clip={preset} is not a CLIP preset of keras-hub with its tokenizer and its "
+                f"image converter: {' '.join(str(error).split())[:300]}"
             ) from None
         self._known: dict[str, np.ndarray] = {}
 

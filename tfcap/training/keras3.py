@@ -31,7 +31,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
         name = "multi_worker_mirrored"
     if name != "mirrored" and runtime.replicas > 1:
         raise ValueError(
-            f"runtime.replicas={runtime.replicas} is for one process with mirrored, not for {name}."
+            f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not {name}."
         )
     if name == "mirrored":
         replicas = runtime.replicas or runtime.num_gpus or gpus or 1

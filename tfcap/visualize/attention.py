@@ -251,8 +251,8 @@ class _Batch:
         if self.longest > model.max_length:
             longest = max(self.words, key=len)
             raise ValueError(
-                f"The model writes at most {model.max_length} words, and this caption is longer: "
-                f"{' '.join(longest)}"
+                f"Attention needs captions of at most {model.max_length} words, and this one is "
+                f"longer: {' '.join(longest)}"
             )
         self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
         for row, words in zip(self.targets, self.words, strict=True):

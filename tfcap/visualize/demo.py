@@ -261,7 +261,7 @@ def _check_sender(request: Request) -> None:
     """Raises Refused for another host, or a POST of another page."""
     host = request.headers.get("Host", "")
     if not _HOST.fullmatch(host):
-        raise Refused(403, "This page is for this machine: ask 127.0.0.1 or localhost.")
+        raise Refused(403, "This page is only for this machine. Open it as 127.0.0.1 or localhost.")
     origin = request.headers.get("Origin", f"http://{host}").lower()
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     if request.method == "POST" and (origin, site) != (f"http://{host.lower()}", "same-origin"):

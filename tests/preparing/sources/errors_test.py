@@ -25,10 +25,10 @@ def change(**values):
         ("csv", "id,image,caption\n1,a.jpg,A.\n2,a.jpg,B.\n", "line 3: .*rename the column"),
         ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' and is no"),
         ("jsonl", '{"image": ', "line 1: Expecting value"),
-        ("parquet", "PAR1", "captions is no whole Parquet file"),
+        ("parquet", "PAR1", "captions is not a complete Parquet file"),
         # JSON
         ("karpathy", "{", "captions is not valid JSON"),
-        ("karpathy", change(split="some"), "images 0: the split 'some' is none of train"),
+        ("karpathy", change(split="some"), "images 0: the split 'some' is not one of train"),
         ("karpathy", change(sentences=[{"tokens": []}]), "images 0: it has no 'raw'"),
         ("karpathy", change(sentences=[{"raw": "\ud800"}]), "images 0: a caption is not valid"),
         ("coco", '{"annotations": []}', "captions has no list 'images'"),
@@ -36,7 +36,7 @@ def change(**values):
         # text
         ("flickr8k", "a.jpg A dog.\n", "line 1: it must be NAME#NUMBER, a tab and a caption"),
         ("flickr30k", "image_name| x\na.jpg, A dog.\n", "line 2: it must be a name, a number"),
-        ("webdataset", "x" * 600, "captions is no whole, uncompressed tar file"),
+        ("webdataset", "x" * 600, "captions is not a complete, uncompressed tar file"),
     ],
 )
 def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):

@@ -153,7 +153,7 @@ def build(
     path = source if source is not None and os.path.isfile(source) else None
     downloaded = source == "imagenet" and name in NETWORKS
     if path is None and not downloaded and (source or name != "small_cnn"):
-        raise ValueError(f"--weights={source} is no file for {name}: give {row.weights}.")
+        raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt"))
     try:
         with float32():

@@ -69,7 +69,7 @@ class Pictures:
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(f"--images={directory} is no directory.")
+            raise ValueError(f"--images={directory} is not a directory.")
         self.backbone, self.keep = backbone, keep
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None

@@ -498,7 +498,9 @@ def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
     try:
         return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
     except ValueError as error:
-        raise ValueError(f"no {rows} regions in base64 ({error}): the line may be cut.") from None
+        raise ValueError(
+            f"the line is not base64 of {rows} regions ({error}). It may be cut."
+        ) from None
 
 
 def checked(
@@ -595,7 +597,7 @@ def _unit_boxes(
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
-        raise ValueError(f"boxes are {list(corners.shape)}: write numbers [{regions}, 4].")
+        raise ValueError(f"the boxes have the shape {list(corners.shape)}: write [{regions}, 4].")
     boxes, rounding = corners.astype(np.float64), np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"
     if not _inside(boxes, rounding):
@@ -607,8 +609,8 @@ def _unit_boxes(
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
         raise ValueError(
-            f"boxes of {corners.min()} to {corners.max()} are not x1, y1, x2, y2 inside an image "
-            f"{pixels}, with x1 <= x2 and y1 <= y2."
+            f"the boxes have values from {corners.min()} to {corners.max()}, and the image is "
+            f"{pixels}: write x1, y1, x2, y2 inside the image, with x1 <= x2 and y1 <= y2."
         )
     return np.clip(boxes, 0, 1)
 

@@ -78,7 +78,7 @@ class Entry(NamedTuple):
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
         """Returns the entry with a file name relative to `images`, after checking all fields."""
         if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
-            raise ValueError(f"the id {self.id!r:.80} is no whole number from 0 to 2^63 - 1")
+            raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words or () for word in words)):
             _check_text("a caption", text)
         return self._replace(file_name=file_name(self.file_name, images))
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 
 def _check_text(what: str, text: Any) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{what} must be text, and is {text!r:.80}")
+        raise ValueError(f"{what} must be text, not {text!r:.80}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,7 +108,7 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
                 break
     parts = pathlib.PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
-        raise ValueError(f"the file name {text!r:.200} is not that of a file below --images")
+        raise ValueError(f"the file {text!r:.200} is not below --images")
     return "/".join(parts)
 
 

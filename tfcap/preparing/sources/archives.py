@@ -199,7 +199,7 @@ def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
-        raise ValueError(f"{path} is no whole, uncompressed tar file: {error}.") from None
+        raise ValueError(f"{path} is not a complete, uncompressed tar file: {error}.") from None
     return samples.values()
 
 

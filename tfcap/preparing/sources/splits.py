@@ -34,7 +34,7 @@ def split_name(text: Any) -> str:
     """Returns "train", "val" or "test" for the name of a split in a data set."""
     split = _NAMES.get(text.strip().lower()) if isinstance(text, str) else None
     if split is None:
-        raise ValueError(f"the split {text!r:.80} is none of {', '.join(_NAMES)}")
+        raise ValueError(f"the split {text!r:.80} is not one of {', '.join(_NAMES)}")
     return split
 
 
@@ -271,7 +271,7 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     if not matches[kind]:
         example = next(key for several in lists.values() for key in several)
         raise ValueError(
-            f"None of the {listed} ids or names in {path} is one of the captions, for example "
+            f"None of the {listed} ids or names in {path} is in the captions, for example "
             f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}

@@ -93,7 +93,7 @@ def json_row(line: str) -> dict[str, Any]:
     """Returns the JSON object in a line. Raises ValueError if there is none."""
     row = json.loads(line)
     if not isinstance(row, dict):
-        raise ValueError(f"it must be a JSON object, and is {row!r:.80}")
+        raise ValueError(f"it must be a JSON object, not {row!r:.80}")
     return row
 
 
@@ -186,7 +186,7 @@ def texts(value: Any, column: str = "caption") -> list[str]:
         elif isinstance(item, str):
             found.append(item)
         else:
-            raise ValueError(f"the caption under {column!r} must be text, and is {item!r:.80}")
+            raise ValueError(f"the caption under {column!r} must be text, not {item!r:.80}")
     return found
 
 
@@ -285,7 +285,7 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
     if len(cells) != len(names):
         raise ValueError(
             f"it has {len(cells)} cells, and the table {len(names)} columns. Put quotes around "
-            "captions that have the delimiter"
+            "captions that contain the delimiter"
         )
     return dict(zip(names, cells, strict=True))
 
@@ -341,7 +341,9 @@ def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is no whole Parquet file: {error}. Copy it again.") from None
+        raise ValueError(
+            f"{path} is not a complete Parquet file: {error}. Copy it again."
+        ) from None
 
 
 def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

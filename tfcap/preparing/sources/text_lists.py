@@ -67,7 +67,7 @@ def flickr8k(source: Source) -> list[Entry]:
     def parse(line: str) -> Entry:
         match = _TOKEN.fullmatch(line.rstrip("\r\n"))
         if match is None:
-            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, and is {line!r:.80}")
+            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
         return Entry(-1, match[1], None, (match[2],))
 
     entries = source.entries(numbered_lines(path), parse)
