@@ -83,7 +83,7 @@ def _tiles(pixels):
     ("given", "message"),
     [
         ("", "--model_dir is missing: .* models: flickr8k"),
-        ("--model_dir=RUN --candidates=5", "--candidates is for queries"),
+        ("--model_dir=RUN --candidates=5", "--candidates needs a query"),
         ("--model_dir=RUN --data_dir=OTHER", "has another vocabulary"),
     ],
 )

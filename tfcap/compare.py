@@ -7,7 +7,7 @@ python -m tfcap.compare A.json B.json C.json --references captions_c40.json --re
 All are scored with the same references. A run captions the split with its own decoding options, as
 `tfcap.evaluate` does; the references come from the data of the first run whose data still exists. A
 file holds captions in COCO's result format, or is a file of `tfcap.evaluate --hypotheses`, of which
-the first caption of each image counts. The second and further ones are compared with the first by
+the first caption of each image counts. All others are compared with the first set of captions by
 paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 

@@ -32,7 +32,7 @@ def is_remote(path: Path | None) -> bool:
 
 
 def absolute(path: Path) -> str:
-    """Returns the absolute path, without a slash at its end; a remote path stays as it is."""
+    """Returns the absolute path, without a slash at its end; a remote path is absolute already."""
     return os.fspath(path).rstrip("/") if is_remote(path) else os.path.abspath(path)
 
 

@@ -158,7 +158,7 @@ def _call(function, owners):
 def _batches(params, sizes, data_dir):
     """Returns a function that reads `BATCHES` training batches of a prepared directory.
 
-    With `task.backbone.trainable` they hold decoded pictures in place of features.
+    With `task.backbone.trainable` the batches hold decoded pictures in place of features.
     """
     config = params.task.train_data
     data = PreparedData.load(data_dir)

@@ -145,7 +145,7 @@ def test_names_may_be_long_and_have_line_ends(tmp_path):
         (["--write=csv", "a.png"], "--out is missing"),
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
-        (["--write=txt", "--out=a.txt", "a.png"], "--out is the table"),
+        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
     ],
 )

@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 class TrainedRun:
-    """The captioner of a run, or of several as an ensemble; the arguments are those of `load`.
+    """The captioner of a run, or of an ensemble of runs; the arguments are those of `load`.
 
     If there is a `reranker` (a `Consensus`), it orders the captions again.
     """

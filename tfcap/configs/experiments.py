@@ -3,12 +3,12 @@
 Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
 of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
 continues with self-critical training from the checkpoint in the default directory of the first. The
-experiments of two systems differ only in the model, whose small size stands in `tfcap.models` where
+experiments of two systems differ only in the model, whose small size is set in `tfcap.models` where
 the system is registered. No paper trains like this: every system has RAdam, label smoothing 0.1 and
 clipped gradients. The recipes train as the papers do.
 
 `xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips. `finetune`
-trains the packaged captioner on photographs of the user's own.
+trains the packaged captioner on the user's photographs.
 """
 
 import functools

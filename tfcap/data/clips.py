@@ -34,7 +34,7 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
 def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame: uint8 [N, H, W, 3].
 
-    TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
+    TensorFlow's decoder draws each frame of a GIF on the frame before, and ignores the disposal
     methods of the file. If a GIF file is truncated, its complete frames are used. Other truncated
     files, and files that are no pictures, are `tf.errors.InvalidArgumentError`.
     """

@@ -1,7 +1,7 @@
 """Decodes picture files inside the graph and turns them upright by their EXIF orientation.
 
-Only TensorFlow's own operations are used, because the exported SavedModel holds this graph. Only
-the decoder can refuse a file. EXIF is read afterwards, from positions inside the file and in a
+Only operations of TensorFlow itself are used, because the exported SavedModel holds this graph.
+Only the decoder can refuse a file. EXIF is read afterwards, from positions inside the file and in a
 limited number of steps: damaged EXIF is neither an error nor an endless loop.
 
 Letters: H and W, height and width of a picture in pixels; N bytes of a file; E entries of a

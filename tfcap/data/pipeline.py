@@ -53,8 +53,8 @@ def training_batches(
     """Returns endless shuffled batches with S captions per image.
 
     Epoch e takes the images in the order of a stateless shuffle seeded (seed, e). S captions are
-    drawn without replacement; an image with fewer keeps all and the rest are drawn again, as in
-    the released JDAI loader.
+    drawn without replacement; if an image has fewer, all its captions are used and some are drawn
+    again, as in the released JDAI loader.
 
     Args:
       data, split: the prepared directory, and the split.
@@ -66,7 +66,7 @@ def training_batches(
         takes less than a second.
       replicas: local batches per global batch; they are consecutive in the stream.
       input_context: context of a distributed input function; overrides ``replicas``, and this
-        pipeline yields the local batches of its own replicas only.
+        pipeline yields only the local batches of the replicas that it feeds.
       max_regions: largest number of regions of an image; further regions are cut off.
       pad_to_max: pad to T and to the largest R, C and U of the data, so that all shapes are static.
       references: a graph function that a reward needs. It gets *all* captions of each image, int32
@@ -299,8 +299,8 @@ def draw_captions(
     on the other images of the batch. `lengths` int64 [B] are the numbers of captions, at least 1,
     and `ids` int64 [B] the images.
 
-    Returns int64 [B, S], positions among the captions of each image. An image with fewer than S
-    captions keeps all of them, and the rest are drawn again.
+    Returns int64 [B, S], positions among the captions of each image. If an image has fewer than S
+    captions, all of them are used and some are drawn again.
     """
     key = tf.random.stateless_uniform(
         [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64

@@ -175,7 +175,7 @@ class PreparedData:
 
     @property
     def has_document_frequencies(self) -> bool:
-        """Whether the data has document frequencies; without a train split it may have none."""
+        """True if the data has document frequencies; without a train split it may not."""
         return self.fingerprint.get("document_frequency", "train") is not None
 
     def document_frequencies(self) -> DocumentFrequencies:

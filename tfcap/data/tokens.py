@@ -85,7 +85,7 @@ class Vocab:
     """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
-        """`words` are all V entries, the four special ones first; errors name their `source`."""
+        """`words` are all V entries, the four special words first; errors name their `source`."""
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
@@ -103,8 +103,8 @@ class Vocab:
     def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
         """Builds a vocabulary of the words that occur `min_count` times or more.
 
-        `counts` are those of the *training* split. Frequent words come first; words of the same
-        count are in alphabetical order.
+        `counts` are the counts in the *training* split. Frequent words come first; words of the
+        same count are in alphabetical order.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:

@@ -37,10 +37,10 @@ def beam_search(
     """Finds the most probable captions by keeping K hypotheses of each image.
 
     Groups of beams differ because a word gets a penalty for each time that an earlier group has
-    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et
-    al. 2018). These penalties guide the search and decide which captions a group keeps; the
-    returned scores do not contain them. Scores are divided by length once, at the end: the search
-    itself never divides.
+    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et al.
+    2018). These penalties guide the search and decide which captions are in a group; the returned
+    scores do not contain them. Scores are divided by length once, at the end: the search itself
+    never divides.
 
     Args:
       model, context: the captioner, and what `model.encode` returned for B images.
@@ -106,7 +106,7 @@ def beam_search(
 
 
 def _advance(state, logp, index, options):
-    """Extends every hypothesis by one word and keeps the best of each group of each image."""
+    """Extends every hypothesis by one word and selects the best in each group of each image."""
     beam, size = state.scores.shape[-1], logp.shape[-1]
     logp = tf.reshape(logp, [-1, beam, size])  # [N, V] -> [B G, K / G, V]
     # A finished hypothesis has one extension, which leaves it unchanged.

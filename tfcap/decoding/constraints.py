@@ -112,8 +112,8 @@ def _nucleus(logp, p):
 
     Sorting a whole vocabulary takes ten times as long (250 rows of 9,490 words: 310 ms and 31 ms on
     two cores). So this halves the interval in which the least probable word of the nucleus can be,
-    until it holds few words or only equal ones, and ranks these. Sums are in float32, or in float64
-    for `logp` in float64.
+    until it holds few words or only equal words, and ranks these words. Sums are in float32, or in
+    float64 for `logp` in float64.
     """
     values = logp if logp.dtype == tf.float64 else tf.cast(logp, tf.float32)
     size = values.shape[-1]

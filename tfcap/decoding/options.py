@@ -30,8 +30,8 @@ class Options:
       search: beam or sample.
       beam: K, hypotheses of each image.
       finished: `hold` keeps a finished hypothesis in its beam slot (the released search of X-LAN
-        and X-Transformer). `retire` moves it to a list of the K best, and the search goes on with
-        K unfinished ones (the older search, which the numbers in X-LAN's paper come from).
+        and X-Transformer). `retire` moves it to a list of the K best, and the search goes on with K
+        unfinished hypotheses (the older search, which gave the numbers in X-LAN's paper).
       groups: G, number of groups of K / G beams; words that another group chose get a penalty.
         `beam` must be a multiple of G (diverse beam search, Vijayakumar et al. 2018).
       diversity: penalty for a word that another group has chosen at the same position, in natural
@@ -42,8 +42,8 @@ class Options:
         least p (nucleus sampling, Holtzman et al. 2020); 1 draws from all.
       order: `probability`, or `consensus`: by the mean CIDEr-D against the other samples of the
         image (minimum Bayes risk).
-      temperature: divides the logits. Scores of a beam search are those of the tempered
-        distribution; scores of samples are those of the model.
+      temperature: divides the logits. Scores of a beam search come from the tempered distribution;
+        scores of samples come from the distribution of the model.
       length_penalty: measure of length that summed log-probabilities are divided by: `average`
         or `gnmt`, see `decoding.normalise_by_length`.
       length_power: exponent of that measure; 0 does not divide.

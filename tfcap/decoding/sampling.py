@@ -1,7 +1,7 @@
 """Greedy decoding, sampling, and teacher forcing with sampled inputs.
 
-Letters: B images, N rows (one or more for each image), T `max_length`, T' length of given tokens,
-V vocabulary.
+Letters: B images, N rows (one or more for each image), T `max_length`, T' length of the captions, V
+vocabulary.
 """
 
 import math
@@ -126,7 +126,7 @@ def scheduled_sampling(
     seed: tf.Tensor,
     training: bool = False,
 ) -> tf.Tensor:
-    """Computes logits as `model.decode` does, with some inputs replaced by the model's own words.
+    """Computes logits as `model.decode` does, with some inputs replaced by words of the model.
 
     Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
     second position on, the input word of a row is replaced, with `probability`, by a draw from the

@@ -3,8 +3,9 @@
 A loop over words multiplies a few rows with the same weights many times. So `loop` casts these
 weights to the dtype of products once, before the first step. If a gradient is taken, `loop` also
 transposes the weights once, and computes the gradient of each weight in one product after the loop.
-This is done for layers of the class `Recurring`. `GRUCell` is none, so its weights are cast at each
-step. With XLA, the gradient of a weight in bfloat16 is summed over the steps in bfloat16.
+This is done for layers of the class `Recurring`. `GRUCell` is not `Recurring`, so its weights are
+cast at each step. With XLA, the gradient of a weight in bfloat16 is summed over the steps in
+bfloat16.
 
 Letters: N rows, W input width, D output width, T iterations.
 """

@@ -80,7 +80,7 @@ def matmul(layer: keras.layers.Layer, a, b):
 def add_bias(x, bias):
     """Adds `bias` [N] to `x` [..., M, N] of the same dtype; its gradient is summed in float32.
 
-    The gradient of TensorFlow's own operation adds up bfloat16 numbers one by one on a processor:
+    The gradient of TensorFlow's bias operation adds up bfloat16 numbers one by one on a processor:
     the sum of 250,000 rows of 0.1 is 128.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)

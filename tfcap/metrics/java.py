@@ -238,7 +238,7 @@ class Meteor:
     """A METEOR process that starts at the first use.
 
     The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
-    captions per second, so one process serves a whole training. pycocoevalcap's own `Meteor` uses
+    captions per second, so one process serves a whole training. The `Meteor` of pycocoevalcap uses
     the same protocol but is not safe: after an error its lock stays locked and its destructor waits
     for the lock for ever, it never reads stderr, and it waits for answers without a time limit.
 

@@ -91,14 +91,14 @@ class UpDown(TopDownCaptioner):
     authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and padded
     regions are hidden. With `embed_mean` and `width` 1000 it is the model of
     ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
-    is the class of X-LAN's own code (docs/systems.md 4.1), with one difference: that code does not
-    hide padded regions.
+    is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code does not hide
+    padded regions.
 
     Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      width: D of words, regions and LSTMs; 1000 in X-LAN's own code.
+      width: D of words, regions and LSTMs; 1000 in X-LAN's code.
       attention_width: A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.

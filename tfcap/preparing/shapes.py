@@ -94,7 +94,7 @@ def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]
 
 
 def groups(scene: Scene) -> list[Group]:
-    """Returns the groups of a scene: big ones first, then from left to right."""
+    """Returns the groups of a scene: big objects first, then from left to right."""
     members: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)

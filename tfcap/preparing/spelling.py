@@ -48,7 +48,7 @@ def _listed(folder: str, key: Callable[[str], str]) -> dict[str, list[str]]:
 
 @functools.lru_cache(maxsize=64)
 def _names(folder: str, changed: int, key: Callable[[str], str]) -> dict[str, list[str]]:
-    """Returns the names in a directory that was last changed at `changed`."""
+    """See `_listed`; `changed` makes the cache read a changed directory again."""
     del changed
     names = collections.defaultdict(list)
     for name in sorted(os.listdir(folder)):

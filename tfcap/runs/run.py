@@ -3,13 +3,13 @@
 It holds everything that resuming, evaluation and serving need:
 
 params.yaml            the resolved configuration and the experiment's name
-params_until_step_N.yaml    the one of the steps before N, if it was changed there
+params_until_step_N.yaml    the configuration of the steps before N, if it was changed there
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           the fingerprint of that data
 backbone.weights.h5    the backbone of that data, if it has weights; a trained one is in ckpt-N
 backbone.preset/       the backbone of that data, if it is a preset of keras-hub
 document_frequency.npz the document frequencies of that data, for decoding by consensus
-ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest one
+ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest checkpoint
 best_ckpt/             the best checkpoint by the validation metric, and info.json
 train/, validation/    curves for TensorBoard
 """
@@ -542,7 +542,7 @@ def _info_beside(checkpoint: str) -> dict[str, Any]:
 
 
 def validated(run: Run) -> dict[str, float]:
-    """Returns the scores of a run's checkpoint; empty unless it is the best one of a single run."""
+    """Returns the scores of the best checkpoint; empty if the run has another, or is an ensemble."""
     if isinstance(run.model, Ensemble):
         return {}
     info = _info_beside(run.checkpoint)

@@ -310,7 +310,7 @@ def perplexities_of_split(
     limit: int = 0,
     references: Mapping[int, Sequence[str]] | None = None,
 ) -> Perplexities:
-    """Computes the perplexity of each caption of a split, given its image.
+    """Computes the perplexity of each caption of a split for its image.
 
     PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
     authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.

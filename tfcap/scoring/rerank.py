@@ -52,7 +52,7 @@ class Consensus:
     """Reranks the hypotheses of any captioner by the captions of the nearest reference images.
 
     Hypotheses and references are tokenized as training captions are and compared as words, so that
-    words outside a model's vocabulary count too. The released code compares its own lists of words.
+    words outside a model's vocabulary count, too. The released code compares other lists of words.
 
     `kind` is `consensus`, or `oracle`, which ranks by the references of the image itself.
     `similarity` is `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1`
@@ -122,7 +122,7 @@ class Consensus:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """Ranks the captions of each image by its own references: the upper bound of the paper."""
+        """Ranks the captions of each image by its references: the upper bound of the paper."""
         return self._rank(hypotheses, self._encode(references))
 
     def _rank(self, hypotheses, references) -> list[Ranked]:

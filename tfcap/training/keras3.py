@@ -130,7 +130,7 @@ def spread_seeds(model: Captioner, worker: int = 0) -> None:
 
 
 def apply_gradients(optimizer, gradients: list, variables: list, clip: str, threshold) -> None:
-    """Sums the gradients over replicas, clips the sum and applies it; call it in replica context.
+    """Sums the gradients over replicas, clips the sum and applies it; call in replica context.
 
     Keras 3 clips the gradient of each replica and sums afterwards. Here the sum comes first. The
     optimizer sums over replicas again, so each replica passes an equal share of the clipped sum to

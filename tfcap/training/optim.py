@@ -166,7 +166,7 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Makes the learning rate of some variables `factor` times that of the others."""
+    """Multiplies the learning rate of some variables by `factor`."""
     scaled, update = {id(variable) for variable in variables}, optimizer._backend_update_step
 
     def update_both(gradients, trainable_variables, learning_rate):
@@ -206,7 +206,7 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 
     It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
     X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
-    `every` 5 E give its values; epoch 12, counted from 0, is the first one with sampled words.
+    `every` 5 E give its values; epoch 12, counted from 0, is the first epoch with sampled words.
     `done` is the number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
@@ -261,10 +261,10 @@ class Plateau(tf.Module):
     """Multiplies the learning rate by a factor when the validation score stops improving.
 
     The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
-    validations in a row had no better score. A score is better if it exceeds the best one by more
-    than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for which its
-    comparison also accepts slightly worse scores; this class does not. A checkpoint must hold the
-    variables.
+    validations in a row had no better score. A score is better if it exceeds the best score by more
+    than 1e-4 of the absolute value of the best. The released code gives PyTorch negated scores, for
+    which its comparison also accepts slightly worse scores; this class does not. A checkpoint must
+    hold the variables.
 
     Args:
       patience: number of validations; 0 never changes the rate.

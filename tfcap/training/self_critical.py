@@ -43,7 +43,7 @@ class SelfCriticalTask(CaptionTask):
     word is one of `tokens.FUNCTION_WORDS`, percent).
 
     `gradient: rescoring` departs from the released code: samples are drawn without dropout, and the
-    pass that has the gradient draws its own dropout masks.
+    pass that has the gradient draws new dropout masks.
 
     Args:
       reward: replaces the configured reward; required if `data` is None.
@@ -123,7 +123,7 @@ class SelfCriticalTask(CaptionTask):
         return self.apply(rescored, inputs, model, optimizer, metrics)
 
     def _loss(self, part, tokens, logps):
-        """Sums -advantage log p over words [N, T]; the result is that of an `Objective`."""
+        """Sums -advantage log p over words [N, T]; returns what an `Objective` returns."""
         advantages = tf.reshape(part["advantages"], [-1])
         total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
         return total, count, {"loss": (total, count)} | self._metric_sums(part)
@@ -134,7 +134,7 @@ class SelfCriticalTask(CaptionTask):
         return tf.random.stateless_uniform(shape, self.seed(done))
 
     def sample(self, model, context, draws):
-        """Samples captions without dropout, and the greedy ones in the same loop over the words.
+        """Samples captions, and decodes greedily, in one loop over the words without dropout.
 
         Returns tokens and log-probabilities, both [B, S, T], and the greedy tokens [B, 1, T], or
         None if the baseline does not need them.

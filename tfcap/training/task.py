@@ -193,7 +193,8 @@ class CaptionTask(base_task.Task):
         """Updates the weights by the gradient of an objective, and the metrics.
 
         With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
-        cost of the paper is in bits and this one in nats: multiply the lambda of the paper by ln 2.
+        cost of the paper is in bits, and the loss here in nats: multiply the lambda of the paper by
+        ln 2.
         """
         config, weights = self.optimizer_config, model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync

@@ -4,8 +4,8 @@ A request has the form of TF Serving's REST interface: `instances`, a list of `{
 {"b64": ...}, "seed": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and
 `attention`. An answer has `predictions`, in the order of the instances.
 
-A request must name this machine as its host. This check stops DNS rebinding: a web page can let its
-own domain name point to this machine, but its requests then have that domain as their host. A POST
+A request must name this machine as its host. This check stops DNS rebinding: a web page can make
+its domain name point to this machine, but its requests then have that domain as their host. A POST
 must come from the page itself, or from a program that is no browser.
 
 Letters: K captions of a picture, T' words of a caption, R regions.

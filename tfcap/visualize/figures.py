@@ -55,8 +55,8 @@ def spread_evenly(weights: np.ndarray) -> bool:
     """Whether the weights [R] of a word are nearly uniform, so that no region stands out.
 
     The largest weight is then below twice the uniform weight 1 / R (below 0.75 for two regions).
-    Such a word would darken the whole picture; the picture is shown as it is. `attention.js` has
-    the same rule.
+    Such a word would darken the whole picture, so the picture is shown without weights.
+    `attention.js` has the same rule.
     """
     uniform = 1 / max(1, np.size(weights))
     largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
@@ -99,8 +99,8 @@ def panel(
       weights: [R], the weight of each region.
       boxes: [R, 4], x1, y1, x2, y2 in 0..1.
       size: the longer side of the panel, in pixels.
-      full: the weight that is drawn at full strength, for all words of a caption the same; None
-        takes `full_strength` of this word.
+      full: the weight that is drawn at full strength; use the same value for all words of a
+        caption. None takes `full_strength` of this word.
 
     Returns:
       uint8 [h, w, 3].
@@ -330,8 +330,8 @@ def expansion_figure(layers: Sequence["Layer"], words: Sequence[str] = ()) -> by
     """Draws the forward and backward weights of one expansion as heat maps in a PNG.
 
     Rows are expansion vectors; for a dynamic expansion they are grouped by the words of the
-    caption. A static one has no words: its inputs are regions. Columns of forward weights are the
-    inputs of a vector; columns of backward weights are the outputs that read it.
+    caption. The inputs of a static expansion are regions, so it has no words. Columns of forward
+    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
     """
     drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
     for axis, layer in zip(axes, layers, strict=True):

@@ -194,10 +194,6 @@ def _cells(encoder: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
 
 
 def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
-    """Loads an object of a class of keras-hub.
-
-    This is safe: Keras creates only classes of Keras and keras-hub, and never unpickles.
-    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong is found when the network runs

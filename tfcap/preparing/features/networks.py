@@ -130,7 +130,7 @@ def build(
     vector: bool = False,
     scaling: str | None = None,
 ) -> Network:
-    """Builds the network of a backbone with its weights; the arguments are those of `Backbone`."""
+    """Builds the network of a backbone with its weights; arguments as in `Backbone`."""
     check_name(name)
     if is_hub(name):
         from tfcap.preparing.features.hub import Hub  # keras-hub is an extra and takes seconds

@@ -34,7 +34,7 @@ _QUALITY = 95  # of JPEG
 
 
 class Extracted(NamedTuple):
-    """The features of one image, or the reason why there are none.
+    """The features of one image, or the reason why it cannot be used.
 
     Attributes:
       entry: the image.

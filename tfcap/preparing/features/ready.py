@@ -616,5 +616,5 @@ def _unit_boxes(
 
 
 def _inside(boxes: np.ndarray, rounding: np.ndarray | float) -> bool:
-    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
+    """True if all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
     return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())

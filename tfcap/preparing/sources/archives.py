@@ -110,7 +110,7 @@ def _picture_beside(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
-    """Returns whether a directory has a picture with a text file beside it, and no metadata."""
+    """True if a directory has a picture with a text file beside it, and no metadata."""
     texts = files_of([path], "*.txt") if path.is_dir() else []
     return any(_picture_beside(file) for file, _ in texts) and not files_of([path], *_METADATA)
 
@@ -144,7 +144,7 @@ _KINDS = {"txt": "txt", "json": "json", **{ending[1:]: "picture" for ending in E
 
 
 def is_tar(path: pathlib.Path) -> bool:
-    """Returns whether a file is a tar file, compressed or not."""
+    """True for a tar file, compressed or not."""
     return path.is_file() and tarfile.is_tarfile(path)
 
 

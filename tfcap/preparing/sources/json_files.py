@@ -84,7 +84,7 @@ def karpathy(source: Source) -> list[Entry]:
 
 
 def is_coco(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like an object with images or annotations of COCO."""
+    """True if a file begins like an object with images or annotations of COCO."""
     others = begins("{", "videos")(path) or begins("{", "filename")(path)
     annotations = begins("{", "annotations", "image_id", "caption")(path)
     return not others and (annotations or begins("{", "images", "file_name", "id")(path))
@@ -176,7 +176,7 @@ def blip(source: Source) -> list[Entry]:
 
 
 def is_xmodaler(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with an object of X-modaler."""
+    """True if a file begins with an object of X-modaler."""
     return {"img_path", "sentences"} <= first_row(path).keys()
 
 
@@ -200,7 +200,7 @@ def xmodaler(source: Source) -> list[Entry]:
 
 
 def is_gif(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with an object about a clip."""
+    """True if a file begins with an object about a clip."""
     keys = first_row(path).keys()
     return "caption" in keys and bool({"video", "gif"} & keys)
 

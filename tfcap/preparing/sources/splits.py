@@ -46,7 +46,7 @@ def split_of(stem: str) -> str | None:
 
 
 def split_of_path(path: pathlib.PurePath) -> str | None:
-    """Returns the split in a path such as `train-0.tar` or `dev/0.tar`; the last one counts."""
+    """Returns the split in a path such as `train-0.tar` or `dev/0.tar`; the last part counts."""
     return next(filter(None, map(split_of, reversed(path.parts))), None)
 
 

@@ -82,7 +82,7 @@ def flickr8k(source: Source) -> list[Entry]:
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with the names of the columns of `results.csv`."""
+    """True if a file begins with the names of the columns of `results.csv`."""
     columns = "".join(first_lines(path, 1)).split("|")
     return [name.strip() for name in columns] == ["image_name", "comment_number", "comment"]
 
