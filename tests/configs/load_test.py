@@ -161,7 +161,7 @@ def test_decoding_options_override_those_of_the_run():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fast", "fast is no preset. Give one of xlan_paper, released, expansionnet, mrnn"),
+        ("fast", "fast is not a preset. Give one of xlan_paper, released, expansionnet, mrnn"),
         ("beams=3", "no key beams. Did you mean beam?"),
         ("min_length=9", "min_length=9 must be below"),
         ("max_length=10", "max_length=10 is above task.max_length=9"),

@@ -50,9 +50,7 @@ class Texts:
         owners: dict[str, str] = {}
         for picture in pictures:
             if picture == "-" or "://" in picture:
-                raise ValueError(
-                    f"--write=txt needs files, and {picture} is none. Use --write=csv."
-                )
+                raise ValueError(f"--write=txt cannot write beside {picture}. Use --write=csv.")
             other = owners.setdefault(self._path(picture), picture)
             if os.path.abspath(other) != os.path.abspath(picture):
                 raise ValueError(

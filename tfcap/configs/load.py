@@ -135,7 +135,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         params, text = Decoding(**vars(options.PRESETS[preset.strip()])), rest
     elif preset and "=" not in preset:
         raise ValueError(
-            f"decoding {text}: {preset} is no preset. Give one of {', '.join(options.PRESETS)}, "
+            f"decoding {text}: {preset} is not a preset. Give one of {', '.join(options.PRESETS)}, "
             "keys as in beam=5, or both."
         )
     _apply(params, _parse(text, "decoding") | ({"beam": beam} if beam else {}), "decoding")

@@ -36,7 +36,7 @@ def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
 
     TensorFlow's decoder draws each frame of a GIF on the frame before, and ignores the disposal
     methods of the file. If a GIF file is truncated, its complete frames are used. Other truncated
-    files, and files that are no pictures, are `tf.errors.InvalidArgumentError`.
+    files, and files that are not pictures, raise `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         every = tf.cond(

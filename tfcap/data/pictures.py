@@ -52,8 +52,8 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
     A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
 
-    Other files, truncated ones, animated WebP and BMP with a table of colours are
-    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` says which.
+    Other files, truncated files, animated WebP and BMP with a table of colours raise
+    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` gives the reason.
     """
     with tf.device("/CPU:0"):
         head = _head(image_bytes)
@@ -92,7 +92,7 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
 
     A server checks it, because a small file can need gigabytes of memory. It is 0 for BMP, whose
     files are as large as their pixels, and for unknown kinds. The frames of a GIF file are not
-    counted. A JPEG file with a damaged head is `tf.errors.InvalidArgumentError`.
+    counted. A JPEG file with a damaged head raises `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         head = _head(content)

@@ -164,8 +164,8 @@ class Vocabulary:
         if self.vocab is None:
             if not any(image.captions for image in train):
                 raise ValueError(
-                    "There is no image of the split 'train' with a caption, and these captions "
-                    "give the vocabulary. Add some, or give a vocabulary with --vocab."
+                    "No image of the split 'train' has a caption, so no words can be counted. "
+                    "Add captions, or give a vocabulary with --vocab."
                 )
             self._print_unknown(self._counts(images))
         else:
@@ -260,7 +260,7 @@ def load_given(
 
 
 def _warn_of_long_words(images: Sequence[Kept]) -> None:
-    """Prints a warning if whole sentences are one word: the language writes no spaces."""
+    """Prints a warning if words are as long as sentences: the language has no spaces."""
     captions = [words for image in images for words in image.words]
     average = sum(map(len, captions)) / max(len(captions), 1)
     if captions and average < FEW_WORDS:

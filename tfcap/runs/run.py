@@ -542,7 +542,7 @@ def _info_beside(checkpoint: str) -> dict[str, Any]:
 
 
 def validated(run: Run) -> dict[str, float]:
-    """Returns the scores of the best checkpoint; empty if the run has another, or is an ensemble."""
+    """Returns the scores of the loaded checkpoint; empty unless it is the best."""
     if isinstance(run.model, Ensemble):
         return {}
     info = _info_beside(run.checkpoint)

@@ -151,8 +151,8 @@ class CaptionServer(tf.Module):
     def signatures(self) -> dict[str, Any]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
-        Without a backbone `serving_default` is `features`. A search that samples adds `seed` int64
-        [B].
+        Without a backbone `serving_default` is the same function as `features`. If the search
+        samples, both have a further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features, autograph=False).get_concrete_function(

@@ -311,7 +311,7 @@ class Patience(Plateau):
         return 0 < self.patience <= int(self.waited.numpy())
 
     def react(self) -> None:
-        """Does nothing, so that `over` can compare the count."""
+        """Does nothing: `over` reads how many validations were not better."""
 
 
 # ---- the average of the weights -----------------------------------------------------------------

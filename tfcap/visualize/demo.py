@@ -6,7 +6,7 @@ A request has the form of TF Serving's REST interface: `instances`, a list of `{
 
 A request must name this machine as its host. This check stops DNS rebinding: a web page can make
 its domain name point to this machine, but its requests then have that domain as their host. A POST
-must come from the page itself, or from a program that is no browser.
+must come from the page itself, or from a program that is not a browser.
 
 Letters: K captions of a picture, T' words of a caption, R regions.
 """
@@ -56,7 +56,7 @@ class Refused(ValueError):
 
 
 class Model:
-    """A captioner of the page.
+    """A captioner that the page shows.
 
     Args:
       name: the name on the page.

@@ -32,7 +32,7 @@ def change(**values):
         ("karpathy", change(sentences=[{"tokens": []}]), "images 0: it has no 'raw'"),
         ("karpathy", change(sentences=[{"raw": "\ud800"}]), "images 0: a caption is not valid"),
         ("coco", '{"annotations": []}', "captions has no list 'images'"),
-        ("blip", '{"image": 1}', "captions is no list of objects"),
+        ("blip", '{"image": 1}', "captions is not a list of objects"),
         # text
         ("flickr8k", "a.jpg A dog.\n", "line 1: it must be NAME#NUMBER, a tab and a caption"),
         ("flickr30k", "image_name| x\na.jpg, A dog.\n", "line 2: it must be a name, a number"),

@@ -32,7 +32,7 @@ def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
 def _items(path: pathlib.Path, key: str | None, items: Any) -> Iterator[tuple[str, Any]]:
     """Yields (place, item) for a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
-        what = f"has no list {key!r}" if key else "is no list of objects"
+        what = f"has no list {key!r}" if key else "is not a list of objects"
         raise ValueError(f"{path} {what}. Correct it, or name its layout with --source.")
     for number, item in enumerate(items):
         yield f"{path}: {key or 'entry'} {number}", item

@@ -219,7 +219,7 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
                 lists[split] += _text_list(file)
         for file in files:  # test.csv, which would be left out
             if not lists.get(_NAMES.get(file.stem.lower(), ""), True):
-                raise ValueError(f"{file} is no list: lists end in .txt or .npy. {_REMEDY}")
+                raise ValueError(f"{file} is not a list: lists end in .txt or .npy. {_REMEDY}")
     elif path.suffix == ".json" or head(path, 1) == b"{":
         content = read_json(path, _REMEDY)
         images = content.get("images") if isinstance(content, dict) else None

@@ -177,7 +177,7 @@ def texts(value: Any, column: str = "caption") -> list[str]:
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
         several = _listed(value)
         if several is None and _plain(column) in _LISTS and value.lstrip().startswith("["):
-            raise ValueError(f"{column!r} begins with '[' and is no list of texts: {value:.80}")
+            raise ValueError(f"{column!r} begins with '[' but is not a list of texts: {value:.80}")
         value = value if several is None else several
     found: list[str] = []
     for item in value if isinstance(value, list) else [value]:
@@ -427,8 +427,8 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
     captions = columns_of(tuple(name for name in schema.names if name not in parts)).captions
     if not captions or not pictures:
         raise ValueError(
-            f"{path} must have a column with the bytes of pictures, such as image, and one of "
-            f"captions ({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(schema.names)[:200]}."
+            f"{path} must have a column with the bytes of pictures, such as image, and a "
+            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(schema.names)[:200]}."
         )
     return pictures[0], parts[pictures[0]], captions
 
