@@ -33,7 +33,7 @@ def prepared(photos):
 
 def test_a_test_split_alone_needs_the_vocabulary(photos, prepared, capsys):
     folder = photos[0]
-    with pytest.raises(ValueError, match="no image of the split 'train' with a caption.*--vocab"):
+    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.*--vocab"):
         run(photos, out=str(folder / "b"))
     assert not list((folder / "b").glob("*.tfrecord"))  # before any feature is extracted
     data = run(photos, out=str(folder / "b"), vocab=str(folder / "out" / "vocab.txt"))

@@ -106,7 +106,7 @@ class Caption:
         visualize.write_picture(path, self.picture, self.seen)
 
     def _repr_png_(self) -> bytes | None:
-        """Returns the figure for a notebook; None without attention, and the text is shown."""
+        """Returns the figure for a notebook; without attention None, so that the text is shown."""
         if self.seen is None:
             return None
         with tempfile.TemporaryDirectory() as folder:

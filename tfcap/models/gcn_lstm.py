@@ -105,8 +105,8 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"regions must be in 1..{self.feature_dim - 1}, because the features have "
-                f"{self.feature_dim} numbers, and is {regions}."
+                f"regions must be 1 to {self.feature_dim - 1}, not {regions}: the features have "
+                f"{self.feature_dim} numbers."
             )
         self.width, self.labels = width, labels
         self.region_width = self.feature_dim - regions

@@ -47,7 +47,7 @@ def engine(options: Sequence[str]) -> Engine:
 
 
 class _Do(beam.DoFn):
-    """Calls the work with each task; all threads of a process share it."""
+    """A Beam step that calls `work` with each task; all threads of a process share `work`."""
 
     def __init__(self, work: Work):
         self._work, self._shared = work, Shared()

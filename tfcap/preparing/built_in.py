@@ -15,10 +15,10 @@ class Drawn(NamedTuple):
 
     Attributes:
       split: "train", "val" or "test".
-      file: name of its file.
+      file: name of the picture or clip file.
       save: writes the file to a path.
-      captions: its captions.
-      more: further entries of its object in the caption file.
+      captions: the captions.
+      more: further keys for the caption file.
     """
 
     split: str

@@ -5,7 +5,7 @@ action of one shape. Every clip played backwards is also a possible clip, with a
 "moves left" becomes "moves right", and "appears before" becomes "disappears after". So a model that
 does not know the order of the frames can only guess.
 
-A clip is a GIF file of 8 to 12 frames. The layout is that of Karpathy's splits.
+A clip is a GIF file of 8 to 12 frames. The caption file has the layout of Karpathy's splits.
 """
 
 import functools

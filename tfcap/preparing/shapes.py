@@ -5,7 +5,7 @@ same kind, colour and size are a group, which a caption counts together ("three 
 small grammar makes the captions of a scene. All captions are true, but they mention different
 things.
 
-The layout is that of Karpathy's splits, so `prepare` reads it like any other data set.
+The caption file has the layout of Karpathy's splits, so `prepare` reads it like any other data set.
 """
 
 import functools

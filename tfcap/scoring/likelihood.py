@@ -221,7 +221,7 @@ class PairScorer:
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
-        """Lists captions scored together for B images: (places [S], tokens [S, L] or prefixes)."""
+        """Divides the captions into blocks: (positions [S], tokens [S, L] or prefixes)."""
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
         return self._blocks[size]

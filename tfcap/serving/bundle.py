@@ -204,8 +204,8 @@ def write_warmup(
     Args:
       version: the directory of the SavedModel.
       signatures: name -> concrete function.
-      batches: numbers of pictures.
-      pictures: picture files.
+      batches: the batch sizes.
+      pictures: contents of picture files.
       regions: R of `features`.
     """
     path = os.path.join(version, WARM_UP)

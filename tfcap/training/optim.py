@@ -119,8 +119,8 @@ class RAdam(Adam):
     def scalars(self, rate, step):
         """See `Adam.scalars`.
 
-        At an early step e is huge, and a / e is the rate of the momentum. Then sqrt(v) + e rounds
-        to e, a power of two, and the division by e is exact.
+        At an early step e is huge, and a / e is the learning rate of the momentum. Then sqrt(v) + e
+        rounds to e, a power of two, and the division by e is exact.
         """
         rectifier, is_rectified = self.rectifier(step)
         corrected = rate * (1.0 / self.bias(step))

@@ -95,8 +95,8 @@ def coco(source: Source) -> list[Entry]:
 
     `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
     of the files tell the splits; if there is only a train file, the splits are drawn. A file
-    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may lie
-    in the folders of the download below --images (`train2014/`, `val2014/`).
+    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may be
+    in the folders of the download (`train2014/`, `val2014/`) below --images.
     """
     infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
     splits = [

@@ -428,7 +428,8 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
     if not captions or not pictures:
         raise ValueError(
             f"{path} must have a column with the bytes of pictures, such as image, and a "
-            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(schema.names)[:200]}."
+            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
+            f"{', '.join(schema.names)[:200]}."
         )
     return pictures[0], parts[pictures[0]], captions
 
