@@ -123,7 +123,7 @@ class Vocab:
             raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
         except UnicodeDecodeError:
             raise ValueError(
-                f"{path} is not a vocab.txt. Use the file that prepare wrote."
+                f"{path} is not UTF-8. Use the vocab.txt that prepare wrote."
             ) from None
         # Not splitlines(), which also splits at other characters than a line feed.
         return cls(text.removesuffix("\n").split("\n"), source=str(path))

@@ -132,7 +132,7 @@ class StaticExpansion(_Expansion):
           x: [B, R, D].
           visible: bool [B, R] or [B, 1, R], True for real regions; None means all.
           training: switches dropout on.
-          mask: bool [B, R], the mask of Keras that `x` carries; read without `visible`.
+          mask: bool [B, R], the mask of Keras that `x` carries; used if `visible` is None.
 
         Returns:
           [B, R, D] in the compute dtype, without the residual `x`.
@@ -201,7 +201,7 @@ class DynamicExpansion(_Expansion):
           visible: M, bool [N or 1, T, T]; or bool [N, T], True for the positions that may be read;
             None means all.
           training: switches dropout on.
-          mask: bool [N, T], the mask of Keras that `x` carries; read without `visible`.
+          mask: bool [N, T], the mask of Keras that `x` carries; used if `visible` is None.
 
         Returns:
           [N, T, D] in the compute dtype, without the residual `x`.

@@ -54,8 +54,8 @@ class LSTMA(ShowTell):
     def image_width(self):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                f"attributes must be 1 to {self.feature_dim - 1}, not {self.attributes}: the features have "
-                f"{self.feature_dim} numbers."
+                f"attributes must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
+                f"the features have {self.feature_dim} numbers."
             )
         return self.feature_dim - self.attributes
 

@@ -326,7 +326,8 @@ def load_together(
         if other.max_regions != first.max_regions:
             raise ValueError(
                 f"{other.directory} and {first.directory} differ in task.validation_data."
-                f"max_regions ({other.max_regions} and {first.max_regions}): an ensemble needs one."
+                f"max_regions ({other.max_regions} and {first.max_regions}). "
+                "An ensemble needs the same value."
             )
     backbone = None
     sources = {source_of_features(member.fingerprint) for member in members}
@@ -384,8 +385,8 @@ def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Capt
     check_vocabulary(other, data)
     if (run and run.backbone is not None) or other.backbone is not None:
         raise cli.UsageError(
-            f"The refined features of {folder} cannot be used: it or the run trained its backbone, "
-            "so the two models read different features."
+            f"The refined features of {folder} cannot be used: one of the two models trained its "
+            "backbone, so they read different features."
         )
     return other.model, other.checkpoint
 

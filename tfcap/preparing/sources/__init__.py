@@ -235,7 +235,7 @@ def require_unique(entries: Sequence[Entry], path: object) -> None:
     for entry in entries:
         if entry.id in names:
             raise ValueError(
-                f"{path}: the id {entry.id} is that of {names[entry.id]} and of {entry.file_name}."
+                f"{path}: {names[entry.id]} and {entry.file_name} have the same id {entry.id}."
             )
         names[entry.id] = entry.file_name
 
