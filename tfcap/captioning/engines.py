@@ -133,7 +133,7 @@ class TrainedRun:
         return self._extract(tf.stack(prepared))[0]
 
     def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
-        """Finds the captions of B results of `prepare`; only sampling reads the B seeds."""
+        """Finds the captions of B results of `prepare`. `seeds` has B seeds, for sampling only."""
         features, boxes = self._extract(tf.stack(prepared))
         results = self._find(features, tf.constant(seeds, tf.int64))
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
@@ -189,7 +189,7 @@ class TrainedRun:
     def placed(
         self, seen: "visualize.Attended | visualize.Details", height: int, width: int
     ) -> "visualize.Attended | visualize.Details":
-        """Returns a result of `attend` with the boxes of a picture of this size, maybe cropped."""
+        """Returns a result of `attend` whose boxes are relative to the whole picture."""
         attended = seen.attended if isinstance(seen, visualize.Details) else seen
         boxes = self.server.backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels

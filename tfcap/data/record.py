@@ -26,7 +26,7 @@ class Record:
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
       captions: raw captions; may be empty for images that are not used in training.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
-      picture: bytes of the picture file, for training from pixels; None keeps no picture.
+      picture: bytes of the picture file, for training from pixels; None stores no picture.
       objects: further lists of texts, real or whole numbers, by their names in the example.
     """
 

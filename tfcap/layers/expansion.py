@@ -119,7 +119,7 @@ class StaticExpansion(_Expansion):
         B = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
 
-    p is 0 for padded regions and 1 for real ones. The outputs at padded regions are not used.
+    p is 0 for padded regions and 1 for real regions. The outputs at padded regions are not used.
 
     With groups of vectors, each region gathers from each group, and a and b are the means over the
     groups: Phi divides by the sum over the vectors of one group, then by the number of groups.

@@ -43,8 +43,9 @@ class CaptionServer(tf.Module):
       backbone: a `preparing.features.backbone.Backbone` or `Detector`, or
         `preparing.features.frames.Clips` for a model of clips; None for a model of ready-made
         features.
-      max_regions: further regions of an image are cut off, as in training; None keeps all.
-      max_pixels: how many pixels a picture may claim, in all frames of a GIF file.
+      max_regions: largest number of regions, as in training; further regions are cut off. None uses
+        all regions.
+      max_pixels: largest number of pixels of a picture, or of all frames of a GIF file.
 
     Attributes:
       limit: `max_pixels` as a variable int64 [], so that an export contains it.

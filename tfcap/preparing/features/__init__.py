@@ -34,5 +34,5 @@ def check_name(name: str) -> None:
 
 
 def default_weights(name: str) -> str | None:
-    """Returns the weights that a backbone has unless others are given."""
+    """Returns the default of `weights` for a backbone."""
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

@@ -361,8 +361,9 @@ class Row(NamedTuple):
       scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
       weights: what --weights may be, for errors.
-      image_size: pixels along a side, unless another size is given.
-      tensors: layers, names in a state dict of PyTorch and channels; None if it reads none.
+      image_size: default number of pixels along a side.
+      tensors: lists the layers, their names in a PyTorch state dict, and channels; None if the
+        network reads no state dict.
       network: what is made of the model.
     """
 
