@@ -167,7 +167,7 @@ class TrainedRun:
     def attend(
         self, found: Found, captions: Sequence[Sequence[str]], kind: str
     ) -> list[list["visualize.Attended | visualize.Details"]]:
-        """Computes what the model looked at for captions [B][K] of what `find` has found.
+        """Computes the weights of the regions for captions [B][K], from a result of `find`.
 
         `kind` is `attention`, `contribution` or `details`. Returns one result for each caption.
         """

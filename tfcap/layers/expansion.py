@@ -69,7 +69,7 @@ class _Expansion(common.Layer):
 
     Args:
       width: D.
-      vectors: E, or the sizes of the groups into which the E vectors are cut, in their order.
+      vectors: E, or the sizes of the groups into which the E vectors are divided, in order.
       dropout: the rate of all five dropouts.
       over: what is expanded, `regions` or `words`; used by `recording` only.
     """

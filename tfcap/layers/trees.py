@@ -38,9 +38,9 @@ def take(tree: Tree, rows: tf.Tensor) -> Tree:
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
     """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
 
-    Inside a loop it writes in place; a select or a scatter would copy the buffer. XLA cannot
-    compile the operation, so XLA gets a select. `keras.ops.slice_update` has no gradient on
-    TensorFlow.
+    Inside a loop the function writes in place; a select or a scatter would copy the buffer. XLA
+    cannot compile the operation, so with XLA a select is used. `keras.ops.slice_update` has no
+    gradient on TensorFlow.
     """
     if in_xla():
         here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)

@@ -163,8 +163,8 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
         references[image].append(caption)
     if not references or not all(map(_is_id, references)):
         raise ValueError(
-            f'{path} has no "images" with whole numbers "id", and "annotations" with "image_id" '
-            f'and "caption", COCO\'s annotation format. {_REMEDY}'
+            f'{path} is not in COCO\'s annotation format: "images" with a whole number '
+            f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
         )
     if bare := [image for image, captions in references.items() if not captions]:
         raise ValueError(

@@ -156,6 +156,6 @@ def damage_named(checkpoint: str) -> Iterator[None]:
         yield
     except (tf.errors.OpError, RuntimeError, IndexError) as error:
         raise ValueError(
-            f"{checkpoint} is damaged: {str(error).splitlines()[0]}. Remove its files, and the "
-            "checkpoint before it is used."
+            f"{checkpoint} is damaged: {str(error).splitlines()[0]}. Remove its files: "
+            "then the checkpoint before it is used."
         ) from error

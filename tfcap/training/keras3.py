@@ -25,7 +25,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
         raise ValueError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
-            "higher. With 0 training uses all, or the processor if there is none."
+            "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
     if name == "mirrored" and place()[0] > 1:
         name = "multi_worker_mirrored"

@@ -53,7 +53,7 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
     if "train" in mode and size > (images := splits[task.train_data.split]["images"]):
         raise ValueError(
             f"task.train_data.global_batch_size={size} is more than the {images} images of the "
-            f"split {task.train_data.split} of {data.folder}."
+            f"split {task.train_data.split} of {data.folder}. Lower it."
         )
     references = list(data.references(config.split).values()) if "eval" in mode else [True]
     if not any(references[: config.limit or None]):

@@ -72,7 +72,7 @@ class Workers:
     # ---- values of all workers ------------------------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all workers, in the order of workers; `value` must fit JSON."""
+        """Returns the values of all workers, in order; a `value` is anything that JSON can hold."""
         if self.count == 1:
             return [value]
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)

@@ -58,8 +58,8 @@ class Backbone(tf.Module):
       network: the network with its scaling, a `networks.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
-      rounds: whether `extract` rounds its result; False once a captioner trains the network, and
-        for converted runs, whose released code does not round.
+      rounds: whether `extract` rounds its result; False if the network is trained with a captioner,
+        and for converted runs, whose released code does not round.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
     """
 
