@@ -55,8 +55,8 @@ class Hub(Network):
             shape = list(getattr(first, "shape", []))
             if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
                 raise ValueError(
-                    f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3]"
-                    " alone: choose a preset such as hub:resnet_50_imagenet."
+                    f"hub:{preset} is {type(encoder).__name__}, which does not read pictures only. "
+                    "Choose a preset such as hub:resnet_50_imagenet."
                 )
             converter = _load(hub.layers.ImageConverter, preset, place)
             converter = converter or preprocessor(preset, place)
