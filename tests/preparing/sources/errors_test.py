@@ -23,7 +23,7 @@ def change(**values):
         ("csv", "image,caption\n../a.jpg,x\n", "line 2: the file '../a.jpg'"),
         ("csv", 'image,caption\na.jpg,"A dog.\nb.jpg,Two.\n', "line 2: a cell begins with"),
         ("csv", "id,image,caption\n1,a.jpg,A.\n2,a.jpg,B.\n", "line 3: .*rename the column"),
-        ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' and is no"),
+        ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' but is not"),
         ("jsonl", '{"image": ', "line 1: Expecting value"),
         ("parquet", "PAR1", "captions is not a complete Parquet file"),
         # JSON
