@@ -124,7 +124,7 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
     [
         ("worse.json .", 2, "two or more different result files"),
         ("worse.json worse.json", 2, "two or more different result files"),
-        ("worse.json better.json --scores B", 3, "Metrics are BLEU, METEOR"),
+        ("worse.json better.json --scores B", 3, "metrics must be of BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
         ("worse.json better.json --reference_set c5", 3, "c5 needs 5 references"),

@@ -14,7 +14,7 @@ def test_the_command_of_a_checkout_is_that_of_a_wheel():
 
 def test_a_run_of_several_runs_is_refused():
     flags = "--model_dir=a", "--model_dir=b", "--export_dir=out", "--format=run"
-    with pytest.raises(cli.UsageError, match="writes one run"):
+    with pytest.raises(cli.UsageError, match="needs a single run"):
         commands.run_here(command, *flags)
     with pytest.raises(cli.UsageError, match="--last needs --format=run"):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")

@@ -83,7 +83,7 @@ def _tiles(pixels):
     ("given", "message"),
     [
         ("", "--model_dir is missing: .* models: flickr8k"),
-        ("--model_dir=RUN --candidates=5", "--candidates is for queries"),
+        ("--model_dir=RUN --candidates=5", "--candidates needs a query"),
         ("--model_dir=RUN --data_dir=OTHER", "has another vocabulary"),
     ],
 )
@@ -101,7 +101,7 @@ def test_data_without_training_images_is_refused_before_the_scoring(
     picture = next(iter(data.picture_paths("val").values()))
     given = [f"--model_dir={trained}", f"--data_dir={folder}"]
     for more in ([], [f"--image={picture}"], ["--query=a circle", "--candidates=1"]):
-        with pytest.raises(cli.UsageError, match="has no split train, only val. --marginal_"):
+        with pytest.raises(cli.UsageError, match="has no split train, only val. Give --marginal_"):
             commands.run_here(retrieve, *given, *more)
         assert "pairs in" not in capsys.readouterr().out
     commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")

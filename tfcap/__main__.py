@@ -1,7 +1,7 @@
-"""Runs the commands of tfcap by their names: `tfcap train ...` is `python -m tfcap.train ...`.
+"""Runs a command by its name: `tfcap train ...` is `python -m tfcap.train ...`.
 
     tfcap             lists the commands
-    tfcap train       runs one, with its flags
+    tfcap train       runs the command, with its flags
     tfcap --version   prints the version
 
 A command is a module of the package that runs as a script. The first line of its docstring is its
@@ -19,7 +19,6 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
-    """Returns the description of every command by its name."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -32,7 +31,7 @@ def commands() -> dict[str, str]:
 
 
 def page() -> str:
-    """Returns the page of help: the commands with a line for each."""
+    """Returns the text of `tfcap --help`: one line for each command."""
     known = commands()
     width = 2 + max(map(len, known))
     return "\n".join(
@@ -49,7 +48,7 @@ def page() -> str:
 
 
 def main() -> None:
-    """Runs the command that the first argument names, with the arguments after it."""
+    """Runs the command named by the first argument; the other arguments are its flags."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "help"):
         print(page())

@@ -89,7 +89,6 @@ def _run() -> None:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -140,7 +140,6 @@ def _caption(
 def _take(
     caption: captioning.Caption, given, output: caption_files.Output | None, several: bool
 ) -> None:
-    """Prints a caption or writes it into the files, and draws the figure of --attention."""
     if output:
         if given.min_score is None or caption.score >= given.min_score:
             wording = given.before, given.after, given.max_characters
@@ -171,15 +170,15 @@ def _note_folders(paths: list[str]) -> None:
 
 
 def _check_write(given, arguments: list[str]) -> None:
-    """Raises UsageError for options of --write without it, and for a table without a name."""
+    """Raises UsageError for options that need --write, and if --out is missing or wrong."""
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
-                raise cli.UsageError(f"--{name} is an option of --write=txt|csv|jsonl.")
+                raise cli.UsageError(f"--{name} needs --write=txt, csv or jsonl.")
     elif 0 < given.max_characters <= len(given.before + given.after):
         raise cli.UsageError("--max_characters leaves no room between --before and --after.")
     elif given.write == "txt" and given.out:
-        raise cli.UsageError("--out is the table of --write=csv or jsonl.")
+        raise cli.UsageError("--out needs --write=csv or --write=jsonl.")
     elif given.json:
         raise cli.UsageError("--json prints the captions. Give --write=jsonl for a file.")
     elif given.write != "txt" and not given.out:
@@ -191,14 +190,12 @@ def _check_write(given, arguments: list[str]) -> None:
 
 
 def _open_output(given, paths: list[str]) -> caption_files.Output | None:
-    """Opens the files of --write."""
     if given.write == "txt":
         return caption_files.Texts(paths, given.overwrite, given.skip_existing)
     return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
 
 
 def _load(given) -> captioning.ImageCaptioner:
-    """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
     if given.rerank:
@@ -233,7 +230,6 @@ def _check_attention(given, paths):
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

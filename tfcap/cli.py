@@ -1,4 +1,4 @@
-"""What the commands share: how they run and end, their progress, and the flags of several of them.
+"""What the commands share: how they run and end, progress bars, and common flags.
 
 A command is a module with the functions `_define_flags`, `_run` and `main`. Its flags are defined
 when it runs, not when it is imported: the commands share names, and a program may import several.
@@ -8,9 +8,9 @@ Exit codes:
 * 0: done.
 * 2: wrong usage or configuration.
 * 3: bad data, a missing file, a full disk, not enough memory.
-* 75: SIGTERM ended training after a checkpoint, or a worker was lost; the same command goes on.
+* 75: SIGTERM ended training after a checkpoint, or a worker was lost; the same command resumes.
 * 130: Ctrl-C.
-* 141: the reader of standard output has gone, as in `command | head`.
+* 141: standard output was closed, as in `command | head`.
 """
 
 import difflib
@@ -40,7 +40,7 @@ class UsageError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the work, and the work is saved; the command ends with exit code `code`."""
+    """A signal ended the work; what was done is saved. The command ends with exit code `code`."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -57,8 +57,8 @@ def run(main: Callable[..., None]) -> None:
     """Runs a command: parses its flags, calls `main`, and turns expected errors into one line.
 
     Args:
-      main: gets the command line without the flags, if it has a parameter. If it has none,
-        arguments that are not flags are errors.
+      main: the function of the command. If it has a parameter, it gets the command line without the
+        flags. If it has none, an argument that is not a flag is an error.
     """
     for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
         if module.startswith("tfcap."):
@@ -109,9 +109,9 @@ def guard(work: Callable[[], None]) -> None:
 
 
 def exhausted(error: BaseException) -> str:
-    """Says in one line that the disk is full or the memory is not enough; empty otherwise.
+    """Returns one line if the error means a full disk or too little memory, else "".
 
-    TensorFlow has several types of its own for both.
+    TensorFlow raises several types of its own for these errors.
     """
     text, tensorflow = str(error), type(error).__module__.startswith("tensorflow")
     path = re.search(r"[^\s:;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
@@ -129,7 +129,7 @@ def exhausted(error: BaseException) -> str:
 
 
 def _parse(argv: list[str]) -> list[str]:
-    """Parses the flags; a wrong flag gives one line, where absl would print the whole help."""
+    """Parses the flags. A wrong flag prints one line; absl would print the whole help."""
     try:
         return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
@@ -144,12 +144,12 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _with_home(word: str) -> str:
-    """Writes out `~` at the beginning of a path; a shell does not after `=`, `,` and `:`."""
+    """Replaces `~` after `=`, `,` or `:` by the home directory, which a shell does not do."""
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
 
 
 def require(*names: str) -> None:
-    """Raises UsageError for the first of these flags that is missing."""
+    """Raises UsageError that names the first of these flags that has no value."""
     for name in names:
         if not getattr(flags.FLAGS, name):
             raise UsageError(f"--{name} is missing.")
@@ -162,7 +162,7 @@ def did_you_mean(received: object, names: Iterable[str]) -> str:
 
 
 def escaped(name: object) -> str:
-    """Returns a name in one printable line: control characters and broken UTF-8 are escapes."""
+    """Returns a name as one printable line: control characters and invalid UTF-8 are escaped."""
     unprintable = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
     return re.sub(unprintable, lambda m: ascii(m[0])[1:-1], str(name))
 
@@ -176,9 +176,9 @@ def duration(seconds: float) -> str:
 
 
 class Bar:
-    """A bar of tqdm on a terminal; in a log file one line every 30 seconds.
+    """A progress bar: tqdm on a terminal, one line every 30 seconds in a log file.
 
-    `total` may be unknown, and `done` items were done before.
+    `total` is None if it is unknown; `done` items were done by an earlier run.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Bar:
         self._start = self._shown = time.monotonic()
 
     def update(self, items: int = 1, note: str = "") -> None:
-        """Counts items; `note` stands at the end of the bar, such as `loss 1.234`."""
+        """Adds `items` to the bar; `note` is shown at its end, such as `loss 1.234`."""
         bar, now, self._note = self._tqdm, time.monotonic(), note or self._note
         if not bar.disable:
             bar.set_postfix_str(self._note, refresh=False)
@@ -224,12 +224,11 @@ class Bar:
 
     @property
     def done(self) -> int:
-        """The number of items that are done."""
         return self._tqdm.n
 
     @property
     def seconds(self) -> float:
-        """The time since the bar was made."""
+        """The seconds since the bar was made."""
         return time.monotonic() - self._start
 
     def __enter__(self) -> "Bar":
@@ -250,7 +249,7 @@ def progress(
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Prints a line, on standard output by default, above a bar that is shown."""
+    """Prints a line above a progress bar, on standard output by default."""
     from tqdm import tqdm
 
     tqdm.write(text, file=stream or sys.stdout)
@@ -258,7 +257,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def driver_gpus() -> list[str]:
-    """Lists the GPUs that NVIDIA's driver shows, whether or not TensorFlow can use them."""
+    """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
     try:
         shown = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
@@ -269,7 +268,7 @@ def driver_gpus() -> list[str]:
 
 
 def unused_gpus(used: int) -> str:
-    """Says that the driver shows more GPUs than the `used` ones of TensorFlow; empty if not."""
+    """Returns a warning if TensorFlow uses fewer GPUs (`used`) than the driver finds, else ""."""
     if "CUDA_VISIBLE_DEVICES" in os.environ or len(shown := driver_gpus()) <= used:
         return ""
     return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."
@@ -315,7 +314,7 @@ def define_decoding_flags() -> None:
 
 
 def define_seed_flag() -> None:
-    """Defines `--seed` of commands that sample. An exported model gets a seed with each request."""
+    """Defines `--seed` of commands that sample."""
     from tfcap import decoding
 
     flags.DEFINE_integer(
@@ -379,13 +378,13 @@ def define_rerank_flags() -> None:
 
 
 def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the flags `--rerank_NAME` by NAME, for `scoring.rerank.load`."""
+    """Returns the values of the flags `--rerank_NAME` by NAME, for `scoring.rerank.load`."""
     prefix = "rerank_"
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
 def define_reference_set() -> None:
-    """Defines which references are read, flags of every command that scores captions."""
+    """Defines the flags of commands that score captions: which references are read."""
     from tfcap.metrics import results
 
     flags.DEFINE_enum(

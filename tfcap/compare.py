@@ -4,11 +4,11 @@ python -m tfcap.compare runs/a runs/b --split val
 python -m tfcap.compare A.json B.json --references references_val.json
 python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
 
-All are scored with the same references. A run captions the split with its own decoding, as
-`tfcap.evaluate` does; the references are those of the data of the first run whose data is there. A
-file holds captions in COCO's result format, or those of `--hypotheses` of `tfcap.evaluate`, of
-which the first of each image counts. Each is compared with the first one by paired bootstrap over
-the images (`tfcap.metrics.bootstrap`).
+All are scored with the same references. A run captions the split with its own decoding options, as
+`tfcap.evaluate` does; the references come from the data of the first run whose data still exists. A
+file holds captions in COCO's result format, or is a file of `tfcap.evaluate --hypotheses`, of which
+the first caption of each image counts. All others are compared with the first set of captions by
+paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def format_scores(compared: Compared) -> str:
 
 
 def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
-    """Returns a table with a line per score: this set of captions minus the first one."""
+    """Returns a table with a line per score: set `name` minus set `first`."""
     width = max([8, *(len(key) + 1 for key in differences)])
     title = f"{'difference':>28}{'p':>9}{'higher in':>11}"
     lines = [f"{name} minus {first}", " " * width + title]
@@ -107,7 +107,7 @@ def _as_json(compared: Compared) -> dict[str, Any]:
 def _named(paths: list[str]) -> dict[str, str]:
     """Returns name -> path; the name is the file's stem, or its path if the stem occurs twice.
 
-    Directories of runs have dots in their names, as in lr0.002.
+    A directory keeps its whole name, because names of runs have dots, as in lr0.002.
     """
     stems = [getattr(pathlib.Path(p), "name" if os.path.isdir(p) else "stem") for p in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
@@ -117,7 +117,7 @@ def _named(paths: list[str]) -> dict[str, str]:
 def _decoded(
     paths: dict[str, str], folders: list[str], split: str
 ) -> tuple[dict[int, list[str]], str, dict[str, dict[int, str]]]:
-    """Captions a split with each run, and reads the files beside them.
+    """Captions a split with each run, and reads the other captions from files.
 
     Returns the references, the name of the data, and the captions of each.
     """
@@ -179,15 +179,16 @@ def compare(
     metrics: str | None = None,
     show: int | None = None,
 ) -> Compared:
-    """Compares runs or files of captions with the first one by paired bootstrap over the images.
+    """Compares runs or files of captions with the first of `paths` by paired bootstrap over images.
 
     Args:
-      paths: two or more run directories or files; runs may stand among files.
-      references: a COCO annotation file; None if a run has them.
+      paths: two or more run directories or files of captions, in any mix.
+      references: a COCO annotation file; None takes the references of the first run's data.
       split: the split that runs caption.
       scores: the scores to compute; None computes those of pycocoevalcap.
       metrics: JSON file to write.
-      show: prints the tables, and so many images that gain and lose most; None prints nothing.
+      show: how many images with the largest gains and losses are printed below the tables; None
+        prints nothing at all.
       reference_set, partial, instances, samples, seed: as the flags of the command.
     """
     paths = list(map(pretrained.place, paths))
@@ -239,7 +240,6 @@ def compare(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

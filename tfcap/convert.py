@@ -79,7 +79,6 @@ def _run(argv: list[str]) -> None:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

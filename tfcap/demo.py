@@ -64,7 +64,7 @@ def _stop_on_signals(server) -> None:
 
 
 def _models(given):
-    """Loads the models of --model_dir and --beside; the keys are parts of addresses of the page."""
+    """Loads the models of --model_dir and --beside, by their name in the URLs of the page."""
     from tfcap.visualize.demo import Model
 
     directories = given.model_dir or [pretrained.directory(pretrained.DEFAULT)]
@@ -90,7 +90,6 @@ def _name(directory: str) -> str:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

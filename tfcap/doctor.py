@@ -1,4 +1,4 @@
-"""Checks the machine, prepared data, a run and an export, and says how to mend what is wrong.
+"""Checks the machine, prepared data, a run and an export, and says how to repair faults.
 
 python -m tfcap.doctor
 python -m tfcap.doctor --data_dir data/shapes --model_dir runs/xtransformer --export_dir served
@@ -29,7 +29,7 @@ _NO_KERNELS = (
 
 
 class Finding(NamedTuple):
-    """The result of one check: what was found and what to do, in one line."""
+    """The result of one check, as one line: what was found and what to do."""
 
     status: str
     text: str
@@ -42,10 +42,10 @@ class Finding(NamedTuple):
 def findings(
     data_dir: str | None = None, model_dir: str | None = None, export_dir: str | None = None
 ) -> Iterator[Finding]:
-    """Yields the findings about the machine and about each directory that is given.
+    """Checks the machine and each directory that is not empty; yields the findings.
 
-    A check that fails does not stop the others. A run is compared with `data_dir`, or with the data
-    that it names; `export_dir` is the directory of all versions.
+    A check that fails does not stop the other checks. A run is compared with `data_dir`, or else
+    with the data that it was trained on; `export_dir` is the directory of all versions.
     """
     yield from _checked("versions", _versions)
     yield from _checked("GPU", _gpus)
@@ -213,7 +213,7 @@ def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
 
 
 def _weights(run: Any) -> Iterator[Finding]:
-    """Reads every tensor of a checkpoint; the weights must be finite."""
+    """Reads every tensor of a checkpoint, and checks that the weights are finite."""
     import numpy as np
     import tensorflow as tf
 
@@ -241,7 +241,7 @@ def _weights(run: Any) -> Iterator[Finding]:
 
 
 def _caption_of_run(run: Any) -> Iterator[Finding]:
-    """Captions a drawn picture; a model of ready-made features gets features of zeros."""
+    """Captions a drawn test picture; a model of ready-made features gets zeros instead."""
     import tensorflow as tf
 
     from tfcap import runs
@@ -327,7 +327,6 @@ def _run() -> None:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -149,7 +149,7 @@ def evaluate(
 ) -> Scores:
     """Computes the official scores of COCO, those of pycocoevalcap, times 100.
 
-    A score that needs Java is left out where there is no Java; `Scores.unavailable` says why.
+    Without Java, the scores that need Java are left out, and `Scores.unavailable` says why.
     Arguments that are not listed here are the flags of the command.
 
     Args:
@@ -157,8 +157,8 @@ def evaluate(
         of each image, by image id or as a list. A caption is text or a `tfcap.Caption`. None: the
         model of `model_dir` captions a split.
       references: a COCO annotation file; or the reference captions of each image, by image id or as
-        a list in the order of the predictions. A reference is text or a `tfcap.Caption`. A model
-        has those of its data.
+        a list in the order of the predictions. A reference is text or a `tfcap.Caption`. None: the
+        references of the prepared data.
       metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore"; None
         computes all but the last two.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
@@ -170,8 +170,7 @@ def evaluate(
       show: whether to print what the command prints.
 
     Returns:
-      The scores; `scores.corpus["CIDEr"]` is one of them. They are empty for a split without
-      captions.
+      The scores, for example `scores.corpus["CIDEr"]`; empty for a split without captions.
     """
     given = types.SimpleNamespace(**locals())
     given.model_dir = [model_dir] if isinstance(model_dir, str) else list(model_dir)
@@ -189,7 +188,7 @@ def evaluate(
 
 
 class _Evaluation:
-    """The arguments of `evaluate`, captions with their references, and what they are shown with.
+    """One call of `evaluate`: its arguments, the captions, the references, and the loaded models.
 
     The first caption of each image is scored. A split without captions has no references. Captions
     from a file have no `run`, and no `data` without `data_dir`.
@@ -262,7 +261,7 @@ class _Evaluation:
         return scores
 
     def _read(self) -> None:
-        """Takes captions and references that are given, or reads their files."""
+        """Reads captions and references from the arguments or from files."""
         given = self.given
         path = given.predictions if isinstance(given.predictions, str | os.PathLike) else ""
         self.name = cli.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
@@ -302,7 +301,7 @@ class _Evaluation:
     def _decode(self) -> None:
         """Decodes the split with a model and writes the captions at once.
 
-        Everything that can fail because of another argument is done before the decoding.
+        Arguments are checked and files are opened before the decoding, which takes long.
         """
         from tfcap import runs
         from tfcap.data.prepared import stored_captions, unlike_references
@@ -344,7 +343,7 @@ class _Evaluation:
         self.captions = self.captions.of_images(self.references)
 
     def _references_of(self, ids: list[int]) -> dict[int, list[str]]:
-        """Returns the references of the images of the split that have any."""
+        """Returns the references of the images; images without captions are left out."""
         given, data = self.given, self.data
         assert data is not None
         every = data.references(given.split)
@@ -394,7 +393,7 @@ class _Evaluation:
             given.say(results.add_submission(given.submission, given.split, best))
 
     def _load_others(self, ids: list[int]) -> None:
-        """Reads the captions, and loads the models, of the runs to compare with."""
+        """Reads the captions, and loads the models, of --beside."""
         given = self.given
         if not given.beside:
             return
@@ -424,7 +423,7 @@ class _Evaluation:
         }
 
     def _attend(self, ids: list[int], pictures: Mapping[int, str]) -> None:
-        """Decodes the other models, and computes the attention of all by the name of the run."""
+        """Decodes the models of --beside; returns the attention of all models by name."""
         given = self.given
         if self.others:
             from tfcap.scoring.decode import decode_others
@@ -469,9 +468,9 @@ class _Evaluation:
 
 
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
-    """Returns the captions that a model was trained on; none if their data is not there.
+    """Returns the captions that a model was trained on; empty if the training data is missing.
 
-    For captions from a file and a converted run, they are those of the evaluated data.
+    For captions from a file and for a converted run, the training captions of `data` are returned.
     """
     from tfcap.data.prepared import PreparedData, stored_captions
 
@@ -494,7 +493,7 @@ def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> li
 
 
 def _others_of(items: Sequence[str], name: str) -> dict[str, str]:
-    """Returns the path of each `NAME=PATH` of `--beside` by name; a new name for each."""
+    """Returns name -> path of the flags `--beside NAME=PATH`; names must differ."""
     paths: dict[str, str] = {}
     for item in items:
         other, equals, path = item.partition("=")
@@ -524,7 +523,9 @@ def _texts(captions: Any, image: int) -> list[str]:
     texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
     for text in texts:
         if not isinstance(text, str):  # None or NaN is a missing caption, and no word
-            raise ValueError(f"A caption of image {image} is no text: {text!r:.200}. Leave it out.")
+            raise ValueError(
+                f"A caption of image {image} is not text: {text!r:.200}. Leave it out."
+            )
     return texts
 
 
@@ -533,7 +534,6 @@ def _by_image(given: Any) -> Any:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -4,7 +4,7 @@
 
 This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
 what a server needs: warm-up requests, batch sizes, a compose file, a client and a model card.
-`--format=run` writes a small run directory instead, to give away or to keep; with `--last=N` its
+`--format=run` writes a small run directory instead, to share or to archive; with `--last=N` its
 weights are the mean of the last N checkpoints.
 """
 
@@ -97,10 +97,12 @@ def export(
     """
     folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     if last and (format != "run" or checkpoint != "best"):
-        raise cli.UsageError("--last needs --format=run, and no --checkpoint.")
+        raise cli.UsageError("--last needs --format=run, and cannot be used with --checkpoint.")
     if format == "run":
         if len(folders) > 1 or bundle:
-            raise cli.UsageError("--format=run writes one run, without --bundle.")
+            raise cli.UsageError(
+                "--format=run needs a single run, and cannot be used with --bundle."
+            )
         from tfcap import runs
         from tfcap.runs import small
         from tfcap.serving import card
@@ -115,7 +117,7 @@ def export(
         print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")
         return export_dir
     if bool(results) != bool(references):
-        raise cli.UsageError("--results and --references must be given together.")
+        raise cli.UsageError("--results and --references need each other. Give both.")
     if bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise cli.UsageError("--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'.")
     from tfcap import runs
@@ -141,7 +143,6 @@ def export(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

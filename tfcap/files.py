@@ -1,8 +1,8 @@
-"""Reads and writes files: whole or not at all, JSON, NumPy arrays, and one lock.
+"""Reads and writes files: atomic writes, JSON, NumPy arrays, and a lock of a directory.
 
 A path with "://", such as gs://bucket/data, is remote: `tf.io.gfile` reads and writes it, and
-TensorFlow is imported only then. Its errors become OSErrors. Join paths with `os.path.join`,
-because `pathlib` removes a slash of "://".
+TensorFlow is imported only then. Errors of TensorFlow become OSErrors. Join paths with
+`os.path.join`, because `pathlib` removes a slash of "://".
 """
 
 import contextlib
@@ -32,32 +32,28 @@ def is_remote(path: Path | None) -> bool:
 
 
 def absolute(path: Path) -> str:
-    """Returns the path without a slash at its end; a local one from the root."""
+    """Returns the absolute path, without a slash at its end; a remote path is absolute already."""
     return os.fspath(path).rstrip("/") if is_remote(path) else os.path.abspath(path)
 
 
 def exists(path: Path) -> bool:
-    """True if there is a file or directory."""
     return _gfile("exists", path)
 
 
 def is_directory(path: Path) -> bool:
-    """True if there is a directory."""
     return _gfile("isdir", path)
 
 
 def is_file(path: Path) -> bool:
-    """True if there is a file; a device is none."""
+    """True if the path is a regular file, not a device."""
     return exists(path) and not is_directory(path) if is_remote(path) else os.path.isfile(path)
 
 
 def size(path: Path) -> int:
-    """Returns the size of a file in bytes."""
     return _gfile("stat", path).length
 
 
 def names(folder: Path) -> list[str]:
-    """Lists the names in a directory, sorted."""
     # An object store marks directories with a slash.
     return sorted(name.rstrip("/") for name in _gfile("listdir", folder))
 
@@ -83,7 +79,7 @@ def versions(export_dir: Path) -> list[int]:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory with those above it, unless it exists."""
+    """Makes a directory and its parents; it may exist."""
     _gfile("makedirs", path)
 
 
@@ -109,7 +105,7 @@ def copy_files(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[str]:
-    """Yields a local path with the content of a file or directory; a local one as it is."""
+    """Yields a local path of a file or directory: `path`, or a temporary copy if it is remote."""
     if not is_remote(path):
         yield os.fspath(path)
         return
@@ -136,10 +132,10 @@ def _gfile(function: str, path: Path, *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[str]:
-    """Yields the name of a temporary local file, which becomes `path` at the end of the block.
+    """Yields a temporary local file, which is renamed to `path` at the end of the block.
 
-    After an error the old file is as it was. A link stays, and the file that it names is replaced.
-    The content for a device or a pipe, such as /dev/stdout, is written to it.
+    After an error `path` is unchanged. If `path` is a link, the file behind the link is replaced.
+    If it is a device or a pipe, such as /dev/stdout, the content is written to it.
     """
     if is_remote(path) or _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +165,7 @@ def replacing(path: Path) -> Iterator[str]:
 
 
 def _is_stream(path: Path) -> bool:
-    """Returns whether a path is a device or a pipe, also if a file stands behind it."""
+    """True for a device or a pipe, such as /dev/stdout, even if it is redirected to a file."""
     is_named = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     return is_named or os.path.exists(path) and not os.path.isfile(path)
 
@@ -181,7 +177,6 @@ def _temporary_name(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file."""
     with local_copy(path) as local, open(local, "rb") as file:
         return file.read()
 
@@ -202,13 +197,13 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Returns JSON with letters as they are, or escaped if a name of a file is not UTF-8."""
+    """Returns JSON text. Letters are escaped only if a string is not valid UTF-8."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     return json.dumps(value, indent=indent) if re.search(r"[\ud800-\udfff]", text) else text
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Reads UTF-8 JSON; an error is a ValueError, a line with the file, which `remedy` ends."""
+    """Reads UTF-8 JSON. A bad file raises ValueError with the path and `remedy` in one line."""
     path = os.path.expanduser(path)
     try:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
@@ -222,8 +217,8 @@ def read_json(path: Path, remedy: str) -> Any:
 def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
     """Lets one process at a time write into a directory, until the block or the process ends.
 
-    The lock is the file `.NAME.lock`. A remote directory, and one on a file system without locks,
-    is not locked. The error of a second process ends with `remedy`.
+    The lock is the file `.NAME.lock`. A remote directory is not locked, and neither is a directory
+    on a file system without locks. A second process gets an error that ends with `remedy`.
     """
     if is_remote(folder):
         yield
@@ -241,7 +236,7 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
 
 
 def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
-    """Reads these arrays from an npz file, without unpickling; errors as of `read_json`."""
+    """Reads the arrays `names` from an npz file, without unpickling; errors as in `read_json`."""
     arrays = _read_arrays(path, remedy)
     try:
         return {name: arrays[name] for name in names}
@@ -250,7 +245,7 @@ def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndar
 
 
 def load_npy(path: Path, remedy: str) -> np.ndarray:
-    """Reads an array from an npy file; its errors are those of `load_npz`."""
+    """Reads an array from an npy file; errors as in `load_npz`."""
     return _read_arrays(path, remedy)
 
 

@@ -1,6 +1,6 @@
 """Finds out why NVIDIA GPUs do not compute: missing libraries, missing kernels, another CUDA.
 
-What decides is text and numbers, so that it can be tried without a GPU.
+The functions read logs and version numbers, so that tests need no GPU.
 """
 
 import json
@@ -34,13 +34,13 @@ for dtype in ("float32", "bfloat16", "float16"):
 
 
 def missing_libraries(log: str) -> list[str]:
-    """Lists the libraries that TensorFlow did not find, from what it logs at VLOG level 1."""
+    """Lists the libraries that TensorFlow did not find, from its log at VLOG level 1."""
     found = re.findall(r"Could not load dynamic library '([^']+)'", log)
     return list(dict.fromkeys(found))
 
 
 def start_log() -> str:
-    """Returns what TensorFlow logs when it looks for GPUs, from a process of its own."""
+    """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs."""
     levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
     program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
     return _child(["-c", program], levels).stderr
@@ -62,14 +62,14 @@ def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
 
 
 def wheel_libraries(site: str | None = None) -> dict[str, str]:
-    """Returns the folder of each library that NVIDIA's wheels brought, by the library's name."""
+    """Returns name -> folder of each library that pip installed with NVIDIA's wheels."""
     roots = [site] if site else [path for path in sys.path if path.endswith("-packages")]
     files = (file for root in roots for file in pathlib.Path(root).glob("nvidia/*/lib/*.so*"))
     return {file.name: str(file.parent) for file in files}
 
 
 def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
-    """Lists the folders of LD_LIBRARY_PATH whose CUDA libraries win over those of pip."""
+    """Lists the folders of LD_LIBRARY_PATH whose CUDA libraries are loaded instead of pip's."""
     own, names = set(wheels.values()), re.compile(r"lib(cudart|cudnn|cublas)\b.*\.so")
     return [
         folder
@@ -82,7 +82,7 @@ def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
 
 
 def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
-    """Returns whether TensorFlow has compiled kernels for a card.
+    """True if TensorFlow has kernels that run on a card.
 
     Kernels of `sm_80` run on all cards 8.x from 8.0 on. `compute_90` is code that the driver
     compiles for newer cards, which fails on those that this CUDA does not know.
@@ -97,7 +97,7 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
 
 
 def compute(gpu: int) -> str:
-    """Computes on a GPU in a process of its own; returns what failed, or "" if all is right."""
+    """Multiplies matrices on a GPU in a new process; returns what failed, or ""."""
     done = _child(["-c", _PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
     return failed_products(done.stdout, done.stderr, done.returncode)
 

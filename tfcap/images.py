@@ -20,17 +20,17 @@ _ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
-    """Returns whether the name of a file is that of a picture.
+    """True if the file name has the ending of a picture and is not hidden.
 
-    Hidden files are none: macOS writes `._photo.jpg`, which is no picture, beside photo.jpg.
+    macOS writes the hidden file `._photo.jpg`, which is not a picture, beside photo.jpg.
     """
     return name.lower().endswith(endings) and not name.startswith(".")
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
-    """Returns why `tfcap.data.pictures.decode` refuses a file, and what to do, on one line.
+    """Returns in one line why `tfcap.data.pictures.decode` refuses a file, and what to do.
 
-    `most_pixels` are those of all frames of a GIF file.
+    `most_pixels` is the limit; for a GIF file it holds for the pixels of all frames together.
     """
     if not content:
         return "the file is empty. Copy or download it again."
@@ -69,7 +69,7 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
 
 
 def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
-    """Raises ValueError, before a file is decoded, if it has too many pixels or is no picture."""
+    """Raises ValueError if a file has too many pixels or is not a picture; does not decode it."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             frames = getattr(image, "n_frames", 1) if image.format == "GIF" else 1
@@ -81,7 +81,7 @@ def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
 
 
 def is_animated(content: bytes) -> bool:
-    """Returns whether a file is a GIF or WebP with several frames."""
+    """True for a GIF or WebP file with several frames."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             return image.format in ("GIF", "WEBP") and getattr(image, "is_animated", False)
@@ -90,7 +90,7 @@ def is_animated(content: bytes) -> bool:
 
 
 def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
-    """Returns width and height of a picture file turned upright; None if it cannot be read.
+    """Returns width and height of the upright picture; None if the file cannot be read.
 
     Only the head of the file is read.
     """
@@ -103,7 +103,7 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Returns a copy of a Pillow image that is turned upright by its EXIF orientation.
+    """Returns a Pillow image turned upright by its EXIF orientation.
 
     Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow decodes them; Pillow would cut
     their values off at 255. EXIF that is damaged is ignored. Unlike `tfcap.data.pictures.decode`,

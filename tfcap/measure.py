@@ -46,10 +46,10 @@ class Sizes(NamedTuple):
 def measure(
     what: str, params: configs.Experiment, sizes: Sizes, repeats: int, data_dir: str = ""
 ) -> dict[str, Any]:
-    """Measures one kind of work.
+    """Times one kind of work: `what` is xe, scst, beam, greedy, reward or input.
 
-    `what` is xe, scst, beam, greedy, reward or input, which reads `data_dir`. After the warm-up
-    there are `repeats` timed calls. Returns `seconds` of a call, and what follows from its median.
+    `input` reads `data_dir`. After the warm-up `repeats` calls are timed. Returns the line of
+    `tfcap.benchmark`: `seconds` of a call, and rates computed from the median.
     """
     config, images = params.task, sizes.images
     samples, captions = config.self_critical.samples, config.train_data.captions_per_image
@@ -73,7 +73,7 @@ def measure(
 
 
 def _timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Returns seconds: of the first call, which compiles, and after one more those of the rest."""
+    """Returns the seconds of the first call, which compiles, and of `repeats` later calls."""
     calls = []
     for _ in range(2 + repeats):
         start = time.perf_counter()
@@ -151,14 +151,14 @@ def _decoding(what, params, model, inputs):
 
 
 def _call(function, owners):
-    """Calls a compiled function. It holds no variables, so `owners` keeps them alive."""
+    """Calls a compiled function; `owners` keeps the variables alive that the function reads."""
     return function()
 
 
 def _batches(params, sizes, data_dir):
     """Returns a function that reads `BATCHES` training batches of a prepared directory.
 
-    With `task.backbone.trainable` they hold decoded pictures in place of features.
+    With `task.backbone.trainable` the batches hold decoded pictures in place of features.
     """
     config = params.task.train_data
     data = PreparedData.load(data_dir)
@@ -195,7 +195,7 @@ def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]
 
 
 def padded(images: list[list[list[int]]]) -> np.ndarray:
-    """Returns captions with EOS and PAD as int32 [B, C, U], U the longest one."""
+    """Returns captions with EOS and PAD as int32 [B, C, U], U the length of the longest."""
     ended = [[[*caption, EOS] for caption in captions] for captions in images]
     longest = max(len(caption) for captions in ended for caption in captions)
     rows = [[c + [PAD] * (longest - len(c)) for c in captions] for captions in ended]

@@ -76,17 +76,17 @@ def prepare(
 
     Args:
       out: the directory to write, also one of `tf.io.gfile` such as gs://bucket/data.
-      captions: the caption file, or several of them. None with `images`, the directory of an
-        `imagefolder`, or for the built-in data.
-      source: layout of the caption file; `auto` finds it, and `shapes` and `moving_shapes` make
-        the built-in data and need no file.
+      captions: the caption file, or several of them. None for the built-in data, and if `images` is
+        an `imagefolder` with its own captions.
+      source: layout of the caption file; `auto` detects it. `shapes` and `moving_shapes` make the
+        built-in data, without a file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
         `weights`, `grid`, `crops`, `vector`, `image_size`, `keep_pictures`, `frames`, `features`,
         `min_count`, `vocab` and others; for built-in data also `seed`, and `train`, `val` and
         `test`, the numbers of pictures.
 
     Returns:
-      The directory that was written; a remote path as text.
+      The directory that was written: a Path, or text if it is remote.
 
     Raises:
       ValueError: the input is bad, too many images are skipped, or `out` holds files that were
@@ -111,7 +111,7 @@ def prepare(
             )
         return run.prepare_built_in(source, out, **settings)
     if source != "auto" and source not in READERS:
-        raise cli.UsageError(f"--source is one of auto, {', '.join((*READERS, *BUILT_IN))}.")
+        raise cli.UsageError(f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}.")
     if captions is None and settings.get("images") is None:
         raise cli.UsageError("--captions, the caption file, is missing.")
     if settings.get("weights") is None:
@@ -120,7 +120,6 @@ def prepare(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -15,21 +15,19 @@ _FINETUNE = "The packaged captioner, trained further on photographs of your own.
 
 
 def directory() -> pathlib.Path:
-    """Returns the directory of the recipes."""
     inside = _PACKAGE / _FOLDER
     return inside if inside.is_dir() else _PACKAGE.parent / _FOLDER
 
 
 def names() -> list[str]:
-    """Returns the sorted names of all recipes, such as `flickr8k/xlan_xe.yaml`."""
     folder = directory()
     return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.yaml"))
 
 
 def find(source: str, flag: str) -> str:
-    """Returns the path of a YAML file, or of the recipe with this name if there is no such file.
+    """Returns `source` if it is a file, else the path of the recipe with this name.
 
-    `experiments/` may stand before the name; `flag` gave it.
+    `experiments/` may stand before the name. An error names `flag`.
     """
     if os.path.isfile(path := os.path.expanduser(source)):
         return path

@@ -131,15 +131,15 @@ def retrieve(
     splits, marginal = data.fingerprint["splits"], marginal_images and (image or not images)
     if (candidates or marginal) and not splits.get("train", {}).get("images"):
         raise cli.UsageError(
-            f"{data.folder} has no split train, only {', '.join(splits)}. --marginal_images=0 does "
-            "not normalise; --candidates needs its images."
+            f"{data.folder} has no split train, only {', '.join(splits)}. Give "
+            "--marginal_images=0, and leave out --candidates."
         )
     print(f"{run.described} on {data.folder}, split {split}", flush=True)
     pairs = Pairs(run, data, split, limit, batch_size)
     first = None
     if candidates:
         if limit or not (images or image):
-            raise cli.UsageError("--candidates is for queries in all images, without --limit.")
+            raise cli.UsageError("--candidates needs a query, and cannot be used with --limit.")
         first = Candidates(data, split, index, run.max_regions, approximate)
     captioner = captioner_of_run(run) if query_image or image else None
     if images:
@@ -170,7 +170,7 @@ def retrieve(
 def _find_images(
     pairs: "Pairs", first, captioner, queries, pictures, candidates: int, top: int, sheet
 ) -> None:
-    """Prints the images that are found for texts and for pictures, and draws them."""
+    """Prints the best images for each text or picture, and draws the sheet."""
     import numpy as np
 
     from tfcap import visualize
@@ -208,7 +208,6 @@ def _find_images(
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -77,7 +77,7 @@ def _run() -> None:
 
 
 def _launch(given) -> NoReturn:
-    """Starts `--workers` processes of this command, and ends with their exit code."""
+    """Starts `--workers` processes of this command, and exits with their exit code."""
     from tfcap.training.workers import launch, place
 
     if place()[0] > 1:
@@ -102,23 +102,23 @@ def train(
     """Trains a captioner, or continues its run; the arguments are the flags of the command.
 
     Args:
-      experiment: the registered experiment; empty for the one of `model_dir`.
+      experiment: the name of the experiment; empty continues the run in `model_dir`.
       model_dir: the directory of the run; empty for `runs/<experiment>`.
       config_file: YAML files of changes to the experiment, in order.
       params_override: changes as a dictionary, as YAML text or as `a.b=1,c=2`, applied last.
       mode: train, eval, train_and_eval or continuous_eval.
       then: the experiments of later stages, each of which starts from the best checkpoint of the
         stage before it; `EXPERIMENT:FILE,FILE` names YAML files of one stage, too.
-      then_config_file: as `config_file`, for every later stage, after its own files.
-      then_override: as `params_override`, for every later stage.
+      then_config_file: YAML files for every later stage, applied after the files in `then`.
+      then_override: changes to every later stage, in the form of `params_override`.
 
     Returns:
-      The directory of the run, that of the last stage if there are several. `tfcap.load` loads it.
+      The directory of the run, or of the last stage. `tfcap.load` loads it.
     """
     from tfcap.training import run
 
     if mode not in MODES:
-        raise cli.UsageError(f"--mode={mode} is none of {', '.join(MODES)}.")
+        raise cli.UsageError(f"--mode={mode} is not one of {', '.join(MODES)}.")
     if (then_config_file or then_override) and not then:
         raise cli.UsageError("--then_config_file and --then_override need --then.")
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
@@ -142,7 +142,7 @@ def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
 
 
 def _text(changes: str | Mapping[str, Any]) -> str:
-    """Returns changes as text; a dictionary may have dotted keys, groups, and paths as values."""
+    """Returns changes as YAML text; a dictionary may have dotted keys, groups and paths."""
     from tfcap import configs
 
     if isinstance(changes, str):
@@ -151,7 +151,6 @@ def _text(changes: str | Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Runs the command."""
     _define_flags()
     cli.run(_run)
 

@@ -141,11 +141,11 @@ def test_names_may_be_long_and_have_line_ends(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--before=x", "a.png"], "--before is an option of --write"),
+        (["--before=x", "a.png"], "--before needs --write"),
         (["--write=csv", "a.png"], "--out is missing"),
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
-        (["--write=txt", "--out=a.txt", "a.png"], "--out is the table"),
+        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
     ],
 )

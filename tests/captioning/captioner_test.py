@@ -171,7 +171,10 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
 @pytest.mark.parametrize(
     ("call", "part"),
     [
-        (lambda captioner, path: captioner.stream(path, attention="gaze"), "not one of attention"),
+        (
+            lambda captioner, path: captioner.stream(path, attention="gaze"),
+            "must be one of attention",
+        ),
         (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),
         (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "not in the vocabulary"),

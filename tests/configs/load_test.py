@@ -70,9 +70,9 @@ def test_values_are_read_as_their_keys_need_them(monkeypatch, override, key, val
         ("trainer=3", ["trainer must be a group of keys"]),
         ("task.max_length=3.0", ["task.max_length must be int, not 3.0"]),
         ("task.metrics=BLEU", ["task.metrics must be list"]),
-        ("task.metrics=[ROUGE]", ["task.metrics: ROUGE is none of BLEU"]),
+        ("task.metrics=[ROUGE]", ["task.metrics: ROUGE is not one of BLEU"]),
         ("task.metrics=[BLEU]", ["best_checkpoint_eval_metric must be one of BLEU-1", "'CIDEr'"]),
-        ("task.model.type=lstm", ["task.model.type=lstm is none of xlan"]),
+        ("task.model.type=lstm", ["task.model.type=lstm is not one of xlan"]),
         ("trainer.optimizer_config.name=adagrad", ["must be one of adam, radam, sgd"]),
         (
             "task.objective=scst,runtime.enable_xla=true,task.self_critical.gradient=sampling",
@@ -161,7 +161,7 @@ def test_decoding_options_override_those_of_the_run():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fast", "fast is no preset. Give one of xlan_paper, released, expansionnet, mrnn"),
+        ("fast", "fast is not a preset. Give one of xlan_paper, released, expansionnet, mrnn"),
         ("beams=3", "no key beams. Did you mean beam?"),
         ("min_length=9", "min_length=9 must be below"),
         ("max_length=10", "max_length=10 is above task.max_length=9"),

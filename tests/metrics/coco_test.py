@@ -165,5 +165,5 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
 def test_captions_that_cannot_be_scored_are_refused(references, predictions, message):
     with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
         one.score(references, predictions)
-    with pytest.raises(ValueError, match="Metrics are BLEU, METEOR"):
+    with pytest.raises(ValueError, match="metrics must be of BLEU, METEOR"):
         coco.CocoScorer(("CIDEr", "cider"))

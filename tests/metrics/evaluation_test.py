@@ -52,9 +52,9 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     ("predictions", "references", "part"),
     [
         (PREDICTIONS, {7: "a dog", 9: "b"}, "image 7 must be a list of captions"),
-        (PREDICTIONS, {7: ["a"], 9: ["b", None]}, "image 9 is no text: None"),
+        (PREDICTIONS, {7: ["a"], 9: ["b", None]}, "image 9 is not text: None"),
         (PREDICTIONS, {7: ["a dog"]}, "no references for image 9"),
-        ([Failure("a.jpg", 0, "empty")], [["a"]], "image 0 is no text: Failure"),
+        ([Failure("a.jpg", 0, "empty")], [["a"]], "image 0 is not text: Failure"),
         ("nowhere.json", REFERENCES, "Cannot read nowhere.json"),
     ],
 )

@@ -80,7 +80,7 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
 def test_without_training_images_there_is_no_vocabulary(photos):
     for entry in photos[1]:
         entry["split"] = "val"
-    with pytest.raises(ValueError, match="no image of the split 'train' with a caption.* --vocab"):
+    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.* --vocab"):
         run(photos)
 
 

@@ -14,16 +14,16 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
     assert allowed_skips("100", 7) == allowed_skips(100, 7) == 100
     assert allowed_skips("1%", 7000) == 70
     for text in ("-1", "many", "nan%"):
-        with pytest.raises(cli.UsageError, match="--max_skipped is like 100 or 1%"):
+        with pytest.raises(cli.UsageError, match="--max_skipped must be a number"):
             allowed_skips(text, 10)
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"splits": "half"}, "--splits is one of source, random, mrnn"),
+        ({"splits": "half"}, "--splits must be one of source, random, mrnn"),
         ({"split_ids": "i", "splits": "random"}, "--split_ids and --splits both"),
-        ({"min_count": 0}, "--min_count is 0, and at least 1"),
+        ({"min_count": 0}, "--min_count must be at least 1"),
         ({"document_frequency": "d.npz"}, "--document_frequency needs --vocab"),
         ({"keep_pictures": True, "frames": 4}, "--keep_pictures cannot be used"),
     ],

@@ -123,7 +123,7 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         shapes.write(tmp_path, train=2, val=1, test=1)
     before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     for wrong in ({"workers": 0}, {"grid": 0}):
-        with pytest.raises(cli.UsageError, match="is 0, and at least 1 is needed"):
+        with pytest.raises(cli.UsageError, match="must be at least 1, not 0"):
             prepare_built_in("shapes", tmp_path, train=2, val=1, test=1, overwrite=True, **wrong)
     assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     with files.lock(tmp_path, "shapes", ""):

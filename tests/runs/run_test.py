@@ -55,7 +55,7 @@ def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params
         write_json(best / "info.json", {"CIDEr": 99.0, "best_ckpt_global_step": float(step)})
 
     export(4)
-    with pytest.raises(ValueError, match="of a training whose checkpoints are gone"):
+    with pytest.raises(ValueError, match="from a training whose checkpoints were deleted"):
         runs.begin(str(folder), EXPERIMENT, params, data)
     export(0)  # before the first step of self-critical training
     assert runs.begin(str(folder), EXPERIMENT, params, data) == 0 and not best.exists()

@@ -74,7 +74,7 @@ def test_vectors_are_those_of_the_networks(preset, pictures):
 def test_what_is_no_preset_is_refused(tmp_path, monkeypatch):
     if importlib.util.find_spec("keras_hub"):
         (tmp_path / "config.json").write_text(json.dumps({"class_name": "Dense", "config": {}}))
-        with pytest.raises(ValueError, match="is no CLIP preset of keras-hub"):
+        with pytest.raises(ValueError, match="is not a CLIP preset of keras-hub"):
             KerasHubClip(str(tmp_path))
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(ValueError, match=r"--clip needs keras-hub.*pip install 'tfcap\[hub\]'"):

@@ -1,4 +1,4 @@
-"""Captions pictures from Python; the command `tfcap.caption` does it with the same code.
+"""Captions pictures from Python; the command `tfcap.caption` uses this package.
 
 `tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded.
 """
@@ -38,17 +38,17 @@ def load(
     """Loads a captioner.
 
     Args:
-      path: the directory of a training run, or the name of a pretrained model; None takes
-        "flickr8k", which comes with the package; several, for an ensemble of runs; or the directory
-        of an exported SavedModel or of its versions, of which the newest is taken.
-      checkpoint: `best`, `latest`, or the path of a checkpoint of the only run.
+      path: the directory of a training run, or the name of a pretrained model; a list of them makes
+        an ensemble. It can also be the directory of an exported SavedModel, or of its versions:
+        then the newest version is loaded. None loads "flickr8k", which comes with the package.
+      checkpoint: `best`, `latest`, or, for a single run, the path of a checkpoint.
       decoding: changes to the decoding of the run: a preset, keys as in `search=sample,top_p=0.9`,
         or both. They are the keys of `task.decoding`.
-      beam: the beam width; 0 keeps that of the run.
-      data_dir: prepared data with the document frequencies of `order=consensus`; by default those
-        of the run.
-      dtype: `float32` or `bfloat16`, the precision of a run. bfloat16 is faster where the processor
-        has units for it (docs/speed.md).
+      beam: the beam width; 0 uses the beam width of the run.
+      data_dir: prepared data whose document frequencies `order=consensus` uses; by default the
+        run's own copy of them.
+      dtype: `float32` or `bfloat16`, the precision of the computation. bfloat16 is faster where the
+        processor has units for it (docs/speed.md).
     """
     if path is None:
         path = pretrained.DEFAULT
@@ -62,7 +62,7 @@ def load(
         folder = None if data_dir is None else os.fspath(data_dir)
         return captioner_of_run(run, decoding, beam, folder)
     if len(directories) > 1:
-        raise ValueError(f"An ensemble is of run directories, and {exports[0]} is an export.")
+        raise ValueError(f"An ensemble needs run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
             f"The checkpoint, precision and decoding of {exports[0]}, an export, are fixed. Load "
@@ -83,7 +83,7 @@ def captioner_of_run(
 
 
 def reads_clips(directory: str | os.PathLike) -> bool:
-    """Returns whether the run in a directory was trained on clips; False for an export."""
+    """True if the directory holds a run that was trained on clips; False for an export."""
     try:
         content = read_json(os.path.join(pretrained.place(directory), "dataset.json"), "")
     except ValueError:
@@ -92,9 +92,9 @@ def reads_clips(directory: str | os.PathLike) -> bool:
 
 
 def exported_model(directory: str | os.PathLike) -> str | None:
-    """Finds a SavedModel in its directory or in that of its versions; None if there is none.
+    """Returns the SavedModel: `directory` itself, or its newest version; None if there is none.
 
-    Of versions it is the newest that has a SavedModel: a newer version may be half copied.
+    A version without a SavedModel is passed over, because it may still be being copied.
     """
     directory = pretrained.place(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []

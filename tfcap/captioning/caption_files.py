@@ -1,7 +1,8 @@
-"""Writes captions into files: a text beside each picture, or one table of all.
+"""Writes captions into files: a text file beside each picture, or one table for all pictures.
 
-A text appears when it is whole. The rows of a table collect in `TABLE.part`, which gets its final
-name at the end. A killed command loses nothing, and the next one leaves out what is written.
+A text file appears only when it is complete. The rows of a table are written to `TABLE.part`, which
+is renamed to `TABLE` at the end. So a killed command loses nothing, and the next one leaves out the
+pictures that already have a caption.
 """
 
 import contextlib
@@ -21,9 +22,9 @@ _COLUMNS = ["image", "caption", "score"]
 
 
 def shorten(caption: str, before: str = "", after: str = "", max_characters: int = 0) -> str:
-    """Returns `before` + caption + `after` with at most `max_characters`; 0 is any number.
+    """Returns `before` + caption + `after` with at most `max_characters`; 0 is no limit.
 
-    The caption is cut after a word.
+    If the caption is cut, it is cut after a word.
     """
     if max_characters:
         room = max_characters - len(before) - len(after)
@@ -36,9 +37,9 @@ class Texts:
 
     Args:
       pictures: the paths that will be captioned.
-      overwrite: whether texts that exist are replaced.
-      skip_existing: whether pictures that have a text are left out. Without both options, a text
-        that exists is an error.
+      overwrite: whether existing texts are replaced.
+      skip_existing: whether pictures that have a text are left out. If both options are False, an
+        existing text is an error.
 
     Attributes:
       count: number of captions that were written.
@@ -49,7 +50,7 @@ class Texts:
         owners: dict[str, str] = {}
         for picture in pictures:
             if picture == "-" or "://" in picture:
-                raise ValueError(f"--write=txt writes beside files, and {picture} is none.")
+                raise ValueError(f"--write=txt cannot write beside {picture}. Use --write=csv.")
             other = owners.setdefault(self._path(picture), picture)
             if os.path.abspath(other) != os.path.abspath(picture):
                 raise ValueError(
@@ -62,11 +63,11 @@ class Texts:
         self._skipped = {owners[path] for path in existing}
 
     def has(self, picture: str) -> bool:
-        """Returns whether a picture is left out."""
+        """True if a picture has a text already and is left out."""
         return picture in self._skipped
 
     def write(self, caption: Caption, text: str) -> None:
-        """Writes `text`, the final form of a caption."""
+        """Writes `text`, the caption after `shorten`."""
         assert caption.source
         path = self._path(caption.source)
         # What a killed command leaves has the same name again, so that nothing stays. The name of
@@ -84,7 +85,6 @@ class Texts:
         self.count += 1
 
     def finish(self) -> str:
-        """Returns where the captions are."""
         return "texts beside the pictures"
 
     def _path(self, picture: str) -> str:
@@ -118,18 +118,18 @@ class Table:
         self._file = self._open(self._part)
 
     def has(self, picture: str) -> bool:
-        """Returns whether the table has the caption of a picture."""
+        """True if the table has a caption of a picture already."""
         return self._name(picture) in self._written
 
     def write(self, caption: Caption, text: str) -> None:
-        """Adds a row; `text` is the final form of its caption."""
+        """Adds a row; `text` is the caption after `shorten`."""
         name = self._name(caption.source or "-")
         self._add(self._file, [name, text, f"{caption.score:.4f}"])
         self._file.flush()
         self.count += 1
 
     def finish(self) -> str:
-        """Gives the table its name; returns it."""
+        """Renames `TABLE.part` to the table, and returns its path."""
         self._file.close()
         os.replace(self._part, self.path)
         return self.path
@@ -161,7 +161,7 @@ class Table:
             )
 
     def _rows(self, path: str) -> Iterator[list[str]]:
-        """Yields the rows of a table; a killed command may have left half a row at the end."""
+        """Yields the complete rows of a table; a killed command may leave half a row at the end."""
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             content = file.read()
         end = len(content) if path == self.path else content.rfind("\n") + 1
@@ -189,5 +189,5 @@ def _refuse(existing: Sequence[str]) -> None:
         more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         raise ValueError(
             f"{existing[0]}{more}. --skip_existing captions the pictures that have no caption yet, "
-            "and --overwrite begins anew."
+            "and --overwrite replaces captions."
         )

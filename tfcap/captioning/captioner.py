@@ -31,7 +31,7 @@ _UNREAD = 256  # captions of one call that keep features until their log-probabi
 
 
 class _WhenRead:
-    """The attribute `Caption.log_probs`: a function in its place is called at the first reading."""
+    """The attribute `Caption.log_probs`, computed when it is first read."""
 
     def __get__(self, caption: Any, owner: type | None = None) -> Any:
         if caption is None:
@@ -61,14 +61,14 @@ class Caption:
         it by a similarity.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
-        the end of the caption; a caption that was cut at the largest length has no end. They sum to
-        the score wherever the score is log P(caption | picture). They are computed when they are
-        read. None for an exported SavedModel, which does not give them.
-      alternatives: the other captions that were found, best first; they have no alternatives.
+        the end of the caption; a caption that was cut at the largest length has no end. Their sum
+        is the score wherever the score is log P(caption | picture). They are computed when they are
+        first read. None for an exported SavedModel.
+      alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
       source: the path or URL of the picture; None for other pictures.
       position: the position of the picture in the input, from 0.
-      picture: uint8 [H, W, 3], upright; None if no attention was asked for.
-      seen: the weights and boxes; None if no attention was asked for.
+      picture: uint8 [H, W, 3], upright; None without the option `attention`.
+      seen: the weights and boxes of the regions; None without the option `attention`.
     """
 
     text: str
@@ -91,12 +91,12 @@ class Caption:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weight of each region for each word, if attention was asked for: float32 [T', R]."""
+        """float32 [T', R], the weight of each region for each word. Needs `attention`."""
         return self._attended().weights
 
     @property
     def boxes(self) -> np.ndarray:
-        """The regions, if attention was asked for: float32 [R, 4], x1, y1, x2, y2 in 0..1."""
+        """float32 [R, 4], x1, y1, x2, y2 of the regions in 0..1. Needs `attention`."""
         return self._attended().boxes
 
     def draw(self, path: str | os.PathLike) -> None:
@@ -106,7 +106,7 @@ class Caption:
         visualize.write_picture(path, self.picture, self.seen)
 
     def _repr_png_(self) -> bytes | None:
-        """Returns the figure for a notebook; None without attention, so that the text is shown."""
+        """Returns the figure for a notebook; without attention None, so that the text is shown."""
         if self.seen is None:
             return None
         with tempfile.TemporaryDirectory() as folder:
@@ -129,8 +129,8 @@ class Failure:
     """A picture that could not be captioned.
 
     Attributes:
-      source: its path or URL; None for other pictures.
-      position: its position in the input, from 0.
+      source: the path or URL of the picture; None for other pictures.
+      position: the position of the picture in the input, from 0.
       reason: a sentence that says why.
     """
 
@@ -144,11 +144,11 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """An image of prepared data that was found for a picture by their vectors.
+    """An image of prepared data whose vector is near that of a picture.
 
     Attributes:
-      source: the path of its file, or its name if there is no file.
-      position: its position in the split, from 0.
+      source: the path of the image file, or the file name if the file is missing.
+      position: the position of the image in the split, from 0.
       similarity: the cosine of the angle between the vectors, from -1 to 1.
       captions: the captions of the image in the data.
     """
@@ -164,8 +164,9 @@ class Match:
     """A picture that was found for a text.
 
     Attributes:
-      source: its path or URL; None for other pictures; the name of a missing file of a collection.
-      position: its place in the input or the split, from 0.
+      source: the path or URL of the picture; None for other pictures. In a `Collection` it is the
+        file name if the file is missing.
+      position: the position of the picture in the input or in the split, from 0.
       score: log P(text | picture), natural logarithm.
     """
 
@@ -210,8 +211,8 @@ class ImageCaptioner:
     def __call__(self, images: Any, **options: Any) -> Any:
         """Captions one picture or several; the options are those of `stream`.
 
-        Returns a `Caption` for one picture, a list of them for several. A picture that cannot be
-        read is a ValueError; `stream` goes on with the others.
+        Returns a `Caption` for one picture, and a list of `Caption`s for several. A picture that
+        cannot be read raises ValueError; `stream` would go on with the other pictures.
         """
         captions: list[Caption] = []
         for result in self.stream(images, **options):
@@ -234,22 +235,22 @@ class ImageCaptioner:
         """Captions pictures one batch after the other, in the order of the input.
 
         Args:
-          images: a picture, or several; an iterator is read as the captions are asked for.
-          attention: `attention` also computes the attention weights, `contribution` how much each
-            region contributed, by gradients, and `details` all layers, which only `Caption.draw`
-            shows.
-          attention_captions: for how many captions of a picture, best first, this is computed.
-          batch_size: pictures captioned together; the captions do not depend on it.
-          seed: random seed for sampling; it and the position of a picture give the picture's seed.
+          images: a picture, or several. An iterator is read one batch at a time.
+          attention: `attention` also computes the attention weights; `contribution` computes how
+            much each region contributed, by gradients; `details` computes the weights of all
+            layers, which only `Caption.draw` shows.
+          attention_captions: number of captions of a picture, best first, that get these weights.
+          batch_size: number of pictures captioned together. It does not change the captions.
+          seed: random seed for sampling. A caption depends on it and on the picture's position.
 
         Yields:
           For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
-          does not stop the other pictures. A caption that is kept holds the features of its batch
+          does not stop the other pictures. A `Caption` holds the features of its batch in memory
           until its `log_probs` are read.
         """
         kinds = (*visualize.KINDS, "details")
         if attention is not None and attention not in kinds:
-            raise ValueError(f"attention is {attention!r}, and not one of {', '.join(kinds)}.")
+            raise ValueError(f"attention must be one of {', '.join(kinds)}, not {attention!r}.")
         if attention and self.engine.exported:
             self.engine.attend()
         inputs.is_single(images)  # raises an error now and not at the first caption
@@ -327,16 +328,16 @@ class ImageCaptioner:
 
     @property
     def model(self) -> "keras.Model":
-        """The Keras model of a run. Raises ValueError for a SavedModel, which has none."""
+        """The Keras model of a run. Raises ValueError for a SavedModel."""
         return self.engine.model
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """The decoding options by their keys in `task.decoding`; None for a SavedModel."""
+        """The values of the keys of `task.decoding`; None for a SavedModel."""
         return self.engine.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
-        """Returns a captioner with the same weights and changes to the decoding of this one."""
+        """Returns a captioner with the same weights and with some decoding options changed."""
         return ImageCaptioner(self.engine.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
@@ -384,17 +385,17 @@ class ImageCaptioner:
         batch_size: int = 8,
         images: str | os.PathLike | None = None,
     ) -> "Collection":
-        """Opens the images of prepared data, to search them by texts and pictures.
+        """Opens the images of prepared data, to search them by text or by picture.
 
         Args:
-          data_dir: the prepared directory; None takes that of the run.
-          split: its split.
-          index: the directory that keeps the vectors of the images; "" takes one beside the
-            prepared data, None keeps them in memory.
-          approximate: whether a graph finds the nearest vectors, which may miss some. It needs the
-            extra `tfcap[search]`.
-          batch_size: images scored together.
-          images: a further directory with the picture files.
+          data_dir: the prepared directory; None takes the data that the run was trained on.
+          split: the split to search.
+          index: the directory in which the vectors of the images are stored; "" takes a directory
+            beside the prepared data, None holds the vectors in memory.
+          approximate: whether the search for the nearest vectors is approximate: faster, but it may
+            miss some. It needs the extra `tfcap[search]`.
+          batch_size: number of images scored together.
+          images: the directory of the picture files, if it has moved since the data was prepared.
         """
         from tfcap.captioning.collection import Collection
 
@@ -424,7 +425,7 @@ class ImageCaptioner:
         return [item for item in batch if isinstance(item, tuple)]
 
     def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
-        """Extracts the features that the model reads of a picture or several: float32 [B, R, F]."""
+        """Extracts the features of one picture or several: float32 [B, R, F]."""
         batches = self._batches(images, batch_size)
         ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
         features = [self.engine.features(batch).numpy() for batch in ready]
@@ -433,7 +434,7 @@ class ImageCaptioner:
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
-        """Writes the next version of a SavedModel below a directory; returns its path."""
+        """Writes a SavedModel as the next version `directory/N`; returns its path."""
         return self.engine.export(os.path.expanduser(directory))
 
 

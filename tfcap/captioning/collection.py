@@ -49,14 +49,14 @@ class Collection:
 
     @functools.cached_property
     def sources(self) -> list[str]:
-        """The path of each image, in the order of the split; its name if there is no file."""
+        """The path of each image in split order; the file name if the file is missing."""
         names = self._pairs.data.file_names(self._pairs.split)
         pairs = zip(self._pairs.ids, self.files, strict=True)
         return [file or names[image] for image, file in pairs]
 
     @functools.cached_property
     def files(self) -> list[str | None]:
-        """The path of each image, in the order of the split; None if there is no file."""
+        """The path of each image in split order; None if the file is missing."""
         data, split = self._pairs.data, self._pairs.split
         paths = data.picture_paths(split)
         if self._images:
@@ -74,9 +74,8 @@ class Collection:
     ) -> list[Match] | list[list[Match]]:
         """Finds the `top` images for which a text is most probable, by log P(text | image).
 
-        `candidates` is the number of images that are scored for each text, those with the nearest
-        vectors; 0 scores all. Returns what `ImageCaptioner.search` returns, with the position of
-        a match in the split.
+        Only the `candidates` images whose vectors are nearest to a text are scored; 0 scores all
+        images. Returns what `ImageCaptioner.search` returns; positions are those in the split.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
         chosen = None
@@ -93,7 +92,7 @@ class Collection:
         return matches[0] if isinstance(texts, str) else matches
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
-        """Finds the `top` images whose vectors are nearest to those of a picture or several.
+        """Finds the `top` images whose vectors are nearest to the vector of each picture.
 
         Returns a list of `Neighbour` for each picture, most similar first.
         """

@@ -1,6 +1,6 @@
-"""What computes captions: the model of a trained run, or an exported SavedModel.
+"""Computes captions, with the model of a trained run or with an exported SavedModel.
 
-An export starts faster than a run: the models are imported by `TrainedRun` only.
+Only `TrainedRun` imports the models, so that an export starts faster.
 
 Letters: B pictures, K captions of a picture, R regions, F feature width, S texts, H and W height
 and width of a picture.
@@ -36,9 +36,9 @@ class Found(NamedTuple):
 
 
 class TrainedRun:
-    """The captioner of a run, or of several as an ensemble; the arguments are those of `load`.
+    """The captioner of a run, or of an ensemble of runs; the arguments are those of `load`.
 
-    The captions are ordered again by `reranker`, a `Consensus`, if there is one.
+    If there is a `reranker` (a `Consensus`), it orders the captions again.
     """
 
     exported = False
@@ -73,11 +73,10 @@ class TrainedRun:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """The decoding options, by the names of the keys `task.decoding`."""
         return self.run.params.task.decoding.as_dict()
 
     def with_decoding(self, changes: str) -> "TrainedRun":
-        """Returns a captioner with the same weights and changes to the decoding of this one."""
+        """Returns an engine with the same weights and with some decoding options changed."""
         from tfcap import runs
 
         other, server = copy.copy(self), self.server
@@ -97,7 +96,7 @@ class TrainedRun:
     def prepare(self, content: bytes | np.ndarray | ClipPath) -> tf.Tensor:
         """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
 
-        `content` is the bytes of a file, uint8 [H, W, 3], or a clip.
+        `content` is the bytes of a file, a picture uint8 [H, W, 3], or a clip.
         """
         try:
             if not self.reads_clips:
@@ -110,9 +109,9 @@ class TrainedRun:
             raise ValueError(str(error).splitlines()[0]) from error
 
     def picture(self, content: bytes | np.ndarray | ClipPath) -> np.ndarray:
-        """Returns the picture on which regions are shown, upright: uint8 [H, W, 3].
+        """Returns the picture over which figures draw the regions, upright: uint8 [H, W, 3].
 
-        For a clip it is a sheet with the frames that the model reads, in reading order.
+        For a clip it is one picture of all frames that the model reads, row by row.
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
@@ -134,7 +133,7 @@ class TrainedRun:
         return self._extract(tf.stack(prepared))[0]
 
     def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
-        """Finds the captions of B results of `prepare`; only sampling reads the B seeds."""
+        """Finds the captions of B results of `prepare`. `seeds` has B seeds, for sampling only."""
         features, boxes = self._extract(tf.stack(prepared))
         results = self._find(features, tf.constant(seeds, tf.int64))
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
@@ -168,7 +167,7 @@ class TrainedRun:
     def attend(
         self, found: Found, captions: Sequence[Sequence[str]], kind: str
     ) -> list[list["visualize.Attended | visualize.Details"]]:
-        """Computes what the model looked at for captions [B][K] of what `find` has found.
+        """Computes the weights of the regions for captions [B][K], from a result of `find`.
 
         `kind` is `attention`, `contribution` or `details`. Returns one result for each caption.
         """
@@ -190,7 +189,7 @@ class TrainedRun:
     def placed(
         self, seen: "visualize.Attended | visualize.Details", height: int, width: int
     ) -> "visualize.Attended | visualize.Details":
-        """Returns a result of `attend` with the boxes of a picture of this size, maybe cropped."""
+        """Returns a result of `attend` whose boxes are relative to the whole picture."""
         attended = seen.attended if isinstance(seen, visualize.Details) else seen
         boxes = self.server.backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
@@ -201,7 +200,7 @@ class TrainedRun:
         return attended
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
-        """Computes log P(text | picture) float32 [B, S], and a note on words that are not known."""
+        """Computes log P(text | picture) float32 [B, S], and a note on unknown words."""
         from tfcap.scoring.likelihood import PairScorer, encode
 
         encoded = encode(self.run.vocab, texts, self.model.max_length)
@@ -236,7 +235,7 @@ def _traced(function: Callable) -> Any:
 
 
 class ExportedModel:
-    """The SavedModel in a directory, which captions pictures and does nothing else."""
+    """An exported SavedModel. It captions pictures; scores and attention need the run."""
 
     exported = True
     decoding = None  # its options are not in the file
@@ -247,7 +246,7 @@ class ExportedModel:
             self._loaded: Any = tf.saved_model.load(path)
         except Exception as error:  # a damaged graph raises errors of all kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"{path} is no SavedModel that can be loaded: {reason}.") from error
+            raise ValueError(f"The SavedModel {path} cannot be loaded: {reason}.") from error
         self._function = self._loaded.signatures.get("serving_default")
         inputs = self._function.structured_input_signature[1] if self._function else {}
         if "image_bytes" not in inputs:
@@ -262,7 +261,7 @@ class ExportedModel:
         return f"the SavedModel {self.path}"
 
     def prepare(self, content: bytes | np.ndarray | ClipPath) -> bytes:
-        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG."""
+        """Returns the bytes of a picture file; an array uint8 [H, W, 3] becomes a PNG file."""
         if isinstance(content, ClipPath):
             raise ValueError(
                 "an exported SavedModel reads no films and no folders of frames. Save it as a GIF "
@@ -273,7 +272,7 @@ class ExportedModel:
         return tf.io.encode_png(content, compression=0).numpy()
 
     def find(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> Found:
-        """See `TrainedRun.find`. An export of an earlier version has no status of each picture."""
+        """See `TrainedRun.find`. Exports of earlier versions of tfcap return no `status`."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)

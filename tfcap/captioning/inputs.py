@@ -1,11 +1,12 @@
-"""Reads the pictures that a captioner is given, in any form, without TensorFlow.
+"""Reads the pictures for a captioner, from files, URLs, bytes or arrays, without TensorFlow.
 
 A picture is the path of a file, a URL, the bytes of a file, an open binary file, a Pillow image, or
 an array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any
 iterable of pictures, or a `tf.data.Dataset` of pictures or of batches.
 
-A model of clips reads GIF files and films as clips. A folder of still pictures is then one clip,
-whose frames the pictures are, and a folder of GIF files, films or such folders is several clips.
+A model of clips reads GIF files and films as clips. For such a model a folder of still pictures is
+one clip, and the pictures are its frames. A folder of GIF files, films or such folders is several
+clips.
 
 Letters: B pictures, H and W height and width of a picture.
 """
@@ -45,7 +46,7 @@ class Picture(NamedTuple):
 
 
 def is_single(images: Any, clips: bool = False) -> bool:
-    """Returns whether `images` is one picture; a folder is one clip if the model reads clips."""
+    """True if `images` is one picture, or one clip for a model of clips."""
     if isinstance(images, str | os.PathLike):
         path = os.path.expanduser(images)
         return _is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
@@ -59,13 +60,13 @@ def is_single(images: Any, clips: bool = False) -> bool:
 
 
 def is_clip(folder: str | os.PathLike) -> bool:
-    """Returns whether a folder holds the frames of one clip: pictures, no GIF file and no film."""
+    """True if a folder holds the frames of one clip: pictures, no GIF file and no film."""
     names = os.listdir(folder)
     return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
-    """Reads pictures in order; a picture that cannot be read has a reason."""
+    """Yields a `Picture` for each of `images`, in order."""
     for position, image in enumerate(_pictures(images, clips)):
         source = None
         try:
@@ -82,11 +83,11 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
 
 
 def expand(paths: Sequence[str], clips: bool = False, recursive: bool = False) -> list[str]:
-    """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
+    """Replaces each directory by the pictures in it; a directory without pictures stays.
 
     For a model of clips a directory is replaced by its GIF files, films and folders of frames, and
-    a folder of frames stays. With `recursive` the folders in a directory are searched, too; hidden
-    ones and links are not.
+    a folder of frames stays. With `recursive` the folders in a directory are searched, too, but not
+    hidden folders and links.
     """
     sources: list[str] = []
     for path in paths:
@@ -156,7 +157,7 @@ def _plain(image: Any) -> str | bytes | np.ndarray:
 
 
 def _read_path(path: str, clips: bool) -> bytes | ClipPath:
-    """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
+    """Reads a file or a URL; for a model of clips a film or a folder becomes a `ClipPath`."""
     if _is_url(path):
         return _download(path)
     if os.path.isdir(path):
@@ -187,7 +188,7 @@ def _download(url: str) -> bytes:
 
 
 def _ascii(url: str) -> str:
-    """Returns a URL as a server reads it, as browsers do: letters beyond ASCII have escapes."""
+    """Escapes the letters of a URL that are not ASCII, as browsers do."""
     parts = urllib.parse.urlsplit(url)
     host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
     return urllib.parse.quote(parts._replace(netloc=host).geturl(), safe=string.punctuation)

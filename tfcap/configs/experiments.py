@@ -1,14 +1,14 @@
-"""The experiments: each trains on the built-in shapes and needs no file.
+"""The experiments. Nearly all train on built-in data and need no file.
 
 Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
 of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
 continues with self-critical training from the checkpoint in the default directory of the first. The
-experiments of two systems differ only in the model; `tfcap.models` has its small size where the
-system is registered. The training is not that of any paper: every system has RAdam, label smoothing
-0.1 and clipped gradients. The recipes have the training of the papers.
+experiments of two systems differ only in the model, whose small size is set in `tfcap.models` where
+the system is registered. No paper trains like this: every system has RAdam, label smoothing 0.1 and
+clipped gradients. The recipes train as the papers do.
 
 `xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips. `finetune`
-trains the packaged captioner on photographs of the user's own.
+trains the packaged captioner on the user's photographs.
 """
 
 import functools
@@ -37,7 +37,7 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 
 
 def factories() -> dict[str, Callable[[], Experiment]]:
-    """Returns a function for each experiment that makes its configuration."""
+    """Returns name -> function that makes the configuration, for each experiment."""
     # Not a constant: a system can register after this import.
     first = {system: functools.partial(_shapes, system) for system in SYSTEMS} | {VIDEO: _clips}
     second = {
@@ -48,7 +48,7 @@ def factories() -> dict[str, Callable[[], Experiment]]:
 
 
 def _shapes(system: str) -> Experiment:
-    """A system on the built-in shapes, at its small size."""
+    """A system at its small size, on the built-in shapes."""
     model = Model(type=system)
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
@@ -87,7 +87,7 @@ def _clips() -> Experiment:
 
 
 def _finetune() -> Experiment:
-    """The packaged captioner, with its own model and decoding, for further training."""
+    """Further training of the packaged captioner, with its model and decoding options."""
     path = os.path.join(pretrained.directory(pretrained.DEFAULT), "params.yaml")
     packaged = load(path).task
     params = _shapes(packaged.model.type)
@@ -110,7 +110,7 @@ def _finetune() -> Experiment:
 
 
 def _self_critical(first: str, make: Callable[[], Experiment]) -> Experiment:
-    """Self-critical training that starts from the result of the experiment `first`."""
+    """Self-critical training that starts from the checkpoint of the experiment `first`."""
     params = make()
     params.task.override(
         {

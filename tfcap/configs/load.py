@@ -1,4 +1,4 @@
-"""Resolves a configuration from an experiment, files and an override; loads and saves it."""
+"""Makes a configuration from an experiment, YAML files and an override; loads and saves it."""
 
 import difflib
 import os
@@ -65,10 +65,10 @@ def resolve(
     override: str = "",
     changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """Applies files and then an override to a registered experiment, and checks the result.
+    """Applies YAML files and then an override to an experiment, and checks the result.
 
     Args:
-      experiment: the registered name.
+      experiment: the name of an experiment.
       config_files: YAML files or names of recipes, applied in this order.
       override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
       changes: groups of keys that are applied before the files.
@@ -87,7 +87,7 @@ def resolve(
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
-    """Reads experiment and configuration of a run, and applies files and an override."""
+    """Reads the experiment and the configuration of a run, and applies files and an override."""
     experiment, params = _read_run(path)
     return experiment, _changed(params, config_files, override)
 
@@ -114,20 +114,20 @@ def _read_run(path: str) -> tuple[str, Experiment]:
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:
-    """Writes `params` and the name of their experiment as YAML, completely or not at all."""
+    """Writes `params` and the name of the experiment as YAML, atomically."""
     content = {"experiment": experiment, **params.as_dict()}
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yaml.safe_dump(content, file, sort_keys=False)
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """Returns the decoding options of one evaluation or export.
+    """Returns the decoding options of a run with changes.
 
     Args:
-      task: the task of a run; it is not changed.
+      task: the task of a run; the function does not change it.
       text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
-        `decoding.PRESETS` may stand first or alone; it replaces all options of the run.
-      beam: the beam width, which overrides all others; 0 does not change it.
+        `decoding.PRESETS` may come first or alone; the preset replaces all options of the run.
+      beam: the beam width; it wins over `text` and the run. 0 does not change it.
     """
     params = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
@@ -135,7 +135,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         params, text = Decoding(**vars(options.PRESETS[preset.strip()])), rest
     elif preset and "=" not in preset:
         raise ValueError(
-            f"decoding {text}: {preset} is no preset. Give one of {', '.join(options.PRESETS)}, "
+            f"decoding {text}: {preset} is not a preset. Give one of {', '.join(options.PRESETS)}, "
             "keys as in beam=5, or both."
         )
     _apply(params, _parse(text, "decoding") | ({"beam": beam} if beam else {}), "decoding")
@@ -144,7 +144,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
 
 
 def values(params: hyperparams.Config) -> dict[str, Any]:
-    """Returns all values of a configuration by their dotted keys."""
+    """Returns dotted key -> value for all keys of a configuration."""
 
     def flat(groups: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for key, value in groups.items():
@@ -155,7 +155,7 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
 
 
 def given(override: str) -> dict[str, Any]:
-    """Returns the nested keys and values of a text as `--params_override` takes it."""
+    """Parses a text in the form of `--params_override` into nested keys and values."""
     return _read(override, _OVERRIDE)
 
 
@@ -172,7 +172,9 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
             elif isinstance(groups.setdefault(name, {}), dict):
                 add(value, groups[name])
             else:
-                raise ValueError(f"{name} is given as a value and as a group of keys.")
+                raise ValueError(
+                    f"{name} is set both as a value and as a group of keys. Remove one."
+                )
 
     add(changes, groups)
     return groups
@@ -191,7 +193,7 @@ def _changed(params: Experiment, config_files: Sequence[str], override: str) -> 
 
 
 def _read(text: str, flag: str) -> dict[str, Any]:
-    """Reads the text of a flag, or the YAML file that it names."""
+    """Parses the value of a flag: a text, or the name of a YAML file."""
     if re.fullmatch(r"[^=:]+\.(yaml|yml|json)", text):
         return _read_file(recipes.find(text, flag), f"{flag} {text}")
     return _parse(text, flag)
@@ -203,7 +205,7 @@ def _read_file(path: str, source: str) -> dict[str, Any]:
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:
-    """Parses YAML, JSON, or `a.b=1,c=x,y`, where a comma before KEY= divides."""
+    """Parses YAML, JSON, or `a.b=1,c=x,y`, where a comma separates only before KEY=."""
     try:
         if re.match(r"\s*[\w.]+\s*=", text):
             pairs = [item.partition("=") for item in re.split(r",(?=\s*[\w.]+\s*=)", text)]
@@ -219,7 +221,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 
 def _apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
-    """Changes `params`. Unknown keys and values of a wrong type are errors that name `source`."""
+    """Changes `params`. An unknown key or a value of a wrong type raises an error with `source`."""
     try:
         params.override(content, is_strict=True)
     except KeyError as error:
@@ -257,7 +259,7 @@ def _check_types(params: hyperparams.Config, source: str, prefix: str = "") -> N
 
 
 def _converted(text: str, hint: Any) -> Any:
-    """Returns a number for `1e-4`, which YAML reads as text, and None for `none`."""
+    """Converts text that YAML does not: `1e-4` to a number, and `none` to None."""
     kinds = typing.get_args(hint) or (hint,)
     if str not in kinds:
         try:
@@ -269,7 +271,7 @@ def _converted(text: str, hint: Any) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tells whether `value` has the annotated type; an int is also a float, a bool is no int."""
+    """True if `value` has the annotated type; an int is also a float, and a bool is not an int."""
     origin, kinds = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, kind) for kind in kinds)
@@ -281,10 +283,10 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def check(params: Experiment) -> None:
-    """Raises ValueError for values that would fail late, or that are no names of `CHOICES`."""
+    """Raises ValueError for values that would fail late, or that are not among `CHOICES`."""
     task = params.task
     if task.model.type not in SYSTEMS:
-        raise ValueError(f"task.model.type={task.model.type} is none of {', '.join(SYSTEMS)}.")
+        raise ValueError(f"task.model.type={task.model.type} is not one of {', '.join(SYSTEMS)}.")
     found = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
     metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
@@ -292,7 +294,7 @@ def check(params: Experiment) -> None:
     choices = CHOICES | {"trainer.best_checkpoint_eval_metric": (*scores, *_SCORES)}
     for name in task.metrics:
         if name not in METRICS:
-            raise ValueError(f"task.metrics: {name} is none of {', '.join(METRICS)}.")
+            raise ValueError(f"task.metrics: {name} is not one of {', '.join(METRICS)}.")
     for key, known in choices.items():
         if found[key] not in known:
             names = ", ".join(map(str, known))

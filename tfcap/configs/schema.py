@@ -20,8 +20,9 @@ SYSTEMS = models.MODELS  # by name; a system that registers later is in it too
 def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
     """Makes the group `task.model`: the chosen system, and a group of options for every system.
 
-    The options of a system are those of its constructor in `tfcap.models`, where they are described
-    and have their defaults. It is a function, because a system can register after this import.
+    The options of a system are the arguments of its constructor in `tfcap.models`, which also
+    describes them and has their defaults. `Model` is a function, because a system can register
+    after this import.
     """
     return _model_class(*SYSTEMS.items())(type=type)
 
@@ -49,11 +50,11 @@ class Data(hyperparams.Config):
 
     Attributes:
       split: train, val, test, or another split of the prepared data. `validation_data` has `val`.
-      is_training: true reads shuffled batches without end, false reads once in file order.
+      is_training: true reads shuffled batches endlessly, false reads the split once in file order.
         `validation_data` has false.
       global_batch_size: images per step over all replicas.
       captions_per_image: S, captions drawn for each image of a batch.
-      max_regions: regions kept of each image; 0 keeps all.
+      max_regions: largest number of regions of an image; further regions are ignored; 0 uses all.
       limit: number of images to use of the split, for decoding only; 0 uses all.
       pad_to_max: pads every batch to the largest shape, for accelerators that compile each shape.
     """
@@ -68,7 +69,7 @@ class Data(hyperparams.Config):
 
     @property
     def region_limit(self) -> int | None:
-        """The largest number of regions kept of an image; None keeps all."""
+        """`max_regions`, or None for no limit."""
         return self.max_regions or None
 
 
@@ -116,11 +117,11 @@ class Reward(hyperparams.Config):
     """The reward of self-critical training, a weighted sum (see `rewards.Reward`).
 
     Attributes:
-      convention: how references are read: `jdai`, as the released X-LAN and X-Transformer do (cut
-        at `max_length`, an unknown word is a word like others), or `expansionnet` (whole, and an
-        unknown word matches nothing).
-      count_eos: whether the end of a caption counts as a word. If it does not, training learns
-        captions that break off after "with a", because they score higher.
+      convention: how references are read. `jdai`, as the released X-LAN and X-Transformer do, cuts
+        them at `max_length` and treats an unknown word like any other word. `expansionnet` does not
+        cut them, and an unknown word matches nothing.
+      count_eos: whether the end of a caption counts as a word. If false, training learns captions
+        that break off after "with a", because such captions score higher.
       cider: weight of CIDEr-D.
       bleu: weight of BLEU-4.
       length: weight of the similarity to the length of the references.
@@ -147,8 +148,8 @@ class SelfCritical(hyperparams.Config):
         the gradient comes from one pass of teacher forcing over them, with dropout. `sampling`
         draws with dropout and takes the gradient through the loop, as the released code does: it
         is slower, and every step of the loop stays in memory.
-      start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the first
-        validation and the one that the initial checkpoint was saved with.
+      start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the validation
+        before the first step and the score stored with the initial checkpoint.
       reward: the weighted sum that is maximised.
     """
 
@@ -162,14 +163,14 @@ class SelfCritical(hyperparams.Config):
 
 @dataclasses.dataclass
 class Backbone(hyperparams.Config):
-    """The network that computes the features of pictures, and whether it is trained, too.
+    """The network that computes the features of pictures: whether it is trained, and how.
 
     Attributes:
-      trainable: whether the network is trained with the captioner, from the pictures that
-        `python -m tfcap.prepare --keep_pictures` stores. It starts with the weights of the prepared
-        data, or with those of `init_checkpoint` if that run trained it already.
-      learning_rate_factor: factor of the learning rate for the weights of the network; 0 leaves the
-        weights as they are at the start.
+      trainable: whether the network is trained with the captioner, from the pictures that `python
+        -m tfcap.prepare --keep_pictures` stores. The network starts with the weights in the
+        prepared data, or with those in `init_checkpoint` if that run trained the network, too.
+      learning_rate_factor: factor of the learning rate for the weights of the network; 0 does not
+        change them.
     """
 
     trainable: bool = False
@@ -186,22 +187,23 @@ class Task(hyperparams.Config):
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: options of the objective `scst`.
       micro_batches: number of parts into which the images of a step and replica are divided. The
-        parts run one after the other: this needs less memory and gives the same gradient, except
-        that dropout draws other masks.
+        parts run one after the other. This needs less memory and gives the same gradient, but
+        dropout draws other masks.
       data_dir: directory that `python -m tfcap.prepare` wrote; empty means the built-in `shapes`,
         which are prepared in `data/shapes` on first use. `data/moving_shapes`, the built-in clips,
         is prepared on first use, too.
-      max_length: T, words of the longest caption, its end included.
+      max_length: T, the number of words of the longest caption, the end mark included.
       label_smoothing: see `losses.cross_entropy`.
       scheduled_sampling: how often training inputs are replaced by words that the model drew.
       l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
-      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, CHAIR.
+      metrics: the scores that validation computes, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE,
+        CHAIR.
       init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
         taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model.
-      remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep
-        their weights.
+      remap_vocab: true if `init_checkpoint` has another vocabulary. Words that are in both
+        vocabularies get their weights from the checkpoint.
     """
 
     model: hyperparams.OneOfConfig = dataclasses.field(default_factory=Model)
@@ -239,7 +241,8 @@ class Schedule(hyperparams.Config):
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
         `decay_rate`, again and again; 0 does not decay.
       decay_rate: for linear and hyperbolic, factor of each decay.
-      decay_start: for linear and hyperbolic, the first decay comes `decay_steps` after this step.
+      decay_start: for linear and hyperbolic, the first decay is `decay_steps` steps after this
+        step.
       minimum: for linear and hyperbolic, smallest rate after the warm-up.
       plateau_patience: number of validations without a better score after which the rate is
         multiplied by `plateau_factor`; 0 ignores the score.
@@ -267,13 +270,14 @@ class Optimizer(hyperparams.Config):
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
       epsilon: number added in the denominator of the update.
-      early_steps: of radam while its variance is intractable: momentum (released X-Transformer)
-        or none (released ExpansionNet).
+      early_steps: for radam, the update while its variance is intractable: momentum (released
+        X-Transformer) or none (released ExpansionNet).
       clip: value (each element to +-clip_threshold), norm (global norm) or none.
-      clip_threshold: limit of `clip`, for the gradient of all replicas together.
-      ema_decay: d of the average d * average + (1 - d) * weights, taken after every step from the
-        weights after the first one on, and used by everything but training: validation, the best
-        checkpoint, and whatever reads a checkpoint later; 0 uses the weights themselves.
+      clip_threshold: the limit that `clip` applies to the gradient of all replicas together.
+      ema_decay: d of the moving average d * average + (1 - d) * weights, updated after every step.
+        It starts as the weights after the first step. Validation, the best checkpoint and
+        everything that reads a checkpoint use the average; only training uses the weights. 0 keeps
+        no average.
       schedule: learning rate.
     """
 
@@ -294,28 +298,29 @@ class Trainer(hyperparams.Config):
 
     Attributes:
       optimizer_config: optimizer and learning rate.
-      train_tf_while_loop: whether the steps of a loop are one graph; needs `train_tf_function`.
+      train_tf_while_loop: whether `steps_per_loop` steps run as one graph; needs
+        `train_tf_function`.
       train_tf_function: whether a training step is compiled into a graph.
       eval_tf_function: whether a step of validation is compiled into a graph.
       steps_per_loop: number of steps between two reports of the loss.
       summary_interval: not used; TensorBoard gets values after every loop of steps.
       checkpoint_interval: number of steps between two checkpoints.
-      max_to_keep: number of checkpoints that are kept, beside the best one.
+      max_to_keep: number of newest checkpoints that are not deleted; the best one is stored apart.
       continuous_eval_timeout: seconds to wait for the next checkpoint, with
         `--mode=continuous_eval`.
       train_steps: number of steps of the whole training.
       validation_steps: number of batches of a validation; -1 validates on the whole split.
       validation_interval: number of steps between two validations.
-      best_checkpoint_export_subdir: the best checkpoint is kept in this directory of the run, with
+      best_checkpoint_export_subdir: the directory in the run for the best checkpoint, with
         `--mode=train_and_eval` and `continuous_eval`.
       best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
         as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
-      best_checkpoint_metric_comp: whether the `higher` or the `lower` score is the better one.
+      best_checkpoint_metric_comp: `higher` or `lower`: which score is better.
       loss_upper_bound: a training loss above it is an error.
       recovery_begin_steps: the loss is checked after this step.
-      recovery_max_trials: below 0 the loss is never checked. Training does not go back by itself:
-        the same steps would have the same loss.
+      recovery_max_trials: below 0 the loss is never checked. Training never restores an older
+        checkpoint by itself, because the same steps would give the same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`.
@@ -361,7 +366,7 @@ class Runtime(hyperparams.Config):
         `multi_worker_mirrored`.
       task_index: number of this worker, from 0, with `multi_worker_mirrored`.
       all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
-      num_packs: number of packs in which replicas add their gradients; not used with `mirrored` and
+      num_packs: number of groups in which gradients are added; not used with `mirrored` and
         `multi_worker_mirrored`.
       mixed_precision_dtype: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
@@ -369,8 +374,8 @@ class Runtime(hyperparams.Config):
         logical devices.
       start_timeout: seconds that a worker waits for the others to start, with
         `multi_worker_mirrored`.
-      worker_timeout: seconds without a sign of life after which a worker counts as lost, with
-        `multi_worker_mirrored`. Then all end with exit code 75.
+      worker_timeout: seconds without an answer after which a worker counts as lost, with
+        `multi_worker_mirrored`. Then all workers end with exit code 75.
     """
 
     distribution_strategy: str = "mirrored"

@@ -1,10 +1,10 @@
 """Decodes clips as a fixed number of frames: GIF files inside the graph, films, and folders.
 
-A clip is read as N frames, whatever its length. Of n > N frames, every (n / N)-th is kept: frame i
-is the frame floor(i n / N) of the clip. A shorter clip repeats its last frame. A picture that does
-not move is a clip of one frame.
+A clip of any length is read as N frames. Of n > N frames, every (n / N)-th is read: frame i is the
+frame floor(i n / N) of the clip. A shorter clip repeats its last frame. A still picture is a clip
+of one frame.
 
-Letters: n frames of a clip, N frames that are kept, H and W height and width in pixels.
+Letters: n frames of a clip, N frames that are read, H and W height and width in pixels.
 """
 
 import math
@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
-    """Returns which of n = `total` frames of a clip are kept: int32 [N], rising."""
+    """Returns the positions int32 [N], ascending, of the frames to read of n = `total` frames."""
     total = tf.convert_to_tensor(total, tf.int32)
     kept = tf.range(frames) * tf.maximum(total, frames) // frames
     return tf.minimum(kept, total - 1)
@@ -34,9 +34,9 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
 def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame: uint8 [N, H, W, 3].
 
-    TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
+    TensorFlow's decoder draws each frame of a GIF on the frame before, and ignores the disposal
     methods of the file. If a GIF file is truncated, its complete frames are used. Other truncated
-    files, and files that are no pictures, are `tf.errors.InvalidArgumentError`.
+    files, and files that are not pictures, raise `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         every = tf.cond(
@@ -49,7 +49,7 @@ def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
 
 
 def read(content: bytes, frames: int) -> Frames:
-    """Decodes a clip as `decode` does, after its size was checked; also a film.
+    """Checks the size of a clip and decodes it as `decode` does; also reads films.
 
     Returns:
       N pictures uint8 [H, W, 3].
@@ -97,7 +97,7 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
 
 def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
-    """Reads the frames of a folder that are kept: N upright uint8 [H, W, 3] of any sizes."""
+    """Reads N frames of a folder: upright uint8 [H, W, 3], whose sizes may differ."""
     names = folder_frames(folder)
     wanted = [names[place] for place in places(len(names), frames).numpy()]
     images: dict[str, np.ndarray] = {}
@@ -118,7 +118,7 @@ def _content(path: str | os.PathLike) -> bytes:
 
 
 def sheet_size(frames: int) -> tuple[int, int]:
-    """Returns rows and columns of a sheet on which N frames are shown in reading order."""
+    """Returns the rows and columns of a sheet that shows N frames row by row."""
     columns = math.ceil(math.sqrt(frames))
     return math.ceil(frames / columns), columns
 
@@ -135,7 +135,7 @@ def sheet_boxes(frames: int) -> np.ndarray:
 
 
 def sheet(pixels: Frames) -> np.ndarray:
-    """Returns N frames uint8 [H, W, 3] as one picture, each in the size of the first."""
+    """Returns N frames uint8 [H, W, 3] as one picture; all get the size of the first frame."""
     rows, columns = sheet_size(len(pixels))
     height, width = pixels[0].shape[:2]
     whole = np.full((rows * height, columns * width, 3), 255, np.uint8)

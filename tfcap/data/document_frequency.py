@@ -17,15 +17,13 @@ MAX_NGRAM = 4
 
 
 class DocumentFrequencies(NamedTuple):
-    """The number of training images in which each n-gram occurs (n-grams of 1 to 4 words)."""
-
     ngrams: np.ndarray  # int32 [M, 4], token ids, 0-padded on the right, sorted
     counts: np.ndarray  # int32 [M]
     images: int  # number of images counted
 
 
 def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentFrequencies:
-    """Counts n-grams of the word ids of each caption of each image, for the idf of CIDEr-D.
+    """Counts in how many images each n-gram occurs, from the word ids of their captions.
 
     EOS is appended to each caption and counts as a word, as in the released JDAI and ExpansionNet
     rewards.
@@ -43,7 +41,7 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
 
 def ends(lengths: Sequence[int]) -> np.ndarray:
-    """Returns 0 and the running sums of lengths, int64 [len(lengths) + 1]."""
+    """Returns 0 followed by the cumulative sums of `lengths`, int64 [len(lengths) + 1]."""
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
 
 
@@ -56,11 +54,11 @@ def count_ngrams(
 ) -> DocumentFrequencies:
     """Counts in how many images each n-gram occurs; an image counts an n-gram once.
 
-    `words` int32 [P] are those of all captions, one caption after the other; `starts` int64 [N + 1]
-    says where each caption begins, and `first` int64 [n + 1] is the first caption of each image.
-    With `end_mark`, EOS is appended to each caption and counts as a word. N-grams of fewer than
-    `least` images are left out. CIDEr-D gives n-grams of one image and unknown n-grams the same
-    idf, so 2 saves memory and changes no score.
+    `words` int32 [P] are the words of all captions in a row; `starts` int64 [N + 1] says where each
+    caption begins, and `first` int64 [n + 1] which caption is the first of each image. With
+    `end_mark`, EOS is appended to each caption and counts as a word. N-grams of fewer than `least`
+    images are left out. `least` 2 saves memory and changes no score, because CIDEr-D gives unknown
+    n-grams and n-grams of a single image the same idf.
     """
     images = len(first) - 1
     if not images:
@@ -104,7 +102,7 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
 
 
 def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
-    """Raises ValueError if a table has an id that is none of V words; `name` and `of` say whose."""
+    """Raises ValueError, which names `name` and `of`, if an id is not below `words`."""
     low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
     if low < 0 or high >= words:
         raise ValueError(
@@ -116,7 +114,6 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
 def load_document_frequencies(
     folder: str | os.PathLike, name: str = DOCUMENT_FREQUENCY
 ) -> DocumentFrequencies:
-    """Reads document_frequency.npz."""
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")
     return DocumentFrequencies(arrays["ngrams"], arrays["counts"], int(arrays["images"]))

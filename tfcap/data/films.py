@@ -1,6 +1,6 @@
-"""Reads films (MP4, WebM, AVI and others) through OpenCV, which TF Model Garden installs.
+"""Reads films (MP4, WebM, AVI and others) with OpenCV, which TF Model Garden installs.
 
-Letters: n frames of a film, N frames that are kept, H and W height and width in pixels.
+Letters: n frames of a film, N frames that are read, H and W height and width in pixels.
 """
 
 import os
@@ -15,9 +15,9 @@ ENDINGS = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg")
 
 
 def is_film(head: bytes) -> bool:
-    """True if a file begins as MP4 or QuickTime, WebM or Matroska, AVI, or MPEG do.
+    """True if the first bytes are those of MP4, QuickTime, WebM, Matroska, AVI or MPEG.
 
-    HEIC and AVIF pictures begin as MP4 does, and are none.
+    False for HEIC and AVIF pictures, which begin like MP4.
     """
     boxes = head[4:8] == b"ftyp" and head[8:12] not in (b"heic", b"heix", b"mif1", b"avif")
     riff = head[:4] == b"RIFF" and head[8:12] == b"AVI "
@@ -25,11 +25,11 @@ def is_film(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads the frames of a film that are kept; a film that was turned stands upright.
+    """Reads N frames of a film, upright.
 
     Args:
       path: the film.
-      choose: returns the positions of the N frames that are kept, rising, for n.
+      choose: maps n to the positions of the N frames to read, ascending.
 
     Returns:
       N pictures uint8 [H, W, 3], RGB.
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
             images = _chosen(film, choose(total)) if total else {}
             if not total or len(images) < len(set(choose(total))):
                 raise ValueError(
-                    "a damaged film, or one that OpenCV cannot read. Try: ffmpeg -i FILM new.mp4"
+                    "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
                 )
         return [images[position] for position in choose(total)]
     finally:
@@ -69,7 +69,7 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
 
 
 def _chosen(film, positions: Sequence[int]) -> dict[int, np.ndarray]:
-    """Returns the frames at these positions by position; fewer if the film ends before."""
+    """Returns position -> frame for these positions; fewer if the film ends earlier."""
     wanted, images = set(positions), {}
     for position in range(max(wanted) + 1):
         if not film.grab():

@@ -1,8 +1,8 @@
 """Decodes picture files inside the graph and turns them upright by their EXIF orientation.
 
-Everything is stock TensorFlow operations, because the exported SavedModel holds this graph. Only
-the decoder refuses files: EXIF is read after it, from positions that are limited to the file, and
-in a limited number of steps, so that damaged EXIF is neither an error nor an endless loop.
+Only operations of TensorFlow itself are used, because the exported SavedModel holds this graph.
+Only the decoder can refuse a file. EXIF is read afterwards, from positions inside the file and in a
+limited number of steps: damaged EXIF is neither an error nor an endless loop.
 
 Letters: H and W, height and width of a picture in pixels; N bytes of a file; E entries of a
 directory of EXIF.
@@ -30,7 +30,7 @@ _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
 def code(text: bytes, order: Literal["big", "little"] = "big") -> int:
-    """Returns the number that bytes stand for."""
+    """Returns the integer whose bytes are `text`."""
     return int.from_bytes(text, order)
 
 
@@ -52,8 +52,8 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
     A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
 
-    Other files, truncated ones, animated WebP and BMP with a table of colours are
-    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` says which.
+    Other files, truncated files, animated WebP and BMP with a table of colours raise
+    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` gives the reason.
     """
     with tf.device("/CPU:0"):
         head = _head(image_bytes)
@@ -78,7 +78,7 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
 
 
 def read(content: bytes) -> np.ndarray:
-    """Decodes a picture file as `decode` does, after its size was checked: uint8 [H, W, 3]."""
+    """Checks the size of a picture file and decodes it as `decode` does: uint8 [H, W, 3]."""
     require_readable(content)
     try:
         return decode(tf.constant(content)).numpy()
@@ -88,11 +88,11 @@ def read(content: bytes) -> np.ndarray:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels a file, string [], claims, height x width, int64 [], for a server.
+    """Returns height x width, int64 [], from the head of a picture file, string [].
 
-    A small file can ask for gigabytes of memory. BMP, which is as large as its pixels, and files of
-    other kinds give 0. Of a GIF file the frames are not counted. A JPEG file with a damaged head is
-    `tf.errors.InvalidArgumentError`.
+    A server checks it, because a small file can need gigabytes of memory. It is 0 for BMP, whose
+    files are as large as their pixels, and for unknown kinds. The frames of a GIF file are not
+    counted. A JPEG file with a damaged head raises `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         head = _head(content)
@@ -118,7 +118,7 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
-    """Returns string [B], why whole files string [B] that the decoder refused cannot be read."""
+    """Returns string [B]: why the decoder refused these complete files, string [B]."""
     reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
     for kind, (_, reason) in _KINDS.items():
         reasons = tf.where(_is(kind, contents), reason, reasons)
@@ -126,13 +126,13 @@ def refusals(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _is(kind: str, contents: tf.Tensor) -> tf.Tensor:
-    """Returns which files string [...] begin as a kind of file does: bool [...]."""
+    """True for the files string [...] that begin like this kind of file: bool [...]."""
     mark = _KINDS[kind][0]
     return tf.strings.substr(contents, 0, len(mark)) == mark
 
 
 def _head(content: tf.Tensor) -> tf.Tensor:
-    """Returns the first bytes of a file, filled up with zeros: int64 [_HEAD]."""
+    """Returns the first bytes of a file, padded with zeros: int64 [_HEAD]."""
     head = tf.io.decode_raw(content, tf.uint8, fixed_length=_HEAD)
     return tf.cast(tf.reshape(head, [_HEAD]), tf.int64)
 
@@ -152,7 +152,7 @@ def _sides(octets: tf.Tensor, little: bool = False) -> tf.Tensor:
 def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
     """Reads `size` bytes of uint8 [N] from each position int64 [...]: int64 [..., size].
 
-    A position outside of the file is no error, but the bytes read there have no meaning.
+    A position outside of the file gives bytes without meaning, and no error.
     """
     places = positions[..., None] + tf.range(size, dtype=tf.int64)
     places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
@@ -202,9 +202,10 @@ def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Goes from part to part of a file, segments of JPEG or chunks, until one is EXIF.
+    """Walks through the parts of a file (segments of JPEG, chunks of PNG and WebP) up to EXIF.
 
-    `container` is 0 JPEG, 1 PNG, 2 WebP. Returns where EXIF begins and ends; or zeros.
+    `container` is 0 JPEG, 1 PNG, 2 WebP. Returns the start and the end of EXIF; zeros if there is
+    none.
     """
     first, header, exif, last = (
         tf.gather(tf.constant(table, tf.int64), container)
@@ -243,7 +244,7 @@ def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
 
 
 def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Reads the orientation from the first directory of EXIF, which begins with the byte order."""
+    """Reads the orientation from the first directory of EXIF between `start` and `end`."""
     head = _octets(data, start, 8)
     order = _numbers(head[:4])
     little = order == code(b"II*\0")

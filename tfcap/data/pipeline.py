@@ -53,8 +53,8 @@ def training_batches(
     """Returns endless shuffled batches with S captions per image.
 
     Epoch e takes the images in the order of a stateless shuffle seeded (seed, e). S captions are
-    drawn without replacement; an image with fewer keeps all and the rest are drawn again, as in
-    the released JDAI loader.
+    drawn without replacement; if an image has fewer, all its captions are used and some are drawn
+    again, as in the released JDAI loader.
 
     Args:
       data, split: the prepared directory, and the split.
@@ -66,13 +66,14 @@ def training_batches(
         takes less than a second.
       replicas: local batches per global batch; they are consecutive in the stream.
       input_context: context of a distributed input function; overrides ``replicas``, and this
-        pipeline yields the local batches of its own replicas only.
-      max_regions: further regions of an image are cut off.
+        pipeline yields only the local batches of the replicas that it feeds.
+      max_regions: largest number of regions of an image; further regions are cut off.
       pad_to_max: pad to T and to the largest R, C and U of the data, so that all shapes are static.
       references: a graph function that a reward needs. It gets *all* captions of each image, int32
-        [B, C, U]: w1 ... wL EOS PAD ... without BOS, and only PAD beyond the captions of an image.
-      reference_length: longest caption given to ``references``, in words and end mark; a longer
-        caption loses its end and EOS. None takes T.
+        [B, C, U]: w1 ... wL EOS PAD ... without BOS. If an image has fewer than C captions, its
+        last rows are PAD.
+      reference_length: longest caption that ``references`` gets, in words with the end mark; a
+        longer caption loses its end and EOS. None takes T.
 
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
@@ -128,9 +129,9 @@ def decoding_batches(
     Each image gives its first S captions; if it has fewer, they repeat in order. An image without
     captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
-    Other arguments are those of `training_batches`; `limit` takes so many images from the start of
-    the split, None all. The finite dataset is like that of `training_batches`, with ``real`` bool
-    [B], False for repeats.
+    `limit` is the number of images to read from the start of the split; None reads all. Other
+    arguments are those of `training_batches`. The dataset is finite, and its batches are those of
+    `training_batches` with ``real`` bool [B], False for repeats.
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     images = data.split(split)["images"]
@@ -154,7 +155,7 @@ def decoding_batches(
 def _local_replicas(
     replicas: int, context: tf.distribute.InputContext | None
 ) -> tuple[int, int, int]:
-    """Returns the number of replicas, and the range of them that this input pipeline feeds."""
+    """Returns the number of all replicas, and the range of replicas that this pipeline feeds."""
     if context is None:
         return replicas, 0, replicas
     replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
@@ -166,7 +167,7 @@ def _local_replicas(
 
 
 class _Assembler:
-    """Turns rows of index positions into batches."""
+    """Makes batches from positions in the index."""
 
     def __init__(self, data, split, captions_per_image, max_length, max_regions, pad, choose):
         self.data, self.split, self.pad, self.choose = data, split, pad, choose
@@ -211,7 +212,7 @@ class _Assembler:
         return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
     def _batch(self, serialized: tf.Tensor, key: tf.Tensor, rows: tf.Tensor) -> dict:
-        """Returns the batch of serialized records [B] read from the index positions [B]."""
+        """Makes a batch from serialized records [B] and their index positions `rows` [B]."""
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
         parsed = self.data.parse(serialized, self.max_regions, most)
@@ -241,7 +242,7 @@ class _Assembler:
     def _captions(
         self, captions: tf.RaggedTensor, ids: tf.Tensor, key: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns ids int32 [B, S, T'+1] of chosen captions, and [B, C, U] of all if needed."""
+        """Returns ids int32 [B, S, T'+1] of S drawn captions, and, if needed, [B, C, U] of all."""
         starts, ends = captions.row_splits[:-1], captions.row_splits[1:]
         counts = ends - starts
         described = counts > 0
@@ -268,7 +269,7 @@ class _Assembler:
         return words if self.pad else _cut(words, 2), references
 
     def _all_captions(self, words: tf.Tensor, splits: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Returns ids [B, C, U] of the captions of each image from those of all [captions, T]."""
+        """Returns ids [B, C, U] by image from the ids [captions, T] of all captions."""
         captions = self.most_captions
         if captions is None:
             captions = tf.maximum(tf.reduce_max(counts), 1)
@@ -283,7 +284,7 @@ class _Assembler:
 
 
 def _cut(words: tf.Tensor, least: int) -> tf.Tensor:
-    """Returns ids [B, n, T] up to the last word of the longest caption, at least `least` ids."""
+    """Cuts padding after the longest caption of ids [B, n, T]; at least `least` ids remain."""
     longest = tf.reduce_max(tf.math.count_nonzero(words, axis=-1, dtype=tf.int32))
     # As `words[:, :, :length]`, which builds three times as many operations.
     return tf.slice(words, [0, 0, 0], tf.stack([-1, -1, tf.maximum(longest, least)]))
@@ -294,12 +295,12 @@ def draw_captions(
 ) -> tf.Tensor:
     """Draws S captions of each image; captions repeat only if the image has fewer than S.
 
-    A draw depends only on the seed, the epoch, the image id and its place among the S draws, not on
-    the other images of the batch. `lengths` int64 [B] are the numbers of captions, at least 1, and
-    `ids` int64 [B] the images.
+    A draw depends only on the seed, the epoch, the image id and its number among the S draws, not
+    on the other images of the batch. `lengths` int64 [B] are the numbers of captions, at least 1,
+    and `ids` int64 [B] the images.
 
-    Returns int64 [B, S], positions among the captions of each image. An image with fewer than S
-    captions keeps all of them, and the rest are drawn again.
+    Returns int64 [B, S], positions among the captions of each image. If an image has fewer than S
+    captions, all of them are used and some are drawn again.
     """
     key = tf.random.stateless_uniform(
         [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64

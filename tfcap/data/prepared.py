@@ -1,8 +1,8 @@
 """Reads a prepared directory: sharded TFRecord files with an index, read in any order.
 
-`dataset.json`, the fingerprint, has the splits with their shards, and what the features are;
-`<split>.index.npz` has the place of every record, and `references_<split>.json` the captions as
-COCO annotations. Records are those of record.py.
+`dataset.json`, the fingerprint, lists the splits with their shards and describes the features.
+`<split>.index.npz` has the position of every record, and `references_<split>.json` the captions as
+COCO annotations. `record` reads and writes the records.
 
 Letters: n images of a split, B images of a batch, R regions, F feature width.
 """
@@ -51,11 +51,11 @@ class PreparedData:
     Attributes:
       folder: the directory.
       fingerprint: the content of dataset.json.
-      vocab: its vocabulary.
-      backbone: the `preparing.features.backbone.Backbone` that computes the features from the kept
-        pictures, see `with_backbone`; None if the features are stored. With it the pipelines give
-        `pictures` in place of `features`: training reads them as they are, and `with_features`
-        replaces them.
+      vocab: the vocabulary.
+      backbone: the `preparing.features.backbone.Backbone` that computes the features from the
+        stored pictures, see `with_backbone`; None if the records have features. With a backbone the
+        pipelines give `pictures` in place of `features`; training reads the pictures, and for other
+        uses `with_features` replaces them.
     """
 
     folder: str
@@ -65,14 +65,14 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
-        """Opens a directory written by prepare, on a disk or at a path such as gs://bucket/data."""
+        """Opens a prepared directory, local or remote (such as gs://bucket/data)."""
         is_remote = files.is_remote(folder)
         folder = files.absolute(folder) if is_remote else os.path.expanduser(folder)
         fingerprint = read_fingerprint(folder)
         return cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
 
     def check_split(self, split: str) -> None:
-        """Checks the sizes of the shards: TensorFlow reads a shortened file without an error."""
+        """Checks the sizes of the shards, because TensorFlow reads a cut file without an error."""
         remedy = "Run prepare again, which writes only this shard."
         for shard in self.split(split)["shards"]:
             path = os.path.join(self.folder, shard["file"])
@@ -98,7 +98,7 @@ class PreparedData:
 
     @property
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """Specs of what a captioner reads of a batch, see `record.inputs_of`."""
+        """The `tf.TensorSpec`s of the inputs of a captioner, see `record.inputs_of`."""
         specs = {
             "features": tf.TensorSpec([None, None, self.feature_dim]),
             "mask": tf.TensorSpec([None, None], tf.bool),
@@ -113,31 +113,30 @@ class PreparedData:
         return self.fingerprint["features"]["max_regions"]
 
     def most_regions(self, limit: int | None) -> int:
-        """Returns the largest number of regions of an image if at most `limit` are kept of each."""
+        """Returns the largest number of regions of an image, at most `limit`."""
         return self.max_regions if limit is None else min(self.max_regions, limit)
 
     @property
     def frames(self) -> int | None:
-        """N, the frames of each clip; None if the data has pictures and no clips."""
+        """N, the frames of each clip; None if the data has pictures."""
         return self.fingerprint.get("frames")
 
     @property
     def images(self) -> str | None:
-        """Directory of the image files, or None if only features were given."""
+        """The directory of the image files; None if the data was prepared from features."""
         return self.fingerprint.get("images")
 
     def split(self, split: str) -> dict[str, Any]:
-        """Returns the entry of a split in the fingerprint. Raises ValueError if there is none."""
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
-                f"{self.folder} has no split {split!r}, but {', '.join(splits)}."
+                f"{self.folder} has no split {split!r}. It has {', '.join(splits)}."
                 f"{did_you_mean(split, splits)}"
             )
         return splits[split]
 
     def index(self, split: str) -> SplitIndex:
-        """Returns where the records of a split lie."""
+        """Returns the positions of the records of a split."""
         path = os.path.join(self.folder, f"{split}.index.npz")
         records = sum(shard["records"] for shard in self.split(split)["shards"])
         index = SplitIndex(**files.load_npz(path, SplitIndex._fields, "Run prepare again."))
@@ -157,9 +156,11 @@ class PreparedData:
         return load_references(self.folder, split, self.split(split).get("references_sha256"))
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the paths of existing files by image id; a clip may be a folder of frames.
+        """Returns image id -> path, for the image files that exist; a clip may be a folder of
+        frames.
 
-        `images` is their directory; None takes that of the data, which may have none.
+        `images` is the directory of the files; None takes the directory that the data names, if
+        any.
         """
         paths: dict[int, str] = {}
         folder = os.path.expanduser(images) if images else self.images
@@ -174,11 +175,10 @@ class PreparedData:
 
     @property
     def has_document_frequencies(self) -> bool:
-        """Whether the directory has document frequencies; without a train split it may not."""
+        """True if the data has document frequencies; without a train split it may not."""
         return self.fingerprint.get("document_frequency", "train") is not None
 
     def document_frequencies(self) -> DocumentFrequencies:
-        """Returns the document frequencies for CIDEr-D."""
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
@@ -224,8 +224,8 @@ class PreparedData:
     ) -> dict[str, tf.Tensor]:
         """Reads a batch of serialized records as `record.parse` does, with the data's widths.
 
-        With a backbone `pictures` float32 [B, H, W, 3] stand in place of `features`. All images
-        then have the same regions, so that `pad_regions` has no effect.
+        With a backbone the result has `pictures` float32 [B, H, W, 3] in place of `features`. Then
+        all images have the same number of regions, and `pad_regions` has no effect.
         """
         if self.backbone is None:
             return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
@@ -238,7 +238,7 @@ class PreparedData:
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads some images at once, with boxes: what `record.parse` returns, B = len(ids)."""
+        """Reads the images `ids` as one batch, see `record.parse`; B = len(ids)."""
         places = {int(image): place for place, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in places]:
             raise ValueError(f"Split {split} of {self.folder} has no image {missing[0]}.")
@@ -254,7 +254,6 @@ class PreparedData:
         return "pictures" in self.fingerprint
 
     def require_pictures(self) -> None:
-        """Raises ValueError if the records hold no pictures."""
         if not self.has_pictures:
             raise ValueError(
                 f"A backbone that is trained reads pictures, and the records of {self.folder} have "
@@ -264,9 +263,9 @@ class PreparedData:
     def with_backbone(self, backbone: Any, weights_sha256: str = "") -> "PreparedData":
         """Returns the data with the features that a trained backbone computes.
 
-        The backbone has the sizes of the one that made the features. The digest of its weights
-        becomes a part of the fingerprint, so that vectors and scores that are kept in files are not
-        taken for those of other weights.
+        The backbone must have the same sizes as the backbone that made the features. The digest of
+        its weights becomes a part of the fingerprint, so that files with vectors or scores of other
+        weights are not used.
         """
         self.require_pictures()
         features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
@@ -286,7 +285,7 @@ class PreparedData:
 
     @functools.cached_property
     def _extract(self) -> tf.types.experimental.PolymorphicFunction:
-        """The compiled `extract` of the backbone, which reads its weights at every call."""
+        """The compiled `extract` of the backbone; later changes of the weights take effect."""
         shape = [None, *self.backbone.decoded_shape]
         return tf.function(
             self.backbone.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
@@ -296,7 +295,7 @@ class PreparedData:
     def readable_errors(self) -> Iterator[None]:
         """Turns TensorFlow's errors about bad records inside the block into ValueErrors.
 
-        Other errors pass unchanged: the program or the machine causes them, not the data.
+        Other errors are not changed, because the data does not cause them.
         """
         try:
             yield
@@ -319,10 +318,11 @@ class PreparedData:
 
 
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without the thread that tunes buffers while it is read.
+    """Returns the dataset without the thread that tunes buffers.
 
     The thread sleeps for up to a minute, and freeing the iterator waits for the thread: TensorFlow
-    wakes it before the iterator is marked as cancelled. Datasets made from the result lack it, too.
+    wakes it before the iterator is marked as cancelled. Datasets made from the result have no such
+    thread, either.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -330,12 +330,11 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
-    """Writes dataset.json; prepare writes it last, to show that all files are complete."""
+    """Writes dataset.json. Write it last: it says that all other files are complete."""
     files.write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
 
 
 def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
-    """Reads dataset.json."""
     path = os.path.join(folder, FINGERPRINT)
     if not files.exists(path):
         raise ValueError(
@@ -366,16 +365,15 @@ def load_vocabulary(
 
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
-    """Returns the path of the references of a split."""
     return os.path.join(folder, f"references_{split}.json")
 
 
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json from (image id, file name, raw captions) per image.
+    """Writes references_<split>.json.
 
-    Returns the number of captions.
+    `items` has (image id, file name, raw captions) per image. Returns the number of captions.
     """
     images: list[dict] = []
     annotations: list[dict] = []
@@ -395,7 +393,7 @@ def write_references(
 def load_references(
     folder: str | os.PathLike, split: str, digest: str | None = None
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Reads references_<split>.json of this SHA-256: the file name and the captions by image."""
+    """Reads file names and captions by image id from references_<split>.json; checks `digest`."""
     path = references_path(folder, split)
     if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
         raise ValueError(
@@ -413,9 +411,9 @@ def load_references(
 def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     """Returns the captions of the records by image id, in the order of the references.
 
-    A model learns from these, so give them to the tokenizer where it scores captions. They differ
-    from the references if the data was prepared with --tokens=given: the records then have the
-    words of the caption file, and the references, which are scored, the raw captions.
+    Use these as training captions: a model learns from them. They differ from the references if the
+    data was prepared with --tokens=given: the records then have the words of the caption file, and
+    the references, which are scored, the raw captions.
     """
     if data.fingerprint.get("tokens") != "given":
         return data.references(split)
@@ -436,10 +434,10 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
 
 
 def cut_note(lengths: Sequence[int], max_length: int) -> str:
-    """Says that `max_length` cuts more than 1 % of the captions, and what keeps them whole; or ''.
+    """Returns a warning and a remedy if `max_length` cuts more than 1 % of the captions, else ''.
 
-    `lengths` are the numbers of captions with 0, 1, 2, ... words. A caption of T or more words has
-    no place for its end mark.
+    `lengths` are the numbers of captions with 0, 1, 2, ... words. A caption of T or more words is
+    cut, because the end mark needs one position.
     """
     total, cut = sum(lengths), sum(lengths[max_length:])
     if cut <= total / 100:
@@ -453,7 +451,7 @@ def cut_note(lengths: Sequence[int], max_length: int) -> str:
 
 
 def losses(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
-    """Returns a sentence for each part of a split that training does not read."""
+    """Returns a sentence for each part of the data that training does not read."""
     notes = [cut_note(data.split(split).get("lengths", []), max_length)]
     if 0 < max_regions < data.max_regions:
         notes.append(
@@ -465,9 +463,9 @@ def losses(data: PreparedData, split: str, max_length: int, max_regions: int) ->
 
 
 def unlike_references(data: PreparedData, split: str) -> str:
-    """Says that the references of a split have hardly a word of the vocabulary; else ''.
+    """Returns a warning if hardly a word of the references is in the vocabulary, else ''.
 
-    Captions of the model cannot reach them: the scores are near 0 whatever it learns.
+    Scores are then near 0 whatever the model learns, because its captions cannot match.
     """
     texts = itertools.chain.from_iterable(data.references(split).values())
     words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))

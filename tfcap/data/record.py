@@ -24,9 +24,9 @@ class Record:
       file_name: name of the image file, relative to the directory of images.
       features: real numbers [R, F], R and F at least 1, finite also as float16.
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
-      captions: raw captions; may be none, for images that are not trained on.
+      captions: raw captions; may be empty for images that are not used in training.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
-      picture: bytes of the picture file, for training from pixels; None keeps no picture.
+      picture: bytes of the picture file, for training from pixels; None stores no picture.
       objects: further lists of texts, real or whole numbers, by their names in the example.
     """
 
@@ -48,16 +48,18 @@ class Record:
                 self, "image", _halves(self.image, "every number of the image's vector")
             )
         if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
-            raise ValueError(f"the picture has {len(self.picture)} bytes")
+            raise ValueError(
+                f"the picture has {len(self.picture)} bytes, not 1 to {MOST_PICTURE_BYTES}"
+            )
 
 
 def _halves(values: np.ndarray, what: str) -> np.ndarray:
-    """Returns float16 of the same shape. Raises ValueError if a number is not finite in it."""
+    """Converts to float16. Raises ValueError if a number is not finite in float16."""
     with np.errstate(over="ignore"):
         stored = values.astype("<f2")
     if not np.isfinite(stored).all():
         bad = values[~np.isfinite(stored)][0]
-        raise ValueError(f"{what} must be finite, also as float16, and one is {bad}")
+        raise ValueError(f"{what} must be finite as float16, and {bad} is not")
     return stored
 
 
@@ -106,8 +108,8 @@ def parse(
     Args:
       serialized: string [B].
       feature_dim: F of every record.
-      max_regions: further regions of an image are cut off; None keeps all.
-      pad_regions: R of the result; None takes the longest of the batch.
+      max_regions: largest number of regions of an image; further regions are cut off.
+      pad_regions: R of the result; None takes the largest number in the batch.
       image_dim: F2 of every record; None reads no vectors of images.
 
     Returns:
@@ -166,9 +168,9 @@ def parse_pictures(
 ) -> dict[str, tf.Tensor]:
     """Reads a batch of records for a backbone that computes the features from the pictures.
 
-    `regions` is the number that the backbone gives; the records hold as many boxes. Returns what
-    `parse` returns, but ``picture`` string [B], bytes of picture files, in place of ``features``. R
-    is static, and all regions are real.
+    `regions` is R, the number of regions that the backbone makes; the records hold R boxes. Returns
+    what `parse` returns, with ``picture`` string [B], bytes of picture files, in place of
+    ``features``. R is static, and no region is padding.
     """
     example = tf.io.parse_example(
         serialized,
@@ -199,7 +201,7 @@ def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
-    """Asserts ``good`` bool [B]; the error names the first of the images `ids` [B] that fail."""
+    """Asserts ``good`` bool [B]; the error names the first image of `ids` [B] that fails."""
     wrong = tf.gather_nd(ids, tf.where(tf.logical_not(good)))
     # `tf.debugging.Assert` puts a conditional around this operation, which takes as long to trace
     # as ten others. A pipeline has many checks, and is traced at each start.

@@ -85,13 +85,13 @@ class Vocab:
     """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
-        """`words` are all V entries, the four special ones first; errors name their `source`."""
+        """`words` are all V entries, the four special words first; errors name their `source`."""
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
             raise ValueError(
-                f"{source} must have a word a line, after {' '.join(SPECIALS)}. Use the vocab.txt "
-                "that prepare wrote."
+                f"{source} must have a word per line, after {' '.join(SPECIALS)}. Use the "
+                "vocab.txt that prepare wrote."
             )
         if len(set(self.words)) < len(self.words):
             raise ValueError(f"{source} has a word twice. Use the vocab.txt that prepare wrote.")
@@ -103,8 +103,8 @@ class Vocab:
     def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
         """Builds a vocabulary of the words that occur `min_count` times or more.
 
-        `counts` are those of the *training* split. Frequent words come first; words of the same
-        count are in alphabetical order.
+        `counts` are the counts in the *training* split. Frequent words come first; words of the
+        same count are in alphabetical order.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
@@ -122,7 +122,9 @@ class Vocab:
         except OSError as error:
             raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
         except UnicodeDecodeError:
-            raise ValueError(f"{path} is no vocab.txt that prepare wrote.") from None
+            raise ValueError(
+                f"{path} is not UTF-8. Use the vocab.txt that prepare wrote."
+            ) from None
         # Not splitlines(), which also splits at other characters than a line feed.
         return cls(text.removesuffix("\n").split("\n"), source=str(path))
 

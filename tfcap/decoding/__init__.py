@@ -1,8 +1,8 @@
 """Finds and scores captions with any captioner: beam search, sampling, teacher forcing.
 
-All loops are loops of stock TensorFlow operations that end as soon as every caption has ended. So
-the same functions run in training, in evaluation and inside a SavedModel. TensorFlow is imported
-at the first use of a function: flags need the presets only.
+All loops are TensorFlow operations and end as soon as every caption has ended. So the same
+functions run in training, in evaluation and inside a SavedModel. TensorFlow is imported when a
+function is first used, because the flags of commands need the presets only.
 """
 
 import importlib

@@ -37,21 +37,21 @@ def beam_search(
     """Finds the most probable captions by keeping K hypotheses of each image.
 
     Groups of beams differ because a word gets a penalty for each time that an earlier group has
-    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et
-    al. 2018). These penalties guide the search and decide which captions a group keeps; the
-    returned scores do not contain them. Scores are divided by length once, at the end: the search
-    itself never divides.
+    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et al.
+    2018). These penalties guide the search and decide which captions are in a group; the returned
+    scores do not contain them. Scores are divided by length once, at the end: the search itself
+    never divides.
 
     Args:
       model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
-      options: with word ids instead of text; options of sampling have no effect.
+      options: the options after `with_ids`; options of sampling have no effect.
       prefixes: int32 [B, P], see `constraints.apply_constraints`.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed natural
-      log-probabilities after `normalise_by_length`; the cache of those captions, every leaf
-      [B K, ...]. If fewer than K captions exist, the empty slots score about -1e9.
+      log-probabilities after `normalise_by_length`; the cache of the captions, every leaf [B K,
+      ...]. If fewer than K captions exist, the empty slots score about -1e9.
     """
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups
@@ -106,7 +106,7 @@ def beam_search(
 
 
 def _advance(state, logp, index, options):
-    """Extends every hypothesis by one word and keeps the best of each group of each image."""
+    """Extends every hypothesis by one word and selects the best in each group of each image."""
     beam, size = state.scores.shape[-1], logp.shape[-1]
     logp = tf.reshape(logp, [-1, beam, size])  # [N, V] -> [B G, K / G, V]
     # A finished hypothesis has one extension, which leaves it unchanged.
@@ -136,7 +136,7 @@ def _extend(scores, logp):
 
 
 def _extend_groups(state, logp, options):
-    """Extends one group after the other, and adds up the penalties of each; all [B G, K / G]."""
+    """Extends the groups in order, with the penalties of earlier groups; all [B G, K / G]."""
     groups, beam, size = options.groups, state.scores.shape[-1], logp.shape[-1]
     before = tf.reshape(state.scores, [-1, groups, beam])
     paid = tf.reshape(state.penalties, [-1, groups, beam])

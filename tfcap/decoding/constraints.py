@@ -2,9 +2,8 @@
 
 Letters: N rows being decoded, T `max_length`, V vocabulary.
 
-Every function takes log-probabilities [N, V] and returns them with `NEVER` in the place of words
-that are excluded. Other words keep their log-probability, so that a caption keeps the score that
-the model gives it.
+Every function takes log-probabilities [N, V] and replaces those of excluded words by `NEVER`. The
+log-probabilities of other words do not change, so that a caption has the score of the model.
 """
 
 import tensorflow as tf
@@ -20,13 +19,13 @@ HALVINGS = 4  # steps of its search for them between two looks at how many are l
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
     """Computes log-probabilities [..., V] float32 of `logits` [..., V], excluding PAD and BOS.
 
-    PAD and BOS are not words: their probability is shared among the words in proportion.
+    The probability of PAD and BOS is divided among the words in proportion.
     """
     return tf.nn.log_softmax(_exclude((PAD, BOS), tf.cast(logits, tf.float32)))
 
 
 def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
-    """Puts `NEVER` in the places `ids` of `values` [..., V]."""
+    """Sets `values` [..., V] to `NEVER` at the word ids `ids`."""
     never = tf.reduce_sum(tf.one_hot(ids, values.shape[-1]), 0) > 0
     return tf.where(never, NEVER, values)
 
@@ -41,11 +40,12 @@ def apply_constraints(
     """Excludes the words that may not stand at position `index`.
 
     `logp` is float32 [N, V]. `tokens` int32 [N, T] are the words so far; those from `index` on are
-    ignored. `options` have word ids instead of text. `prefixes` int32 [B, P] are words that the
-    captions of each image begin with, PAD after them, before `options.prefix`; B divides N.
+    ignored. `options` are options after `with_ids`. `prefixes` int32 [B, P], padded with PAD, are
+    the first words of the captions of each image; `options.prefix` follows them. N is a multiple of
+    B.
 
-    Returns [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
-    no word is allowed is `NEVER` throughout.
+    Returns [N, V]; the tensor `logp` itself if the options constrain nothing. If a row allows no
+    word, all its values are `NEVER`.
     """
     given = logp
     if never := ((UNK,) if options.suppress_unk else ()) + options.ids("suppress"):
@@ -68,7 +68,7 @@ def apply_constraints(
 
 
 def _force(prefixes, given, logp, index):
-    """Allows only the word of a prefix [B, P] at position `index`, with its value in `given`."""
+    """Allows only the word `index` of a prefix [B, P], with its log-probability in `given`."""
     length = prefixes.shape[-1]
     words = tf.repeat(
         prefixes[:, tf.minimum(index, length - 1)], tf.shape(logp)[0] // tf.shape(prefixes)[0]
@@ -96,8 +96,8 @@ def _exclude_repeats(logp, tokens, index, n):
 def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
     """Excludes the words that sampling does not draw, by `top_k` and then by `top_p`.
 
-    If several words have the probability at the limit, all of them are kept. `logp` [N, V] may
-    lack a constant of each row.
+    If several words have exactly the probability at the limit, all of them are allowed. `logp` [N,
+    V] need not be normalised.
     """
     if options.top_k:
         least = tf.math.top_k(logp, min(options.top_k, logp.shape[-1])).values[:, -1:]
@@ -112,8 +112,8 @@ def _nucleus(logp, p):
 
     Sorting a whole vocabulary takes ten times as long (250 rows of 9,490 words: 310 ms and 31 ms on
     two cores). So this halves the interval in which the least probable word of the nucleus can be,
-    until it holds few words or only equal ones, and ranks these. Sums are in float32, or in float64
-    for `logp` in float64.
+    until it holds few words or only equal words, and ranks these words. Sums are in float32, or in
+    float64 for `logp` in float64.
     """
     values = logp if logp.dtype == tf.float64 else tf.cast(logp, tf.float32)
     size = values.shape[-1]
@@ -127,7 +127,7 @@ def _nucleus(logp, p):
         return (values > low) & (values <= high)
 
     def halve(low, high, above, _):
-        """Narrows (low, high]; words over `high` are in the nucleus, and sum to `above`."""
+        """Halves (low, high]. Words above `high` are in the nucleus and sum to `above`."""
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             found = tf.reduce_sum(tf.where(values > middle, shares, 0), -1, keepdims=True)

@@ -1,7 +1,7 @@
 """The options of decoding, from the keys `task.decoding` of a configuration to the searches.
 
-The configuration group `configs.Decoding` is derived from the fields of `Options`. An option that
-the chosen search does not read is not used. This module imports no TensorFlow.
+The configuration group `configs.Decoding` is derived from the fields of `Options`. Options that the
+chosen search does not read are ignored. This module imports no TensorFlow.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ class Options:
       search: beam or sample.
       beam: K, hypotheses of each image.
       finished: `hold` keeps a finished hypothesis in its beam slot (the released search of X-LAN
-        and X-Transformer). `retire` moves it to a list of the K best, and the search goes on with
-        K unfinished ones (the older search, which the numbers in X-LAN's paper come from).
-      groups: G, groups of K / G beams that are made to differ; divides `beam` (diverse beam
-        search, Vijayakumar et al. 2018).
+        and X-Transformer). `retire` moves it to a list of the K best, and the search goes on with K
+        unfinished hypotheses (the older search, which gave the numbers in X-LAN's paper).
+      groups: G, number of groups of K / G beams; words that another group chose get a penalty.
+        `beam` must be a multiple of G (diverse beam search, Vijayakumar et al. 2018).
       diversity: penalty for a word that another group has chosen at the same position, in natural
         logarithm.
       samples: S, captions drawn for each image.
@@ -42,20 +42,20 @@ class Options:
         least p (nucleus sampling, Holtzman et al. 2020); 1 draws from all.
       order: `probability`, or `consensus`: by the mean CIDEr-D against the other samples of the
         image (minimum Bayes risk).
-      temperature: divides the logits. Scores of a beam search are those of the tempered
-        distribution; scores of samples are those of the model.
+      temperature: divides the logits. Scores of a beam search come from the tempered distribution;
+        scores of samples come from the distribution of the model.
       length_penalty: measure of length that summed log-probabilities are divided by: `average`
         or `gnmt`, see `decoding.normalise_by_length`.
       length_power: exponent of that measure; 0 does not divide.
       suppress_unk: whether the unknown word is never chosen.
       suppress: other words that are never chosen.
-      bad_endings: words that are never the last one, neither before the end nor where the longest
-        caption is cut ("a man with a"). `default` is a list of articles, prepositions and forms
+      bad_endings: words that are never the last word of a caption ("a man with a"), also of a
+        caption that is cut at `max_length`. `default` is a list of articles, prepositions and forms
         of "to be".
       prefix: words that every caption begins with, even if other options exclude them.
       min_length: smallest number of words in a caption, its end not counted.
-      max_length: largest number of words in a caption, at most `task.max_length`, which 0 takes. A
-        caption that has no end by then is cut.
+      max_length: largest number of words in a caption; a longer caption is cut. At most
+        `task.max_length`; 0 takes `task.max_length`.
       no_repeat_ngram: n; no n words in a row occur twice in a caption (Paulus et al. 2018 with
         n = 3); 0 allows repetition.
     """
@@ -91,7 +91,7 @@ class Options:
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
-        """Returns a copy whose text is ids: `ids_of` has the name and the text of an option."""
+        """Returns a copy with ids in place of text; `ids_of(name, text)` looks up the ids."""
         texts = {name: getattr(self, name) for name in ("suppress", "bad_endings", "prefix")}
         changes: dict[str, Any] = {
             name: ids_of(name, text)
@@ -102,7 +102,7 @@ class Options:
 
 
 def check(options: Any, prefix: str = "") -> None:
-    """Raises ValueError for an option that no search can work with; `prefix` is before its name."""
+    """Raises ValueError for an impossible value; `prefix` precedes the option in the error."""
     consensus = options.search == "sample" and options.order == "consensus"
     rules = [
         (name, getattr(options, name) in known, f"one of {', '.join(known)}")
@@ -131,7 +131,7 @@ LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 4
 
 
 def first_seed(seed: int) -> int:
-    """Returns the seed of the image 0; image n has this seed plus n."""
+    """Returns the seed of image 0. The seed of image n is n higher."""
     return int(seed) << 40  # an integer of NumPy may have fewer than 40 bits
 
 

@@ -1,7 +1,7 @@
 """Greedy decoding, sampling, and teacher forcing with sampled inputs.
 
-Letters: B images, N rows (one or more for each image), T `max_length`, T' length of given tokens,
-V vocabulary.
+Letters: B images, N rows (one or more for each image), T `max_length`, T' length of the captions, V
+vocabulary.
 """
 
 import math
@@ -32,18 +32,18 @@ def sample(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes greedily, or samples from the model's distribution.
 
-    A row depends only on its own draws, so a batch that is cut into parts gives the same captions.
-    If the constraints allow no further word, the caption ends, with a score of about -1e9.
+    A row depends only on the draws of that row, so the batch size does not change the captions. If
+    the constraints allow no further word, the caption ends, with a score of about -1e9.
 
     Args:
       model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
       draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
         or negative for the most probable word. None decodes one caption per image greedily.
-      options: with word ids instead of text; those of beam search have no effect.
-        `temperature`, `top_k` and `top_p` apply after the constraints, in this order.
+      options: the options after `with_ids`; options of beam search have no effect. `temperature`,
+        `top_k` and `top_p` apply after the constraints, in this order.
       training: switches dropout on.
-      prefixes: as of `beam_search`.
+      prefixes: as in `beam_search`.
 
     Returns:
       Tokens [N, T] int32, PAD after EOS, and the model's log-probability [N, T] of each (0 at
@@ -93,8 +93,9 @@ def sample(
 def draw(logits, draws):
     """Draws a word [N] int32 from the softmax of each row of `logits` [N, V].
 
-    It is the word at which the summed probabilities pass `draws` [N] in [0, 1). A running sum over
-    a whole vocabulary is slow, so this first finds a block of words and then the word inside it.
+    It is the word at which the cumulative sum of probabilities exceeds `draws` [N] in [0, 1). A
+    running sum over a whole vocabulary is slow, so this first finds a block of words and then the
+    word inside it.
     """
     size = logits.shape[-1]
     block = math.isqrt(size) + 1
@@ -125,12 +126,13 @@ def scheduled_sampling(
     seed: tf.Tensor,
     training: bool = False,
 ) -> tf.Tensor:
-    """Computes logits as `model.decode` does, with some inputs replaced by the model's own words.
+    """Computes logits as `model.decode` does, with some inputs replaced by words of the model.
 
-    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from
-    the second position on, each row replaces the given word, with `probability`, by a draw from its
-    previous logits, which include dropout. The draw has no gradient, and padding stays padding.
-    The released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
+    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
+    second position on, the input word of a row is replaced, with `probability`, by a draw from the
+    previous logits of the row, which include dropout. The draw has no gradient, and padding stays
+    padding. The released code may draw PAD, which is also its end mark; here PAD and BOS are never
+    drawn.
 
     It calls `model.step` for every word, so it works with every system. `tokens` are int32 [N, T'],
     BOS first, N a multiple of B, T' at most `model.max_length`. `probability` is a float32 scalar.

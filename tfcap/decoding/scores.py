@@ -1,7 +1,7 @@
-"""Scores captions: log-probabilities of given captions, and length normalisation.
+"""Computes log-probabilities of captions, and normalises them by length.
 
-Letters: B images, K captions of an image, N rows, T `max_length`, T' length of given tokens,
-V vocabulary.
+Letters: B images, K captions of an image, N rows, T `max_length`, T' length of the captions, V
+vocabulary.
 """
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tfcap.models.captioner import Captioner
 
 
 def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Computes the log-probability of each given word: [N, T'] float32, natural, 0 at padding.
+    """Computes the natural log-probability of each word of captions: [N, T'] float32, 0 at padding.
 
     `context` is what `model.encode` returned for B images, and `tokens` are int32 [N, T'] without
     BOS: w1 ... wL EOS PAD ...

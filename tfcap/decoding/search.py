@@ -42,9 +42,9 @@ class Consensus(tf.Module):
 class Search(tf.Module):
     """Finds the captions of images, for validation, evaluation, captioning and serving.
 
-    `options` have word ids instead of text; K is `beam` for beam search, `samples` for sampling.
-    T is `max_length`, unless the options have one. `consensus` maps tokens int32 [B, K, T] to the
-    scores float32 [B, K] of `order: consensus`; None is the order by probability.
+    `options` are options after `with_ids`; K is `beam` for beam search, `samples` for sampling. T
+    is `max_length`, unless `options.max_length` is set. `consensus` maps tokens int32 [B, K, T] to
+    the scores float32 [B, K] of `order: consensus`; None orders by probability.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Search(tf.Module):
 
     @property
     def samples(self) -> bool:
-        """Whether captions are drawn, so that every image needs a seed."""
+        """True if captions are sampled: then every image needs a seed."""
         return self.options.search == "sample"
 
     def __call__(
@@ -72,11 +72,10 @@ class Search(tf.Module):
         """Finds the captions of B images.
 
         `context` is what `model.encode` returned. `seeds` int64 [B] are for sampling: an image with
-        a seed has the same captions in any batch. `prefixes` are int32 [B, P], words that the
-        captions of each image begin with, PAD after them.
+        a seed has the same captions in any batch. `prefixes` int32 [B, P], padded with PAD, are the
+        first words of the captions of each image.
 
-        Returns tokens [B, K, T] int32, PAD after EOS, best first, and scores [B, K] float32, by
-        which they are ordered.
+        Returns tokens [B, K, T] int32, PAD after EOS, best first, and their scores [B, K] float32.
         """
         if not self.samples:
             return beam_search(model, context, self.max_length, self.options, prefixes)[:2]

@@ -28,7 +28,7 @@ class AdditiveAttention(common.Layer):
       query_width: width of the query.
       attention_width: A; 512 in all released models.
       biases: whether W_q and w also have a bias, as in ImageCaptioning.pytorch. The biases of W_q
-        and W_k are added, so that their sum learns twice as fast. The bias of w changes nothing.
+        and W_k are added, so their sum learns twice as fast. The bias of w has no effect.
       dropout: rate on the tanh.
     """
 
@@ -56,13 +56,13 @@ class AdditiveAttention(common.Layer):
         return self.key(keys)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` [N, query_width] or [N, T, query_width] to keys: [N, V] or [N, T, V].
+        """Returns the attended values [N, V] or [N, T, V] of `query` [N, ...] or [N, T, ...].
 
-        With `values` [B, S, V], `keys` are [B, S, A] of `project`. Without, they are
-        [B, S, key_width], are projected here and are the values too. N is a multiple of B.
-        `visible` is bool [B, S] or [B, 1, S], True where a key may be read; each image needs at
-        least one. `keys_mask` bool [B, S] is the mask of Keras that `keys` carry; it is read where
-        `visible` is None.
+        With `values` [B, S, V], `keys` are [B, S, A], the result of `project`. If `values` is None,
+        `keys` are [B, S, key_width]: this call projects them and also uses them as values. N is a
+        multiple of B. `visible` is bool [B, S] or [B, 1, S], True where a key may be read; each
+        image needs at least one True. `keys_mask` bool [B, S] is the Keras mask of `keys`; it is
+        used if `visible` is None.
         """
         visible = keys_mask if visible is None else visible
         if values is None:
@@ -92,7 +92,7 @@ class MultiHeadAttention(common.Layer):
       width: D, a multiple of `heads`.
       heads: H.
       dropout: rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
-      output: whether the last affine map exists; False for attention on attention.
+      output: whether there is a last affine map; False for attention on attention.
       over: what the keys are, `regions` or `words`; used by `recording` only.
     """
 
@@ -124,12 +124,12 @@ class MultiHeadAttention(common.Layer):
         )
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` [N, T, D] or [N, D] to keys; returns its shape, in the compute dtype.
+        """Returns the attended values of `query`, both [N, T, D] or [N, D], in the compute dtype.
 
-        `keys` are [B, S, D], or [B, H, S, d] of `project` if several calls read them, and `values`
-        as `keys`; with keys [B, S, D] None takes the keys. N is a multiple of B. `visible` is bool
-        [B, S], or broadcastable to [B, G T, S]; True where a key may be read. `keys_mask` is as in
-        `AdditiveAttention`.
+        `keys` and `values` are [B, S, D], or [B, H, S, d] from `project` if several calls read
+        them. If `values` is None, the keys [B, S, D] are the values, too. N is a multiple of B.
+        `visible` is bool [B, S], or broadcastable to [B, G T, S], True where a key may be read.
+        `keys_mask` is as in `AdditiveAttention`.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:

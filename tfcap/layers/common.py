@@ -3,9 +3,9 @@
 Letters: B images, R regions, N rows, G = N / B rows of one image, T positions, S keys,
 D model width, H heads, d = D / H.
 
-The released models are PyTorch code without an explicit initialisation. So weight and bias of every
+The released models are PyTorch code with PyTorch's default initialisation: weight and bias of every
 affine map start from U(-1/sqrt(inputs), 1/sqrt(inputs)), every embedding starts from N(0, 1), and
-every normalisation uses epsilon 1e-5. The defaults of Keras differ in all three.
+every normalisation uses epsilon 1e-5. Keras has other defaults for all three.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,7 +44,7 @@ def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormal
 
 
 class Layer(layers.Layer):
-    """Base of the layers: saved with the arguments of the constructor, built by the first call."""
+    """Base of the layers: Keras saves the arguments of the constructor; the first call builds."""
 
     def __new__(cls, *args, dtype=None, **kwargs):
         # Keras keeps the arguments for `get_config` if all are plain; it adds the dtype itself.
@@ -68,9 +68,9 @@ class LayerNorm(layers.LayerNormalization):
 
 
 def normalise(x, gamma, beta, epsilon):
-    """Gives each row of the last axis mean 0 and variance 1, and applies `gamma` and `beta` [D].
+    """Normalises the last axis to mean 0 and variance 1, then applies `gamma` and `beta` [D].
 
-    `x` is float32 [..., D] or [..., H, d]; statistics are of the last axis.
+    `x` is float32 [..., D] or [..., H, d].
     """
     split = x.shape[-1:] if x.shape[-1] == gamma.shape[0] else x.shape[-2:]
     centred = x - ops.mean(x, axis=-1, keepdims=True)
@@ -87,7 +87,6 @@ def activation(name: str) -> Callable:
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    """Raises a ValueError that lists the choices if the value of an option is none of them."""
     if value not in choices:
         raise ValueError(f"{option} must be one of {', '.join(choices)}, not {value!r}.")
 
@@ -108,7 +107,7 @@ def gated(x):
 def masked_mean(x, mask):
     """Averages `x` [B, R, D] over the regions where `mask` [B, R] is True: [B, D].
 
-    The mean of an image without any True is zero.
+    It is zero for an image whose mask has no True.
     """
     share = ops.cast(mask, "float32")
     share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
@@ -116,7 +115,7 @@ def masked_mean(x, mask):
 
 
 def image_vector(inputs):
-    """Returns a vector for each image, float32 [B, F]: `image`, or else the mean of its regions."""
+    """Returns a vector per image, float32 [B, F]: `image`, or else the mean of its regions."""
     if "image" in inputs:
         return ops.cast(inputs["image"], "float32")
     return masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
@@ -125,14 +124,14 @@ def image_vector(inputs):
 def head_width(width: int, heads: int) -> int:
     """Returns d = D / H."""
     if width % heads:
-        raise ValueError(f"width must be a multiple of heads, and {width} is none of {heads}.")
+        raise ValueError(f"width must be a multiple of heads ({heads}), not {width}.")
     return width // heads
 
 
 def group_rows(x, keys):
-    """Puts the queries of the G rows of an image side by side: [N, H, T, d] -> [B, H, G T, d].
+    """Joins the queries of the G rows of an image: [N, H, T, d] -> [B, H, G T, d].
 
-    Row n belongs to image n // G. Only the first axis of `keys` [B, ...] is read, to get B.
+    Row n belongs to image n // G. Of `keys` [B, ...] only B is read.
     """
     images, (rows, heads, _, depth) = ops.shape(keys)[0], x.shape
     if isinstance(images, int) and images == rows:
@@ -145,7 +144,7 @@ def group_rows(x, keys):
 
 
 def per_query(visible):
-    """Makes a mask of keys, bool [B, S], one of queries and keys [B, 1, S]; others stay."""
+    """Inserts an axis for queries into a mask bool [B, S]: [B, 1, S]; other masks do not change."""
     return visible if len(visible.shape) == 3 else visible[:, None]
 
 
@@ -163,7 +162,7 @@ def ungroup_weights(weights, shape):
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadNorm(Layer):
-    """Splits positions into heads and normalises each head of each position on its own.
+    """Splits positions into heads and normalises each head of each position separately.
 
     It computes `torch.nn.GroupNorm(H)` on rows. The released models apply it to two-dimensional
     tensors, so that statistics never mix positions. Keras' GroupNormalization on [N, T, D] would

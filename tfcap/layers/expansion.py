@@ -3,10 +3,10 @@
 Letters: B images, N rows of words, R regions, T positions, S positions that are read, E expansion
 vectors, D model width.
 
-A block expands a sequence to another length with E learned vectors, and then gathers it back to its
-own length. Both directions use the same scores Z. The positive part of Z makes the vectors of class
-a, the negative part those of class b, and a gate mixes the two. Weights are divided by their sum;
-there is no softmax:
+A block expands a sequence to another length with E learned vectors, and then gathers it back to the
+first length. Both directions use the same scores Z. The positive part of Z gives the vectors of
+class a, the negative part gives the vectors of class b, and a gate mixes both classes. Weights are
+divided by their sum; there is no softmax:
 
     Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
@@ -20,7 +20,7 @@ float32, because 1e-9 is 0 in float16.
 Phi is not continuous. If all scores of a row have the same sign, except one score near zero, then a
 rounding error can change the sign of that score and the row gets vectors of the other class. This
 happens at the first word. In half precision, `step` adds numbers in another order than `call`, so
-that from the second layer on the two may give different results there.
+that their results may differ at the first word from the second layer on.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def _phi(x, axis):
 
 
 def _visible(mask):
-    """Returns a mask [B, 1, S] or [B, T, S] of a mask [B, S] or [B, T, S]; None means all."""
+    """Inserts an axis for queries into a mask [B, S]; [B, T, S] and None do not change."""
     return ops.ones((1, 1, 1), "bool") if mask is None else common.per_query(mask)
 
 
@@ -69,7 +69,7 @@ class _Expansion(common.Layer):
 
     Args:
       width: D.
-      vectors: E, or the sizes of the groups into which the E vectors are cut, in their order.
+      vectors: E, or the sizes of the groups into which the E vectors are divided, in order.
       dropout: the rate of all five dropouts.
       over: what is expanded, `regions` or `words`; used by `recording` only.
     """
@@ -95,7 +95,7 @@ class _Expansion(common.Layer):
             setattr(self, f"{site}_dropout", part)
 
     def _tables(self):
-        """Returns queries and biases [E, D]; cast here, because Keras casts nothing in `step`."""
+        """Returns queries and biases [E, D] in the compute dtype; Keras does not cast in `step`."""
         tables = self.query_exp_vectors, self.bias_exp_vectors
         return [ops.cast(ops.convert_to_tensor(table), self.compute_dtype) for table in tables]
 
@@ -119,7 +119,7 @@ class StaticExpansion(_Expansion):
         B = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
 
-    p is 0 for padded regions and 1 for real ones. The outputs at padded regions are not used.
+    p is 0 for padded regions and 1 for real regions. The outputs at padded regions are not used.
 
     With groups of vectors, each region gathers from each group, and a and b are the means over the
     groups: Phi divides by the sum over the vectors of one group, then by the number of groups.
@@ -132,7 +132,7 @@ class StaticExpansion(_Expansion):
           x: [B, R, D].
           visible: bool [B, R] or [B, 1, R], True for real regions; None means all.
           training: switches dropout on.
-          mask: bool [B, R], the mask of Keras that `x` carries; read without `visible`.
+          mask: bool [B, R], the mask of Keras that `x` carries; used if `visible` is None.
 
         Returns:
           [B, R, D] in the compute dtype, without the residual `x`.
@@ -185,7 +185,8 @@ class DynamicExpansion(_Expansion):
     with M1[tn, j] = M[t, j] and M2[t', tn] = M[t', t], where M[t, j] says whether t may read j.
     With a causal M both directions are causal: the vectors of t are computed from positions up to
     t, and t' gathers the vectors of positions up to t'. So expanded vectors never change, and
-    `step` adds one position to a cache. The released code computes the whole prefix again.
+    `step` only adds one position to a cache. The released code computes the whole prefix again at
+    every step.
     """
 
     def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
@@ -197,10 +198,10 @@ class DynamicExpansion(_Expansion):
 
         Args:
           x: [N, T, D].
-          visible: bool [N or 1, T, T], M; or [N, T], True for the positions that all others read;
+          visible: M, bool [N or 1, T, T]; or bool [N, T], True for the positions that may be read;
             None means all.
           training: switches dropout on.
-          mask: bool [N, T], the mask of Keras that `x` carries; read without `visible`.
+          mask: bool [N, T], the mask of Keras that `x` carries; used if `visible` is None.
 
         Returns:
           [N, T, D] in the compute dtype, without the residual `x`.
@@ -243,12 +244,13 @@ class DynamicExpansion(_Expansion):
         The cache holds the weights W of each expanded vector over the positions: T numbers instead
         of D. So a step computes (W' W) class(x) instead of W' (W class(x)). In training there is a
         dropout between the two products. Each step in training therefore makes the vectors again,
-        with new dropout masks on them. All else of old positions keeps the masks of its own step;
-        the released code draws all masks again at every step, because it computes the whole prefix.
+        with new dropout masks on them. Everything else of earlier positions has the masks of the
+        step that computed it. The released code draws all masks again at every step, because it
+        computes the whole prefix.
 
         Args:
           x: [N, 1, D].
-          cache: of `empty` or an earlier step.
+          cache: the result of `empty` or of the step before.
           index: int32 scalar, the position of `x`.
           put: `put(buffer, row, index, axis)` writes a row of length 1 into a buffer.
           training: switches dropout on.
@@ -297,7 +299,7 @@ class DynamicExpansion(_Expansion):
         return self._select(x, *out), cache
 
     def _project(self, x):
-        """Returns the four affine maps of `x` [N, T, D] by name, the key already scaled."""
+        """Returns the four affine maps of `x` [N, T, D] by name; `key` is scaled by 1 / sqrt(D)."""
         return {
             "key": self.key_embed(x) * self.width**-0.5,
             "class_a": self.class_a_embed(x),
@@ -357,5 +359,5 @@ class DynamicExpansion(_Expansion):
         return getattr(self, f"gathered_{half}_dropout")(gathered, training=training)
 
     def _flat(self, x):
-        """Joins positions and expansion vectors: [N, T, E, Z] -> [N, T E, Z]."""
+        """Reshapes [N, T, E, Z] to [N, T E, Z]."""
         return ops.reshape(x, (-1, ops.shape(x)[1] * self.vectors, ops.shape(x)[-1]))

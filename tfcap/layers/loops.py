@@ -1,11 +1,11 @@
 """The loops that run a captioner word by word, and the layers that multiply inside them.
 
 A loop over words multiplies a few rows with the same weights many times. So `loop` casts these
-weights to the dtype of products once, before its first step. If the loop is differentiated, it also
-transposes them once, and computes the gradient of each weight in one product after the loop.
-Every such loop of the package is `loop`: no caller can forget the casting. This holds for layers
-that are `Recurring`. `GRUCell` is not, so its weights are cast at each step. With XLA, the gradient
-of a weight in bfloat16 is summed over the steps in bfloat16.
+weights to the dtype of products once, before the first step. If a gradient is taken, `loop` also
+transposes the weights once, and computes the gradient of each weight in one product after the loop.
+This is done for layers of the class `Recurring`. `GRUCell` is not `Recurring`, so its weights are
+cast at each step. With XLA, the gradient of a weight in bfloat16 is summed over the steps in
+bfloat16.
 
 Letters: N rows, W input width, D output width, T iterations.
 """
@@ -36,9 +36,9 @@ def loop(
 ) -> Tree:
     """Runs `tf.while_loop`, and casts each weight of its products once, before the first step.
 
-    The arguments are those of `tf.while_loop`; None of `shape_invariants` keeps the static shapes
-    of `state`. If a `gradient` will be taken through the loop, the first item of `state` counts the
-    iterations from 0, and `maximum_iterations` is needed. Returns the last state.
+    The arguments are those of `tf.while_loop`; without `shape_invariants` the shapes of `state` are
+    static. Set `gradient` if a gradient is taken through the loop: then the first item of `state`
+    must count the iterations from 0, and `maximum_iterations` is needed. Returns the last state.
     """
 
     def with_static_shapes(*state):
@@ -57,7 +57,7 @@ def loop(
 
 
 def in_xla() -> bool:
-    """Whether the function that is being traced is compiled by XLA."""
+    """True while a function is traced that XLA compiles."""
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
@@ -70,7 +70,7 @@ def _keep_shape(old, new):
 
 
 class _Weight(NamedTuple):
-    """A weight as the steps of one loop read it."""
+    """The copies of a weight for one loop."""
 
     cast: tf.Tensor  # [W, D] in the dtype of products
     transposed: tf.Tensor | None = None  # [D, W], for a gradient that is faster with it
@@ -79,7 +79,7 @@ class _Weight(NamedTuple):
 
 
 class _Loop(threading.local):
-    """The loop that this thread builds."""
+    """The loop that this thread is building."""
 
     def __init__(self):
         self.graph: tf.Graph | None = None  # that the loop stands in; None in eager mode
@@ -94,10 +94,10 @@ _LOOP = _Loop()
 
 @contextlib.contextmanager
 def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
-    """Makes the loop that is built inside the block cast each weight once, before its first step.
+    """While a loop is built inside the block, its weights are cast once, before its first step.
 
-    Nothing is kept in the layers: other threads may be tracing them, and Keras would save it. The
-    `length` is T if the loop is differentiated, or None.
+    The layers store nothing, because other threads may be tracing them and Keras would save it.
+    `length` is T if a gradient is taken, or None.
     """
     before = dict(vars(_LOOP))
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -109,9 +109,9 @@ def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
 
 
 def _weight(layer, name):
-    """Returns the weight `name` of a layer as the steps of the loop read it.
+    """Returns the cast copy of the weight `name` of a layer.
 
-    The first step that multiplies with a weight prepares it in the graph around the loop.
+    The first call for a weight makes the copy, in the graph around the loop.
     """
     graph, key = _LOOP.graph, (id(layer), name)
     # In an eager loop Keras calls some layers in a graph of its own, to build them.
@@ -125,7 +125,7 @@ def _weight(layer, name):
 
 
 def _prepare(weight, length):
-    """Makes the copies of a weight [W, D] for a loop. A loop with a `length` is differentiated."""
+    """Makes the copies of a weight [W, D] for a loop; with `length`, also for its gradient."""
     # XLA chooses the layout itself, and knows no lists of unknown shape.
     if length is None or in_xla():
         return _Weight(weight)
@@ -156,15 +156,15 @@ class Recurring:
 
 
 def _record(weight, length):
-    """Makes two lists for T steps of a loop. The steps put items into the gradients of the lists.
+    """Makes two lists of T items, whose gradients collect the factors of the gradient of a weight.
 
-    The gradient of the first list holds the inputs [N, W] of the products with `weight` [W, D], and
-    that of the second list the gradients of their outputs [N, D]. So the gradient of the weight is
-    one product of T N rows. T products of N rows take twice as long and are added up one by one:
-    without the lists a step of X-LAN at its paper's size takes 59 % more processor time, and a
-    self-critical one 26 % more.
+    Each step puts the input [N, W] of its product with `weight` [W, D] into the gradient of the
+    first list, and the gradient of the output [N, D] into that of the second list. So the gradient
+    of the weight is one product of T N rows. T products of N rows take twice as long and must be
+    added up: a step of X-LAN at the size of its paper then takes 59 % more processor time, and a
+    self-critical step 26 % more.
 
-    Also returns a set, which is empty until TensorFlow traces a gradient that puts such items.
+    Also returns a set, which stays empty until TensorFlow traces a gradient that uses the lists.
     """
     filled: set[bool] = set()
 
@@ -188,8 +188,8 @@ def _record(weight, length):
 def _product(x, weight, index):
     """Multiplies `x` [N, W] by a weight [W, D], whose gradient goes through the lists of `_record`.
 
-    With few rows, a float32 product with a transposed matrix takes three times as long as one with
-    a matrix that lies in memory in that order.
+    With few rows, a float32 product with a transposed matrix takes three times as long as a product
+    with a matrix that is stored in the transposed order.
     """
 
     @tf.custom_gradient
@@ -217,7 +217,7 @@ def _empty_list(shape, length, dtype):
 
 
 def _stack(steps, size, dtype):
-    """Joins the items [N, size] of a list to one matrix [T N, size]."""
+    """Joins the items [N, size] of a list into one matrix [T N, size]."""
     stacked = tf.raw_ops.TensorListStack(
         input_handle=steps, element_shape=(-1, size), element_dtype=dtype
     )
@@ -233,7 +233,7 @@ def _put(steps, index, item):
 
 @keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
-    """A dense layer that can run in a loop and that multiplies in the precision of products."""
+    """A dense layer for use in a `loop`; multiplies in the dtype of products, see `precision`."""
 
     def call(self, inputs):
         shape = ops.shape(inputs)

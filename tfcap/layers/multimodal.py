@@ -27,13 +27,13 @@ class Multimodal(common.Layer):
     """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
 
     Source: equation 3 of m-RNN (Mao et al., ICLR 2015). [GUESS] The paper writes no bias; here one
-    bias serves all paths. Each path is a sub-layer under its own name. The sub-layer `image` is
-    called once per image, outside `call`.
+    bias serves all paths. Each path is a sub-layer with the name of the path. Call the sub-layer
+    `image` once per image; `call` gets its result.
 
     Args:
       width: M.
-      paths: which of `word`, `recurrent` and `image` the sum has.
-      initializer: of the three matrices; the bias starts at 0.
+      paths: which of `word`, `recurrent` and `image` are added.
+      initializer: initialiser of the matrices; the bias starts at 0.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Multimodal(common.Layer):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
 
     def call(self, word, recurrent, image=None):
-        """Adds the paths of the layer; inputs of other paths are not read.
+        """Adds the chosen paths; other inputs are ignored.
 
         `word` is [N, T, W], `recurrent` [N, T, D], and `image` [N, 1, M] the output of the
         sub-layer `image`. Returns [N, T, M] in the compute dtype.

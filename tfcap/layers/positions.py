@@ -32,8 +32,8 @@ class PositionCodes(common.Layer):
     """Looks up a fixed code for each position of a caption.
 
     By default the codes are `sinusoids` and the layer has no weights. With `stored` the codes are
-    the weight `table` [P, D]. It starts as the sinusoids, is not trained, and is saved in every
-    checkpoint and export. `tfcap.convert` sets `stored` if a released table is not the sinusoids.
+    the weight `table` [P, D]. The weight starts as the sinusoids, is not trained, and is saved in
+    every checkpoint and export. `tfcap.convert` sets `stored` if a released file has other codes.
 
     Args:
       positions: P, the longest caption.
@@ -76,9 +76,8 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 class RegionPositions(common.Layer):
     """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 
-    The codes are added to the raw features, so that one layer serves every system. The affine map
-    is learned, so it can give the codes the scale of the features. The number of regions has no
-    limit.
+    The codes are added to the raw features, so that one layer serves every system. The learned
+    affine map can give the codes the scale of the features. The number of regions has no limit.
     """
 
     def __init__(self, feature_dim: int, **kwargs):

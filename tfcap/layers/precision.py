@@ -1,13 +1,13 @@
-"""The precision of matrix products, which may be lower than that of all other operations.
+"""Computes matrix products in a lower precision than all other operations.
 
 `mixed_bfloat16` of Keras computes every operation of a layer in bfloat16. That suits accelerators.
-A processor with bfloat16 units has them for matrix products only: its other operations convert each
+A CPU with bfloat16 units uses them for matrix products only: all other operations convert each
 number to float32 and back, and are slower than in float32 (docs/speed.md). `Products` computes the
 products in bfloat16 and nearly everything else in float32, as `torch.autocast` does. There are two
 exceptions. The joint map of X-Linear attention, the largest tensor, stays in bfloat16. The product
-that gives the logits is float32: in bfloat16, every tenth caption of a beam search would change.
-A bias belongs to its product. Weights of a mean over regions are rounded to bfloat16 as well, which
-changes the mean by up to 0.2 %.
+that gives the logits is float32: in bfloat16, every tenth caption of a beam search would change. A
+bias is added in the dtype of the product. The weights of a mean over regions are rounded to
+bfloat16, which changes the mean by up to 0.2 %.
 
 On NVIDIA GPUs from the A100 on, TensorFlow computes products in float32 with 10 bits of mantissa
 (TF32), unless `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
@@ -26,7 +26,7 @@ class Products(keras.dtype_policies.DTypePolicy):
     """A policy of Keras: float32, and matrix products of `matmul` in another dtype.
 
     Args:
-      name: the dtype of products and the suffix: `bfloat16_products`.
+      name: the dtype of products followed by `_products`: `bfloat16_products`.
     """
 
     def _parse_name(self, name):
@@ -35,7 +35,7 @@ class Products(keras.dtype_policies.DTypePolicy):
 
 
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
-    """Makes the policy of `runtime.mixed_precision_dtype`: `float32`, None, `bfloat16`, `float16`.
+    """Makes the Keras policy for a value of `runtime.mixed_precision_dtype`; None is float32.
 
     `accelerated` says whether the model runs on a GPU or TPU.
     """
@@ -45,11 +45,10 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 
 
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
-    """Sets the precision of the layers that are made from now on.
+    """Sets the precision of layers that are made after this call.
 
-    The function of the Model Garden cannot replace this one, because that function sets the policy
-    of tf_keras only. `accelerated` says whether there will be a GPU or TPU, besides those that
-    TensorFlow knows already.
+    The function of the Model Garden sets the policy of tf_keras only. `accelerated` says whether
+    there will be a GPU or TPU, in addition to the devices that TensorFlow already lists.
     """
     for kind in ("GPU", "TPU"):
         accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
@@ -58,7 +57,7 @@ def set_global(dtype: str | None, accelerated: bool = False) -> None:
 
 @contextlib.contextmanager
 def scope(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
-    """Sets the precision inside the block, and restores the former precision after the block."""
+    """Sets the precision inside the block, and restores the old precision after the block."""
     before = keras.config.dtype_policy()
     set_global(dtype, accelerated)
     try:
@@ -81,7 +80,7 @@ def matmul(layer: keras.layers.Layer, a, b):
 def add_bias(x, bias):
     """Adds `bias` [N] to `x` [..., M, N] of the same dtype; its gradient is summed in float32.
 
-    The gradient of TensorFlow's own operation adds up bfloat16 numbers one by one on a processor:
+    The gradient of TensorFlow's bias operation adds up bfloat16 numbers one by one on a processor:
     the sum of 250,000 rows of 0.1 is 128.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)

@@ -3,8 +3,8 @@
 Letters: B images, N rows of words, T positions, S what is read, H heads, d channels of a head,
 E expansion vectors.
 
-Layers call `record`. Outside of `recording`, `record` does nothing and adds nothing to a graph.
-A recording holds the weights that its own thread computes, not those of other threads.
+Layers call `record`. Outside of `recording`, `record` does nothing and adds nothing to a graph. A
+recording holds only the weights that its thread computes.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from keras import layers, ops
 class Record:
     """The attention weights of one call of one layer, before dropout.
 
-    The kinds and their shapes; the last axis counts what is weighted:
+    Kinds and shapes; the last axis runs over what is weighted:
 
     * `attention` [N, H, T, S]: a distribution over S. H is 1 for additive attention.
     * `channel` [N, H, T, d]: gates in 0..1, one for each channel.
@@ -32,7 +32,7 @@ class Record:
     Attributes:
       layer: the layer that computed the weights.
       kind: one of the kinds above.
-      over: what the last axis counts: `regions`, `words`, `channels` or `vectors`.
+      over: what the last axis runs over: `regions`, `words`, `channels` or `vectors`.
       weights: float32, in the shape of the kind.
     """
 
@@ -68,7 +68,7 @@ def recording() -> Iterator[list[Record]]:
 def record(layer: layers.Layer, kind: str, over: str, weights: Callable) -> None:
     """Adds a `Record` to the current recording; does nothing outside of `recording`.
 
-    `weights` is a function, which is called inside of `recording` only.
+    `weights` is a function without arguments, which is only called inside of `recording`.
     """
     if _ACTIVE.records is None:
         return

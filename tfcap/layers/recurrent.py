@@ -17,9 +17,9 @@ class LSTMCell(Recurring, common.Layer):
     i, f, g, o = W x + b + U h + b'
     c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 
-    It has two biases, as `torch.nn.LSTMCell` does. Both get the same gradient, so that their sum
-    changes twice as much in a step as a single bias would; the cell of Keras has a single bias.
-    All four weights start from U(-1/sqrt(D), 1/sqrt(D)).
+    The cell has two biases, as `torch.nn.LSTMCell`. Both get the same gradient, so their sum
+    changes twice as fast as the single bias of the Keras cell. All four weights start from
+    U(-1/sqrt(D), 1/sqrt(D)).
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
@@ -48,7 +48,7 @@ class LSTMCell(Recurring, common.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class MaxoutLSTMCell(common.Layer):
-    """One step of an LSTM whose new content is the larger one of two candidates.
+    """One step of an LSTM whose new content is the maximum of two candidates.
 
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
     c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
@@ -82,10 +82,11 @@ class GRUCell(common.Layer):
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
 
-    It computes what the cell of TensorFlow 0.8 does. Weights start from U(-0.05, 0.05) as in the
-    authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
-    kernel holds the columns of r, u and n in this order. The cell of Keras has one initial value
-    for all biases, and a random generator (so a variable in checkpoints) even without dropout.
+    The cell computes what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05,
+    0.05) as in the authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts
+    at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras cannot be
+    used: it has one initial value for all biases, and a random generator (a variable in
+    checkpoints) even without dropout.
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):

@@ -15,8 +15,8 @@ from tfcap.layers import common
 class Standardize(common.Layer):
     """Gives each channel of the features mean 0 and deviation 1: (x - mean) / deviation.
 
-    Both are weights that are not trained, so that every checkpoint and export holds them. They
-    start as 0 and 1; `adapt` measures them. No released captioner has this.
+    Mean and deviation are weights that are not trained, so every checkpoint and export holds them.
+    They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
     """
 
     def __init__(self, width: int, **kwargs):
@@ -38,7 +38,7 @@ class Standardize(common.Layer):
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
         """Measures mean and deviation over all regions, `features` [B, R, F] where `mask` is True.
 
-        A channel that never changes keeps the deviation 1.
+        A constant channel gets the deviation 1.
         """
         count, total, squares = 0, np.zeros(self.width), np.zeros(self.width)
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Nests of tensors with a row for each caption or beam, and the names of a model's variables.
+"""Functions for nests of tensors with a row for each caption, and for the names of variables.
 
 Letters: N rows, M chosen rows.
 """
@@ -15,7 +15,7 @@ Tree = Any  # a nest of tensors
 
 
 def repeat(tree: Tree, times: int) -> Tree:
-    """Repeats each row of every leaf [N, ...]: [N * times, ...], copies of a row side by side."""
+    """Repeats each row of every leaf [N, ...] in sequence: [N * times, ...]."""
     if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
         return tree
 
@@ -38,9 +38,9 @@ def take(tree: Tree, rows: tf.Tensor) -> Tree:
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
     """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
 
-    Inside a loop this operation writes in place; a select or a scatter would copy the buffer.
-    `keras.ops.slice_update` has no gradient on TensorFlow. XLA cannot compile the operation, so XLA
-    gets a select.
+    Inside a loop the function writes in place; a select or a scatter would copy the buffer. XLA
+    cannot compile the operation, so with XLA a select is used. `keras.ops.slice_update` has no
+    gradient on TensorFlow.
     """
     if in_xla():
         here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
@@ -59,7 +59,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Returns every variable of `layer`, by the chain of attributes that leads to it.
+    """Returns name -> variable; a name is the path of attributes from `layer` to the variable.
 
     For example `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it
     depends on which layer was called first, and it is not unique.
@@ -104,15 +104,15 @@ def _children(value, key):
 
 
 def is_seed(variable: keras.Variable) -> bool:
-    """Returns whether a variable is the state of a random generator and not a weight."""
+    """True if a variable is the state of a random generator, not a weight."""
     return variable.name == "seed_generator_state"
 
 
 def build_when_called(layer: keras.layers.Layer) -> None:
-    """Lets the first call create the variables of a layer that is made of layers.
+    """Makes the first call of a composed layer create its variables.
 
-    Keras builds a layer that has no `build` by tracing its call twice, and each layer inside it
-    again. The first call runs through all layers anyway, and takes half of the time.
+    Otherwise Keras traces the call of each nested layer twice to build it, which takes twice as
+    long.
     """
     for _, inner in named_layers(layer):
         if type(inner).build is keras.layers.Layer.build:

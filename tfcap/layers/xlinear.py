@@ -23,7 +23,7 @@ from tfcap.layers.recording import record
 class HeadProjection(common.Layer):
     """Projects to heads, HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d].
 
-    It is the sigma(W x) of equation 2.
+    This is sigma(W x) of equation 2.
     """
 
     def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
@@ -94,15 +94,15 @@ class XLinearAttention(common.Layer):
     def project(self, key, value=None):
         """Returns keys and values of all heads, each [B, H, S, d], for [B, S, D].
 
-        They do not depend on the queries: compute them once per image, or once per word.
+        The result does not depend on the queries: compute it once per image, or once per word.
         """
         return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends `query` [N, T, D] or [N, D] to keys; returns its shape, in the compute dtype.
+        """Returns the attended values of `query`, both [N, T, D] or [N, D], in the compute dtype.
 
-        The arguments are those of `MultiHeadAttention`. A query that may read no key gives finite
-        numbers: a uniform softmax, and a mean of zero.
+        The arguments are those of `MultiHeadAttention`. If a query may read no key, the softmax is
+        uniform and the mean is zero, so the result is finite.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:

@@ -1,11 +1,12 @@
 """Computes confidence intervals of scores by bootstrap over images, also for pairs of systems.
 
-The images of a test set are a sample of all images of interest. Drawing the same number of images
-again with replacement, many times, shows how much a score changes with the sample (Efron,
+The images of a test set are a sample of all images of interest. Drawing as many images from the
+test set with replacement, many times, shows how much a score depends on the sample (Efron,
 "Bootstrap methods: another look at the jackknife", 1979). To compare two sets of captions, the same
 images are drawn for both and the difference of their scores is computed (paired bootstrap: Koehn,
 "Statistical significance tests for machine translation evaluation", EMNLP 2004). Difficult images
-are difficult for both systems, so this detects differences much smaller than either interval.
+are difficult for both systems, so paired bootstrap detects differences that are much smaller than
+the two intervals.
 
 How a resample is scored:
 
@@ -13,13 +14,13 @@ How a resample is scored:
   document frequencies of CIDEr are those of all references, so that a score does not change
   because rare words were drawn twice.
 * BLEU and METEOR are corpus scores: matches, guesses and lengths of the drawn images are added, and
-  the score is computed from the sums, as in pycocoevalcap and the METEOR jar. The jar adds no chunk
-  for a caption that equals its reference, and `java.counts_to_add` neither.
+  the score is computed from the sums, as in pycocoevalcap and the METEOR jar. Like the jar,
+  `java.counts_to_add` adds no chunk for a caption that equals its reference.
 * CHAIRi and the recall of CHAIR are ratios of counts: both counts are added over the drawn images.
 
-A system is a list of runs that differ in their seed, often of one run. Every resample draws images
-and runs, both with replacement and as many as there are. Few runs give an interval that is too
-narrow: with n runs, the variance between resampled runs is on average (n - 1) / n of the true one.
+A system is a list of runs with different seeds, often of a single run. Every resample draws images
+and runs with replacement, as many as there are. With few runs the interval is too narrow: with n
+runs, the variance between resampled runs is on average (n - 1) / n of the true one.
 
 Letters: S resamples, N images, Q counts of an image.
 """
@@ -55,13 +56,13 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Difference(Interval):
-    """Score of B minus score of A on the same images, or of their means over seeds.
+    """Score of B minus score of A on the same images, or mean over seeds of B minus that of A.
 
     `wins` is the share from 0 to 1 of the resamples in which B scores higher; a tie counts half.
     `p` is a two-sided p-value: twice the smaller of two shares of the resamples, those in which B
-    is not above A, and those in which B is not below A. The data themselves count as one more
+    is not above A, and those in which B is not below A. The original data count as one more
     resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
-    1997). As in Koehn, the shares are those of resampled differences, not of a null distribution.
+    1997). As in Koehn, p comes from the resampled differences, not from a null distribution.
     """
 
     wins: float
@@ -93,7 +94,7 @@ def bleu(counts: np.ndarray) -> np.ndarray:
 
 
 def shown(low: float, high: float) -> str:
-    """Returns an interval as it stands behind a score: ` (29.0 to 59.8)`."""
+    """Returns an interval as text: ` (29.0 to 59.8)`."""
     return f" ({low:.1f} to {high:.1f})"
 
 
@@ -108,12 +109,13 @@ def intervals(
     """Computes the percentile interval of every corpus score, or of its mean over seeds.
 
     Args:
-      runs: the result of `CocoScorer.score`, or those of each seed, of the same images.
+      runs: the result of `CocoScorer.score`, or a list of results with one per seed, for the same
+        images.
       samples: S, the number of resamples.
       level: share of the resamples inside the interval, in percent.
       seed: random seed of the draws; the same seed and number of images draw the same images.
-      meteor_of: computes METEOR from sums of its counts. Without it, or if it fails, the interval
-        of METEOR is the interval of its mean over images, shifted to the corpus score.
+      meteor_of: computes METEOR from sums of METEOR's counts. If it is None or fails, the interval
+        of METEOR is the interval of the mean over images, shifted to the corpus score.
     """
     runs = _listed(runs)
     (means,) = _resample([runs], samples, seed, meteor_of)
@@ -131,8 +133,9 @@ def differences(
 ) -> dict[str, Difference]:
     """Compares two systems by paired bootstrap: both are scored on the same drawn images.
 
-    `first` are the scores of A, or those of each of its seeds, and `other` those of B, computed
-    with the same references; the rest is as for `intervals`. Returns by key (mean of) B minus A.
+    `first` are the scores of A, or a list with the scores of each seed, and `other` the scores of B
+    with the same references. The other arguments are those of `intervals`. Returns key -> B minus
+    A.
     """
     first, other = _listed(first), _listed(other)
     drawn, resampled = _resample([first, other], samples, seed, meteor_of)
@@ -145,9 +148,9 @@ def differences(
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The result of `compare`: by name of the set, and then by key; remarks, one line each.
+    """The result of `compare`: name of the set -> key -> value; and notes, one line each.
 
-    `differences` has every set except the first, minus the first.
+    `differences` has every set except the first: its score minus the score of the first.
     """
 
     scores: dict[str, Scores]
@@ -164,9 +167,9 @@ def compare(
     samples: int = 1000,
     seed: int = 1,
 ) -> Compared:
-    """Scores sets of captions, of the images of `references`, and compares each with the first one.
+    """Scores several sets of captions of the same images, and compares each set with the first.
 
-    `runs` maps names to captions by image id; the options are those of `intervals`.
+    `runs` is name -> image id -> caption; the other arguments are those of `intervals`.
     """
     before = scorer.notes
     scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
@@ -217,7 +220,7 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 def _resample(
     systems: list[list[Scores]], samples: int, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """Resamples images and runs; returns key -> mean scores [S] for each system."""
+    """Draws images and runs S times; returns key -> mean scores [S] for each system."""
     runs = [run for system in systems for run in system]
     images = list(runs[0].per_image)
     for run in runs:
@@ -242,7 +245,7 @@ def _resample(
 
 
 def _table(scores: Scores, images: list[int]) -> np.ndarray:
-    """Builds the table that resamples add up, float64 [N, Q']: scores by key, then all counts."""
+    """Builds a table float64 [N, Q'] with a row per image: its scores by key, then its counts."""
     rows = {image: row for row, image in enumerate(scores.per_image)}
     order = [rows[image] for image in images]
     columns = [[scores.per_image[image][key] for key in scores.corpus] for image in images]
@@ -287,7 +290,7 @@ def _difference(value: float, change: np.ndarray, level: float) -> Difference:
 
 
 def _without_noise(values: np.ndarray | float) -> np.ndarray:
-    """Replaces numbers that differ from 0 only by rounding: they would count as a win or a loss."""
+    """Replaces rounding errors by 0, because they would count as a win or a loss."""
     return np.where(np.abs(values) < _NOISE, 0.0, values)
 
 

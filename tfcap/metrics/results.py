@@ -1,4 +1,4 @@
-"""The metrics by name, the scores of a set of captions, and the files of captions and scores.
+"""Names of the metrics, the scores of a set of captions, and the files of captions and scores.
 
 Letters: B images, Q counts of an image.
 """
@@ -33,7 +33,7 @@ _REMEDY = "Give a whole file of captions in a COCO format."
 
 
 class Unavailable(RuntimeError):
-    """A metric cannot be computed; the message is one line that says what to install or give."""
+    """A metric cannot be computed; the message is one line that says what is missing."""
 
 
 class Encoder(Protocol):
@@ -58,12 +58,12 @@ class Scores:
 
     Attributes:
       corpus: key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
-      per_image: image id -> the same keys -> score of this image, times 100.
+      per_image: image id -> key -> score of the image, times 100.
       unavailable: requested metric that was not computed -> the reason and what to install.
-      notes: remarks that must be shown with the numbers, one line each.
-      statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64
-        [B, Q], in the order of `per_image`. These corpus scores are not means over images: the
-        score of any set of images follows from the sum of their counts, see `bootstrap`.
+      notes: notes to print with the scores, one line each.
+      statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64 [B, Q],
+        in the order of `per_image`. These corpus scores are not means over images: they are
+        computed from the sums of the counts, see `bootstrap`.
     """
 
     corpus: dict[str, float]
@@ -75,13 +75,13 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, each: Sequence[float]) -> None:
-        """Adds a score from 0 to 1: of the whole set, and `each` in the order of `per_image`."""
+        """Adds a score, 0 to 1: `corpus`, and `each` in the order of `per_image`."""
         self.corpus[key] = 100.0 * float(corpus)
         for values, score in zip(self.per_image.values(), each, strict=True):
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a ratio of counts, float64 [B, 2]; an image without any has 0."""
+        """Adds a ratio of counts, float64 [B, 2]; an image with denominator 0 has the score 0."""
         parts, wholes = counts.T
         each = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
         self.add(key, parts.sum() / wholes.sum() if wholes.any() else 0.0, each.tolist())
@@ -93,7 +93,7 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """One or more captions of each image by its id, and a score of each, such as log P; or None."""
+    """Captions by image id, best first, and their scores (such as log P) by image id, or None."""
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
@@ -109,7 +109,7 @@ class Hypotheses:
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads captions: a COCO result file, or a file of `write_hypotheses`."""
+    """Reads captions from a COCO result file, or from a file of `write_hypotheses`."""
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
     for entry in _entries(read_json(path, _REMEDY)):
@@ -117,7 +117,7 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
         texts = entry.get("captions", [entry.get("caption")])
         if not _is_id(image) or not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(
-                f'{path} is no list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
+                f'{path} is not a list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
                 f"format: it has the entry {entry!r:.100}."
             )
         if image in captions:
@@ -134,7 +134,7 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
 
 
 def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[str, dict[int, str]]:
-    """Reads name -> image id -> caption, of the images of `references` in their order."""
+    """Reads name -> image id -> caption, for the images of `references` and in their order."""
     runs = {}
     for name, path in paths.items():
         captions = load_results(path)
@@ -163,8 +163,8 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
         references[image].append(caption)
     if not references or not all(map(_is_id, references)):
         raise ValueError(
-            f'{path} has no "images" with whole numbers "id", and "annotations" with "image_id" '
-            f'and "caption", COCO\'s annotation format. {_REMEDY}'
+            f'{path} is not in COCO\'s annotation format: "images" with a whole number '
+            f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
         )
     if bare := [image for image, captions in references.items() if not captions]:
         raise ValueError(
@@ -174,7 +174,7 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
 
 
 def _entries(content: Any) -> list[dict]:
-    """Returns the entries of a list; anything else is one entry, which has no key that is read."""
+    """Returns the entries of a list; anything else becomes one entry, which later fails."""
     content = content if isinstance(content, list) else [content]
     return [entry if isinstance(entry, dict) else {"": entry} for entry in content]
 
@@ -202,7 +202,7 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
 
 
 def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:
-    """Returns the images of `references` that have captions in all runs, for `--partial`."""
+    """Returns the ids in `references` that have captions in all runs, for `--partial`."""
     runs = list(runs)
     images = [image for image in references if all(image in captions for captions in runs)]
     if not images:
@@ -233,7 +233,7 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
 def write_results(
     path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
 ) -> None:
-    """Writes captions in the COCO result format, with the names of the pictures if given."""
+    """Writes captions in the COCO result format, with file names if there are `names`."""
     entries: list[dict[str, Any]] = []
     for image, caption in predictions.items():
         name = {"file_name": names[image]} if names else {}
@@ -259,13 +259,13 @@ def write_hypotheses(
 
 
 def check_submission(split: str, images: int) -> str:
-    """Returns COCO's name of a split, `val2014` or `test2014`, if all of its images are there."""
+    """Returns `val2014` or `test2014`; raises UsageError for other splits or missing images."""
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
         raise cli.UsageError(f"--submission is for the splits val2014 and test2014, not {split}.")
     if images != SUBMISSION_IMAGES[name]:
         raise cli.UsageError(
-            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and here are "
+            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
             f"{images}."
         )
     return name
@@ -274,7 +274,7 @@ def check_submission(split: str, images: int) -> str:
 def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
     """Adds the captions of a split to an archive, NAME.zip or captions_NAME_results.zip.
 
-    Returns a line that says what the archive holds and what it lacks.
+    Returns a line that says which split the archive has and which is still missing.
     """
     split = check_submission(split, len(captions))
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -318,7 +318,7 @@ def write_per_image(
     scores: Scores,
     perplexities: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes {image id: {score: value, "perplexities": [one of each reference]}} as JSON."""
+    """Writes {image id: {score: value, "perplexities": [value of each reference]}} as JSON."""
     content: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
     for image, values in (perplexities or {}).items():
         content[str(image)]["perplexities"] = [float(value) for value in values]
@@ -328,7 +328,7 @@ def write_per_image(
 def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
     """Returns the corpus scores as text: one line per metric, then reasons and notes.
 
-    `intervals` are by key, as `bootstrap.shown` writes them.
+    `intervals` is key -> text of `bootstrap.shown`.
     """
     intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]

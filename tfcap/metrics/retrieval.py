@@ -3,8 +3,8 @@
 Letters: I images, N captions, P items (images or captions) that a query is compared with, M correct
 items among them, Q queries.
 
-Ranks begin at 1 and are exact. A tie counts against the model: a wrong item with the score of a
-correct item is ranked before it. A model that gives every item the same score finds nothing.
+Ranks begin at 1 and are exact. A tie counts against the model: a wrong item with the same score as
+a correct item is ranked first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,12 +58,12 @@ def image_to_text(
     marginal: np.ndarray | None = None,
     shortlists: np.ndarray | None = None,
 ) -> Iterator[Query]:
-    """Ranks the captions for every image that has its own captions, by `scores` [I, N].
+    """Ranks the captions for every image that has captions, by `scores` [I, N].
 
-    `owners` int [N] are the positions of the captions' images. `marginal` [N] is the log of the
-    mean, or of the sum, of P(caption | I') over other images; it is subtracted from every row:
-    equation 7 of Mao et al. (ICLR 2015). `shortlists` int [I, K] are the images whose captions are
-    ranked.
+    `owners` int [N] is the position of the image of each caption. `marginal` [N] is the log of the
+    mean, or of the sum, of P(caption | I') over other images; it is subtracted from every row
+    (equation 7 of Mao et al., ICLR 2015). If `shortlists` int [I, K] is set, only the captions of
+    these K images are ranked for an image.
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal
@@ -87,7 +87,7 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 def summarize(queries: Sequence[Query]) -> Summary:
     """Computes recall, median rank and recall curve of the queries."""
     if not queries:
-        raise ValueError("No image has captions of its own, so there is nothing to rank.")
+        raise ValueError("No image has captions, so there is nothing to rank.")
     first = np.array([query.ranks[0] for query in queries])
     curves = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries

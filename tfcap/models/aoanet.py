@@ -84,7 +84,8 @@ class AoANet(RecurrentCaptioner):
     Args:
       width: D of words, regions and LSTM.
       heads: H.
-      refiner_layers: number of layers; 0 leaves the refiner out, as one row of the ablation does.
+      refiner_layers: number of refiner layers; 0 leaves the refiner out, as in a row of the
+        ablation.
       weight_dropout: on all attention weights.
       aoa_dropout: on the input of AoA in the refiner.
       block_dropout: on the output of each refiner layer.
@@ -127,7 +128,7 @@ class AoANet(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def build(self, inputs_shape=None):
-        """Creates every variable. Those that the released code copies start with equal values."""
+        """Creates every variable; those that the released code copies start with equal values."""
         super().build(inputs_shape)
         for layer in self.refiner:
             first = self.refiner[0].self_att

@@ -21,8 +21,8 @@ class Att2in(AttentionLSTM):
     In Att2in, W_v v_t is added to the two candidates of the cell; in Att2all it is added to the
     gates as well. Words e_t and regions x are embedded with ReLU and dropout. It follows the models
     `att2in2` and `att2all2` of ImageCaptioning.pytorch (docs/systems.md 4.9). The paper embeds
-    without ReLU, attends to the grid of a ResNet-101, and trains Att2in with it; its code was not
-    released.
+    without ReLU, attends to the grid of a ResNet-101, and trains the ResNet with Att2in; its code
+    was not released.
 
     Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 

@@ -1,8 +1,8 @@
-"""The interface of every captioning system (encode, decode, init_cache, step), and their table.
+"""The interface of every captioning system (encode, decode, init_cache, step), and a registry.
 
-Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams,
-R regions, F feature width, T `max_length`, T' given tokens, V vocabulary, W width of the embedded
-words, D width of a recurrence.
+Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams, R
+regions, F feature width, T `max_length`, T' tokens of a batch, V vocabulary, W width of the
+embedded words, D width of a recurrence.
 
 Rows are image-major: row n belongs to image n // (N / B). Decoding, training, evaluation and
 export use only this interface. A new system is one file that implements it, with a class that
@@ -39,19 +39,20 @@ class Captioner(keras.Model):
       vocab_size: V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3 UNK).
       max_length: T, the length of the longest caption in words, EOS included.
       feature_dim: F.
-      region_positions: `none`, or `frames` if the regions are frames of a clip in their order: then
-        a learned code of its position is added to each frame.
+      region_positions: `none`; or `frames` if the regions are the frames of a clip, in order: then
+        a learned code of the position is added to each frame.
       standardize: whether each channel of the features gets mean 0 and deviation 1. Training
-        measures both on the training data before its first step. No released system does it.
-      word_dropout: rate of dropout on the embedded words. Most systems have this and the next two.
+        measures both on the training data before its first step. No released system does this.
+        word_dropout: rate of dropout on the embedded words. Most systems have this option and the
+        next two.
       region_dropout: on the embedded regions, or on the embedded image.
       head_dropout: before the logits.
 
     Attributes:
       reads_order: whether the system can use the order of regions, a constant of the class. Its
         `encode` then reads the features through `self.regions(inputs)`.
-      backbone: what computes the features of pictures inside `encode`; None for a captioner that
-        reads features.
+      backbone: the network that computes the features of pictures inside `encode`; None for a
+        captioner that reads features.
     """
 
     reads_order = False
@@ -59,7 +60,7 @@ class Captioner(keras.Model):
     backbone: Any = None
 
     def __new__(cls, *sizes, **options):
-        """Keeps the options of the constructor for `get_config`."""
+        """Stores the arguments of the constructor for `get_config`."""
         model = super().__new__(cls, *sizes, **options)
         model._options = options
         return model
@@ -109,7 +110,7 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def decode(self, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the logits of given captions (teacher forcing).
+        """Computes the logits of every word of captions (teacher forcing).
 
         Args:
           context: the result of `encode`, for B images.
@@ -142,11 +143,12 @@ class Captioner(keras.Model):
         index: tf.Tensor,
         training: bool = False,
     ) -> tuple[tf.Tensor, Tree]:
-        """Computes the logits of the next word, which are equal to one position of `decode`.
+        """Computes the logits of the next word; they equal those of `decode` at this position.
 
         Args:
           context: the result of `encode`, for B images; searches never change or gather it.
-          cache: of `init_cache` or the last step; every leaf [N, ...], N a multiple of B.
+          cache: the result of `init_cache` or of the step before; every leaf [N, ...], N a multiple
+            of B.
           tokens: int32 [N], the last word of each row, BOS first.
           index: int32 scalar, the position of `tokens`, the same for all rows.
           training: switches dropout on.
@@ -157,7 +159,7 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Computes logits [B, S, T', V] of given captions, `inputs["tokens"]` int32 [B, S, T']."""
+        """Computes logits [B, S, T', V] of the captions `inputs["tokens"]` int32 [B, S, T']."""
         return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
 
     def decode_captions(
@@ -192,7 +194,7 @@ class Captioner(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
-        """Makes a model in the precision that `config` holds, not in the global one."""
+        """Makes a model in the precision of `config`, not in the global precision."""
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy(keras.dtype_policies.get(config["dtype"]))
         try:
@@ -204,7 +206,7 @@ class Captioner(keras.Model):
         return {"input_shape": None}  # Keras calls `build` only if there is an entry
 
     def on_features(self) -> "Captioner":
-        """Returns the captioner that reads features: this one, unless it has a backbone.
+        """Returns the captioner without its backbone: it reads features.
 
         This is a method and not a property, because Keras reads all properties of a model when it
         saves and loads.
@@ -222,8 +224,8 @@ class Captioner(keras.Model):
 
         Everything that saves or restores uses this property, because `tf.train.Checkpoint(model=)`
         silently leaves out layers in Python lists and the states of random generators. Variables
-        are identified by names, not by their order: a model that is built with other dropout rates
-        has other random generators, but restores the same weights.
+        are found by name, not by order: a model with other dropout rates has other random
+        generators, but restores the same weights.
         """
         names = named_variables(self)
         return {
@@ -237,8 +239,8 @@ class RecurrentCaptioner(Captioner):
 
     `decode` embeds all words at once and computes all logits at once. Only `recur` runs word by
     word, in a `loop`. A system implements `encode`, `init_cache`, `embed` and `recur`, and
-    `predict` or the layers `head` and `head_dropout`. It sets `output_width`, the width D of what
-    `recur` returns.
+    `predict` or the layers `head` and `head_dropout`. It sets `output_width`, the width D of the
+    output of `recur`.
     """
 
     head: Any
@@ -310,8 +312,8 @@ def add_embeddings(
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
     Checkpoints store weights by these names, and optimizer slots in this order: change neither.
 
-    Without `regions`, `region_embed` is None. `region_width` is the width of what is embedded, by
-    default F.
+    If `regions` is False, `region_embed` is None. `region_width` is the width of the regions before
+    embedding, by default F.
     """
     model.region_embed = None
     if regions:
@@ -325,9 +327,9 @@ def add_embeddings(
 def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Class], Class]:
     """Returns a decorator that registers a captioner class under a name for configurations.
 
-    The key `task.model.NAME` then has the options of the constructor, and the experiments `NAME`
-    and `NAME_scst` train the class on the built-in shapes. Keras knows the class, so that
-    `keras.saving.load_model` reads its files.
+    After that, the key `task.model.NAME` has the options of the constructor, the experiments `NAME`
+    and `NAME_scst` train the class on the built-in shapes, and `keras.saving.load_model` can load
+    it.
 
     Args:
       name: the name of the system in configurations.
@@ -365,7 +367,7 @@ def options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
 def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:
     """Builds the system `name` of `MODELS` and creates all its variables.
 
-    The sizes are those of `Captioner`; `options` are those of the constructor.
+    The sizes are arguments of `Captioner`; `options` are further arguments of the constructor.
     """
     common.check_choice("The model", name, MODELS)
     model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)

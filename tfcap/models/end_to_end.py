@@ -1,7 +1,7 @@
 """A captioner together with the network that computes its features, so that both are trained.
 
-Letters: B images, H and W pixels of a picture, R regions, F feature width, N rows of words,
-T' length of given tokens, V vocabulary.
+Letters: B images, H and W pixels of a picture, R regions, F feature width, N rows of words, T'
+length of the captions, V vocabulary.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ PREFIX = "backbone/"  # of the names of the network's weights in checkpoints
 class EndToEnd(Captioner):
     """Computes the features of pictures with a backbone, and captions them.
 
-    Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`, and
-    everything else is the captioner's. Other code uses the two parts separately: `captioner` reads
-    the features that `backbone` extracts.
+    Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`; all
+    other methods are those of the captioner. Other code uses the two parts separately: `captioner`
+    reads the features that `backbone` extracts.
 
     The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551), whose network
     has no batch normalisation. Here the network runs with its inference statistics: batch
@@ -29,8 +29,8 @@ class EndToEnd(Captioner):
 
     Args:
       captioner: the captioner, with all its variables.
-      backbone: a `preparing.features.backbone.Backbone` with a network. The network computes in the
-        global precision of Keras from now on.
+      backbone: a `preparing.features.backbone.Backbone` with a network. The constructor switches
+        the network to the global precision of Keras.
       trainable: whether the weights of the network are trained, too.
     """
 
@@ -75,8 +75,9 @@ class EndToEnd(Captioner):
     def checkpoint_items(self):
         """The weights of the captioner, then those of the network.
 
-        The captioner's weights have their own names, so that a checkpoint of the captioner alone
-        fits. The network's are numbered, because Keras counts the names of its layers.
+        The weights of the captioner have the same names as without a backbone, so that a checkpoint
+        of the captioner alone can be restored. The weights of the network are numbered, because the
+        names that Keras gives its layers change from process to process.
         """
         items = self.captioner.checkpoint_items
         own = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}

@@ -1,7 +1,7 @@
 """An ensemble: several captioners whose probabilities are averaged word by word.
 
 Letters: B images, R regions, F feature width of a member, M members, N rows of words, T' length of
-given tokens, V vocabulary.
+the captions, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ class Ensemble(Captioner):
 
     p(w) = (1 / M) sum_m softmax(logits_m)(w)
 
-    The M members have equal weights, in every step of the beam search, as in the papers. The
-    logits of the ensemble are log p. The log-softmax of log p is log p, so that decoding needs
-    nothing special for an ensemble.
+    The M members have equal weights, in every step of the beam search, as in the papers. The logits
+    of the ensemble are log p. The log-softmax of log p is log p, so decoding treats an ensemble
+    like a single model.
 
     Context and cache: lists with the context or the cache of each member.
 
     Args:
       members: captioners of any systems with the same vocabulary, feature width and `max_length`.
-      side_by_side: whether each member has a backbone of its own; `features` [B, R, M F] then holds
-        the features of the members one after the other.
+      side_by_side: whether the members have different backbones; `features` [B, R, M F] is then the
+        concatenation of the features for each member.
     """
 
     def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):

@@ -6,12 +6,12 @@ Image Captioning", 2022.
 Letters: B images, N rows of words, R regions, F feature width, T positions, E expansion vectors,
 D model width, H heads, d = D / H, L decoder layers, V vocabulary.
 
-The final model follows the released code (docs/systems.md 5.4 and 5.5). Three things differ from
-it, and without dropout none changes a number that is used. Regions are encoded once per image
-instead of once per caption; in training the captions of an image then share the dropout masks of
-the encoder. Padded words are not hidden, because they affect only the outputs at padding. A step of
-decoding computes one position instead of the whole prefix; where words are sampled with dropout,
-old positions keep most of their masks, and the released code draws all of them again.
+The final model follows the released code (docs/systems.md 5.4 and 5.5). Three things differ;
+without dropout they do not change losses or captions. Regions are encoded once per image instead of
+once per caption; in training the captions of an image then share the dropout masks of the encoder.
+Padded words are not hidden, because they affect only the outputs at padding. A step of decoding
+computes one position instead of the whole prefix; if words are sampled with dropout, most masks of
+earlier positions stay the same, while the released code draws all masks again.
 
 [GUESS] No code was released for the ablations without the projections over all layers, for the
 dynamic encoder and for both baselines (docs/systems.md 5.7).
@@ -184,9 +184,9 @@ class ExpansionNet(Captioner):
       encoder_layers: number of layers; 6 in the baseline with attention.
       decoder_layers: number of layers; 6 in the baseline with attention.
       inner_width: of the feed-forward blocks.
-      encoder_block: `static`; `dynamic`, where each region reads all regions; `attention`, which
-        in encoder and decoder makes the Transformer baseline; or `aoa`, attention on attention
-        without feed-forward block.
+      encoder_block: `static`; `dynamic`, where each region reads all regions; `attention` (in both
+        encoder and decoder: the Transformer baseline); or `aoa`, attention on attention without
+        feed-forward block.
       encoder_vectors: E in the encoder.
       decoder_block: `dynamic`, `attention` or `aoa`; `aoa` is used for the regions as well.
       decoder_vectors: E in the decoder.

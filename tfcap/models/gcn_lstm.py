@@ -21,7 +21,7 @@ class RelationGraph(layers.Layer):
                      + sum_j s_ji sigmoid(a_o v_j + a[r_ji]) (W_o v_j + b[r_ji]) + v_i
 
     g(z) = sigmoid(a_l v_i + a') z, r_ij is the label of the relation from i to j, and s_ij is 1
-    where there is one. Both directions share b [M, X] and a [M, 1], which start from 0.
+    where there is one. Both directions share b [M, X] and a [M, 1], which start at 0.
 
     Args:
       width: X.
@@ -63,17 +63,17 @@ class RelationGraph(layers.Layer):
 
 @register("gcn_lstm", small=dict(width=128, attention_width=64, regions=4))
 class GCNLSTM(TopDownCaptioner):
-    """Up-Down over regions that a graph convolution of their relations has changed.
+    """Up-Down on regions after a graph convolution over their relations.
 
     x = Dropout(ReLU(RelationGraph(v, r))); words are Dropout(ReLU(Emb)); then as in Up-Down
 
-    It follows xmodaler (docs/systems.md 4.11), with one difference: that code does not support
-    padded regions, and here they are hidden. The paper has a second graph for the places of the
+    It follows xmodaler (docs/systems.md 4.11), with one difference: xmodaler does not support
+    padded regions; here they are hidden. The paper has a second graph, for the positions of the
     regions, and fuses both.
 
     The labels r_ij of the relations follow the features: row i of a feature file holds v_i, and
-    then the labels of its relations to the regions 0, 1, ... L - 1. They are whole numbers from 0,
-    which means no relation, to M - 1. No relation leads to a region after the first L.
+    then the labels of its relations to the regions 0, 1, ... L - 1. Labels are whole numbers from 0
+    (no relation) to M - 1. Only the first L regions can be the target of a relation.
 
     Context: that of `TopDownCaptioner`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
@@ -81,8 +81,8 @@ class GCNLSTM(TopDownCaptioner):
       *sizes: V, T and F, see `Captioner`; F counts the columns of labels, too.
       width: D of words and LSTMs.
       attention_width: A.
-      regions: L, the number of regions that relations lead to.
-      labels: M, the number of labels of relations, with the one for no relation.
+      regions: L, the number of regions that can be the target of a relation.
+      labels: M, the number of labels, 0 (no relation) included.
       region_dropout: on the regions that the graph returns.
       attention_dropout: inside the attention.
       input_dropout: on the input of the second LSTM.
@@ -105,8 +105,8 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"regions must be in 1..{self.feature_dim - 1}, because the features have "
-                f"{self.feature_dim} numbers, and is {regions}."
+                f"regions must be 1 to {self.feature_dim - 1}, not {regions}: the features have "
+                f"{self.feature_dim} numbers."
             )
         self.width, self.labels = width, labels
         self.region_width = self.feature_dim - regions

@@ -21,9 +21,9 @@ class LSTMA(ShowTell):
     h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
 
     This is the form LSTM-A3 of the paper, as in xmodaler (docs/systems.md 4.10). Attributes are
-    probabilities of words, from a detector that is trained apart. They are the last numbers of a
-    feature vector: a feature file holds one row, the vector of the image followed by the
-    attributes. If there are several rows, their mean is read.
+    probabilities of words, from a detector that is trained apart. They are the last columns of the
+    features: a feature file holds one row, the vector of the image followed by the attributes. Of
+    several rows, the mean is used.
 
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
@@ -54,8 +54,8 @@ class LSTMA(ShowTell):
     def image_width(self):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                f"attributes must be in 1..{self.feature_dim - 1}, because the features have "
-                f"{self.feature_dim} numbers, and is {self.attributes}."
+                f"attributes must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
+                f"the features have {self.feature_dim} numbers."
             )
         return self.feature_dim - self.attributes
 

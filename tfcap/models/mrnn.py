@@ -155,9 +155,7 @@ class MRNN(RecurrentCaptioner):
         Returns float32 [B, M] for the `inputs` of `encode`.
         """
         if not self.paths.image:
-            raise ValueError(
-                "The multimodal layer of this variant reads no image: use the original features."
-            )
+            raise ValueError("This variant has no refined features. Use the original features.")
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
     def init_cache(self, context, max_length):

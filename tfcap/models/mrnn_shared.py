@@ -1,4 +1,4 @@
-"""m-RNN that uses its word table as the output matrix, too.
+"""m-RNN whose word table is also its output matrix.
 
 Source: Mao et al., "Learning like a Child", ICCV 2015, and the authors' code TF-mRNN.
 

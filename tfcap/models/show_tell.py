@@ -24,8 +24,8 @@ class ShowTell(RecurrentCaptioner):
     logits = Lin(Dropout(h_t))                 equation 12
 
     The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on every
-    input of the LSTM, the image included, and on every output. [GUESS] The paper's image vector
-    comes from a network that is trained too; here it is the mean of the visible regions. [GUESS]
+    input of the LSTM, the image included, and on every output. [GUESS] In the paper the network of
+    the image vector is trained, too; here the vector is the mean of the visible regions. [GUESS]
     Weights start as in the other systems; im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
     With the cell `maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017),
@@ -59,7 +59,7 @@ class ShowTell(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns the width of the image vector; a system with other features overrides it."""
+        """Returns the width of the image vector; a subclass with another vector overrides it."""
         return self.feature_dim
 
     def encode(self, inputs, training=False):

@@ -73,9 +73,10 @@ class Transformer(Captioner):
     It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
     layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
     sqrt(D). [GUESS] X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was
-    not released; this model takes its place. Padded words are not hidden: they come only after EOS,
-    where nothing is predicted. Two things differ from xmodaler. Hidden logits are replaced, while
-    xmodaler adds -10000 to them. Regions are encoded once per image, not once per caption.
+    not released; this model is used as that baseline. Padded words are not hidden: they come only
+    after EOS, where nothing is predicted. Two things differ from xmodaler. Hidden logits are
+    replaced, while xmodaler adds -10000 to them. Regions are encoded once per image, not once per
+    caption.
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
     the encoded regions, which decoding does not read; `mask` [B, 1, R]. Cache: for each decoder

@@ -36,7 +36,7 @@ class TopDownCaptioner(RecurrentCaptioner):
     ) -> None:
         """Adds the layers that follow the word embedding, whose width is `width`.
 
-        `region_width` is X of the regions and of the mean that `encode` makes.
+        `region_width` is X, the width of the regions and of their mean.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -56,8 +56,8 @@ class TopDownCaptioner(RecurrentCaptioner):
     def attended_context(self, x, mask, mean=None):
         """Returns the context of regions `x` [B, R, X] with `mask` [B, R] and their `mean` [B, X].
 
-        Without `mean` it is computed. The context holds `mean` [B, X], `regions` [B, R, X], `keys`
-        [B, R, A] and `mask` [B, 1, R].
+        If `mean` is None, it is computed. The context holds `mean` [B, X], `regions` [B, R, X],
+        `keys` [B, R, A] and `mask` [B, 1, R].
         """
         return {
             "mean": common.masked_mean(x, mask) if mean is None else mean,
@@ -91,14 +91,14 @@ class UpDown(TopDownCaptioner):
     authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and padded
     regions are hidden. With `embed_mean` and `width` 1000 it is the model of
     ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
-    is the class of X-LAN's own code (docs/systems.md 4.1), with one difference: that code does not
-    hide padded regions.
+    is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code does not hide
+    padded regions.
 
     Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      width: D of words, regions and LSTMs; 1000 in X-LAN's own code.
+      width: D of words, regions and LSTMs; 1000 in X-LAN's code.
       attention_width: A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.

@@ -11,7 +11,7 @@ import tensorflow as tf
 def cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, label_smoothing: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes the sum of the loss over all words; the caller divides it by the number of words.
+    """Computes the sum of the loss over all words; divide it by the number of words for the mean.
 
     With smoothing e, the target distribution has 1 - e on the gold word and e / (V - 1) on every
     other word. The loss is the Kullback-Leibler divergence of the model from the target, as in the
@@ -74,7 +74,7 @@ def advantages(
 def self_critical(
     logps: tf.Tensor, tokens: tf.Tensor, advantages: tf.Tensor, reduction: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the sum of the self-critical loss, and the number by which the caller divides it.
+    """Computes the sum of the self-critical loss, and the number to divide it by.
 
     The loss is the sum over all words and end marks of -log p(word) times the advantage of the
     caption. No gradient flows through the advantage, so that the expected gradient is that of minus

@@ -1,14 +1,14 @@
 """CIDEr-D, BLEU-4 and the n-gram F1 of m-RNN on token ids, as TensorFlow operations.
 
-Letters: B images, S samples per image, C references per image, T length of the samples, U length
-of the references, V vocabulary, M n-grams of the table of document frequencies, N images counted
-in it, X either S or C.
+Letters: B images, S samples per image, C references per image, T length of the samples, U length of
+the references, V vocabulary, M n-grams in the table of document frequencies, N images counted for
+the table, X either S or C.
 
 Captions are ids without BOS: w1 ... wL EOS PAD ... Ids after the first EOS or PAD are ignored. An
 n-gram of up to four words is packed into one int64 number: its ids plus one are the digits of a
-number in base V + 2. No two n-grams have the same number. Equal numbers are counted by comparing
-each number with all others: captions are short, and dense comparisons need no sorting. All values
-are float32 under any global dtype policy. The table of document frequencies is a hash table on the
+number in base V + 2. Different n-grams have different numbers. Equal numbers are counted by
+comparing each number with all others: captions are short, and this needs no sorting. All values are
+float32 under any global dtype policy. The table of document frequencies is a hash table on the
 processor, which XLA does not compile: `CiderD` cannot be used in `jit_compile` functions.
 """
 
@@ -73,11 +73,11 @@ class CiderD:
             )
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes all that depends on the references alone, in a data pipeline or in the step.
+        """Computes the part that depends only on the references; a data pipeline can do it.
 
         Args:
-          tokens: int32 [B, C, U]; a row of PAD alone is no reference. Each image must have at least
-            one reference.
+          tokens: int32 [B, C, U]; a row of only PAD is not a reference. Each image must have at
+            least one reference.
 
         Returns:
           ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
@@ -140,7 +140,7 @@ class NgramF1:
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes all that depends on the references int32 [B, C, U] alone, as in `CiderD`.
+        """Computes the part that depends only on the references int32 [B, C, U], as in `CiderD`.
 
         Returns:
           ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
@@ -170,9 +170,9 @@ class Bleu4:
     """Computes BLEU-4 of each sample against all references of its image, in 0 ... 1.
 
     Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The reference
-    length is the closest one (the shorter if two are as close). 1e-15 is added to each number of
-    matches and 1e-9 to each number of n-grams. There is no other smoothing: a caption without a
-    common 4-gram has a score of nearly 0.
+    length is the closest length (the shorter of two equally close lengths). 1e-15 is added to each
+    number of matches and 1e-9 to each number of n-grams. There is no other smoothing: a caption
+    without a common 4-gram has a score of nearly 0.
 
     Args: as in `CiderD`, without a table.
     """
@@ -181,7 +181,7 @@ class Bleu4:
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes all that depends on the references int32 [B, C, U] alone, as in `CiderD`.
+        """Computes the part that depends only on the references int32 [B, C, U], as in `CiderD`.
 
         Returns:
           ``keys`` int64 [B, 4, C U], the n-grams; ``most`` float32 [B, 4, C U], the largest count
@@ -242,7 +242,9 @@ class Packing:
         )
 
     def keys(self, tokens: tf.Tensor, of_references: bool = False) -> tf.Tensor:
-        """Returns the n-gram of each order at each position, or `NONE`: int64 [B, 4, X, T]."""
+        """Returns the packed n-gram at each position, for n = 1 ... 4: int64 [B, 4, X, T], or
+        `NONE`.
+        """
         words = self.words(tokens)
         length = axis_size(words, -1)
         ahead = tf.pad(words, [[0, 0], [0, 0], [0, ORDERS - 1]])
@@ -260,8 +262,8 @@ class Packing:
 def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
     """Sums weighted clipped counts over the positions of each reference: float32 [B, 4, S, C].
 
-    An n-gram with count c_h in the sample and c_r in the reference stands at c_r positions of the
-    reference, so that it adds c_r min(c_h, c_r) times its weight.
+    An n-gram with count c_h in the sample and c_r in the reference occurs at c_r positions of the
+    reference, so it adds c_r min(c_h, c_r) times its weight.
 
     Args:
       keys: int64 [B, 4, S, T], n-grams of the samples.
@@ -283,13 +285,13 @@ def occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
 
 
 def own_counts(keys: tf.Tensor) -> tf.Tensor:
-    """Counts each n-gram of `keys` [B, 4, X, T] in its own caption: float32 [B, 4, X, T]."""
+    """Counts each n-gram of `keys` [B, 4, X, T] in its caption: float32 [B, 4, X, T]."""
     same = keys[..., tf.newaxis] == keys[:, :, :, tf.newaxis]
     return tf.where(keys == UNMATCHED, 1.0, tf.reduce_sum(tf.cast(same, tf.float32), 3))
 
 
 def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """Returns the reference length closest to each sample [B, S]; the shorter of two as close."""
+    """Returns the reference length closest to each sample [B, S]; of two, the shorter."""
     lengths = tf.where(real > 0, lengths, math.inf)[:, tf.newaxis]  # [B, 1, C]
     distance = tf.abs(length[..., tf.newaxis] - lengths)
     nearest = distance == tf.reduce_min(distance, -1, keepdims=True)
@@ -302,7 +304,7 @@ def _totals(keys: tf.Tensor) -> tf.Tensor:
 
 
 def present(tokens: tf.Tensor) -> tf.Tensor:
-    """Marks the rows of int32 [B, C, U] that hold a reference with 1: float32 [B, C]."""
+    """Returns 1 for rows of int32 [B, C, U] that hold a reference, else 0: float32 [B, C]."""
     return tf.cast(tf.reduce_any(tokens != PAD, -1), tf.float32)
 
 
@@ -312,11 +314,10 @@ def mean_of_real(values: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
 
 
 def merged(x: tf.Tensor) -> tf.Tensor:
-    """Reshapes [B, 4, X, T] to [B, 4, X T]."""
     return tf.reshape(x, [axis_size(x, 0), ORDERS, axis_size(x, 2) * axis_size(x, 3)])
 
 
 def axis_size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """Returns the length of an axis, as a Python int where it is known: shapes stay static."""
+    """Returns the length of an axis, as a Python int if it is known when the function is traced."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static

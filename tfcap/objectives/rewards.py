@@ -20,7 +20,7 @@ from tfcap.objectives.ngrams import Bleu4, CiderD
 
 
 class Convention(NamedTuple):
-    """How the code of a family prepares the references of its reward."""
+    """How the released code of a family of systems prepares the references of the reward."""
 
     reference_length: int | None  # references are cut to so many words and EOS; None: to T
     unknown_matches: bool  # True: UNK is a word like others; False: it equals no word
@@ -41,13 +41,13 @@ class Reward:
     * cider: `CiderD`, in 0 ... 10. bleu: `Bleu4`, in 0 ... 1.
     * length, in -1 ... 0: -min(1, abs(L - m) / max(1, m)), where L is the number of words of
       the sample and m the mean number of words of the references, both without EOS [GUESS: no
-      released reward has a term for the length; this one is bounded].
+      released reward has a term for the length].
     * diversity, in 0 ... 1: 1 - the mean overlap of the sample with the other samples of its image;
       0 if there is no other sample, as for a greedy caption. The overlap of two samples is computed
       from their multisets of n-grams of 1 to 4 words without EOS: 2 x common n-grams / sum of both
       sizes, and 1 if both are empty [GUESS: Self-BLEU of Zhu et al. 2018 with this symmetric and
       bounded overlap instead of BLEU].
-    * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It reads B image ids,
+    * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It gets B image ids,
       list[int], and the captions, list[list[str]] [B, S], and returns numbers [B, S]. It is slow:
       each call leaves the graph, copies from the device, and holds the lock of Python, so that
       replicas wait for each other. It only works in the process that built the graph.
@@ -92,13 +92,13 @@ class Reward:
             self.scorers["bleu"] = Bleu4(vocab_size, count_eos, matches)
 
     def references(self, tokens: tf.Tensor) -> Tree:
-        """Computes all that the terms need from the references alone.
+        """Computes what the terms need of the references.
 
         Args:
-          tokens: int32 [B, C, U]; a row of PAD alone is no reference.
+          tokens: int32 [B, C, U]; a row of only PAD is not a reference.
 
         Returns:
-          A structure of tensors [B, ...], for the data pipeline or for a call.
+          A structure of tensors [B, ...] for `__call__`; a data pipeline can compute it.
         """
         count = tf.reduce_sum(tf.cast(self.words.words(tokens) != 0, tf.float32), -1)
         result = {name: scorer.references(tokens) for name, scorer in self.scorers.items()}
@@ -164,7 +164,7 @@ def _diversity(keys: tf.Tensor) -> tf.Tensor:
 
 
 def signature(convention: str, count_eos: bool, **weights: float) -> str:
-    """Names the settings in the form of SacreEOS (Hu et al. 2023), to be quoted with scores."""
+    """Returns the settings as text, as SacreEOS (Hu et al. 2023) does, to report with scores."""
     names = {"cider": "Cider-D[n4,s6.0]", "bleu": "BLEU-4"}
     terms = ["STANDARD_wInit" if count_eos else "NO<EOS>_wInit"]
     for name, weight in weights.items():

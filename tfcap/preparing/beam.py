@@ -18,7 +18,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running
 
 
 def engine(options: Sequence[str]) -> Engine:
-    """Returns the engine of a pipeline with these options of Beam."""
+    """Returns an engine that runs a pipeline with these options of Beam."""
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):  # Beam's parser prints all of its options
@@ -47,7 +47,7 @@ def engine(options: Sequence[str]) -> Engine:
 
 
 class _Do(beam.DoFn):
-    """Calls the work with each task; all threads of a process share it."""
+    """A Beam step that calls `work` with each task; all threads of a process share `work`."""
 
     def __init__(self, work: Work):
         self._work, self._shared = work, Shared()

@@ -15,10 +15,10 @@ class Drawn(NamedTuple):
 
     Attributes:
       split: "train", "val" or "test".
-      file: name of its file.
+      file: name of the picture or clip file.
       save: writes the file to a path.
-      captions: its captions.
-      more: further entries of its object in the caption file.
+      captions: the captions.
+      more: further keys for the caption file.
     """
 
     split: str
@@ -31,9 +31,9 @@ class Drawn(NamedTuple):
 def different(
     draw: Callable[[random.Random], Any], counts: Mapping[str, int], rng: random.Random
 ) -> dict[str, list[Any]]:
-    """Returns drawings of each split, all of them different.
+    """Draws the pictures or clips of each split; all are different.
 
-    `counts` are numbers by split. The drawings of `val` and `test` do not depend on that of
+    `counts` is split -> number. The drawings of `val` and `test` do not depend on the number for
     `train`.
     """
     seen = set()
@@ -57,8 +57,8 @@ def write(
 ) -> str:
     """Writes the files of `drawn` and, last, the caption file `path` in Karpathy's layout.
 
-    The other files go into a `folder` beside it. `settings` are what their content depends on; a
-    directory that was written with the same ones is left as it is.
+    The files go into `folder` beside `path`. `settings` determine their content; a directory that
+    was written with the same settings is not changed.
     """
     directory, file = os.path.split(path)
     name = os.path.splitext(file)[0].removeprefix("dataset_")

@@ -1,7 +1,7 @@
 """Calls a function for each shard: in this process, in several processes, or on Apache Beam.
 
 An engine is a function: it calls `work` with each task and yields the names of finished tasks in
-any order. `work` writes its result into a file; it can be pickled where an engine has processes.
+any order. `work` writes its result into a file; for an engine with processes it must be picklable.
 """
 
 import concurrent.futures
@@ -23,11 +23,11 @@ ENGINES = ("local", "beam")
 
 
 class Named(Protocol):
-    """A task of any kind."""
+    """A task: anything with a name."""
 
     @property
     def name(self) -> str:
-        """The name that an engine yields."""
+        """The name, which the engine yields when the task is finished."""
 
 
 Work = Callable[[Any], Any]
@@ -55,7 +55,7 @@ def inline(work: Work, tasks: Iterable[Named]) -> Iterator[str]:
 
 
 def _in_processes(workers: int, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
-    """Runs tasks in new processes of this machine; takes tasks only when a process is free."""
+    """Runs tasks in new processes of this machine; reads the next task when a process is free."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)
@@ -97,8 +97,6 @@ def _work(work: Work, task: Named) -> None:
 
 
 def _start_process(alive: Connection, workers: int) -> None:
-    """Prepares a worker process."""
-
     def end_with_main_process() -> None:
         alive.poll(None)  # until the main process closes its end or is gone
         os.kill(os.getpid(), signal.SIGTERM)

@@ -28,7 +28,7 @@ _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields settings with local caption files; copies of remote ones exist in the block."""
+    """Yields the settings with local caption files; copies remote files for the block."""
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths = [part for path in several for part in os.fspath(path).split(",") if part]
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
     """What prepare reads before it writes.
 
     Attributes:
-      settings: the settings, with the source that was found.
+      settings: the settings, with the detected source.
       entries: the images; all have a split.
       divided: the same images, and how they were divided into splits.
       skipped: rows of the caption files that cannot be used.
@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
 
 
 def read(settings: Settings) -> Inputs:
-    """Finds the source, reads its images, and divides them into splits."""
+    """Detects the layout, reads the images, and divides them into splits."""
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions, the caption file, is missing.")
@@ -99,7 +99,7 @@ def read(settings: Settings) -> Inputs:
 
 
 def _with_frames(settings: Settings) -> Settings:
-    """Returns the settings with the number of frames that a source of videos has by itself."""
+    """Returns the settings with the default number of frames, if the source has videos."""
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES)
     of_pictures = settings.grid is not None or settings.crops != 1 or settings.keep_pictures
@@ -112,7 +112,7 @@ def _with_frames(settings: Settings) -> Settings:
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Checks that the directory of `settings` exists and has picture files of `entries`."""
+    """Raises ValueError if --images does not exist or has none of the first pictures."""
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ReadyFeatures` looks for the first images under several names

@@ -1,11 +1,11 @@
 """Makes the built-in clips: one or two coloured shapes that move, grow, appear, with five captions.
 
 The seed determines everything. A clip has one or two steps, one after the other, and a step is one
-action of one shape. Every clip played backwards is a clip that could have been drawn, with another
-caption: "moves left" is then "moves right", and "appears before" is "disappears after". So a
-model that does not know the order of the frames can only guess.
+action of one shape. Every clip played backwards is also a possible clip, with another caption:
+"moves left" becomes "moves right", and "appears before" becomes "disappears after". So a model that
+does not know the order of the frames can only guess.
 
-A clip is a GIF file of 8 to 12 frames. The layout is that of Karpathy's splits.
+A clip is a GIF file of 8 to 12 frames. The caption file has the layout of Karpathy's splits.
 """
 
 import functools
@@ -64,8 +64,8 @@ class Clip(NamedTuple):
     """What a clip shows.
 
     Attributes:
-      actors: one or two; two lie in lanes beside each other.
-      steps: one or two, in their order.
+      actors: one or two; two actors move in separate lanes.
+      steps: one or two, in order.
       lanes: "rows" or "columns", the direction in which two actors move; "none" for one actor.
       frames: number of frames.
     """
@@ -95,7 +95,7 @@ def draw_clip(rng: random.Random) -> Clip:
 
 
 def _pair(rng: random.Random) -> tuple[str, str]:
-    """Draws two actions of one shape, of which the second does not undo the first.
+    """Draws two actions of one shape; the second does not undo the first.
 
     Nothing happens before it appears or after it disappears.
     """
@@ -154,7 +154,7 @@ def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
 
 
 def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
-    """Returns the middle and the radius of an actor at a time from 0 to 1; 0 if it is not there."""
+    """Returns the middle and the radius of an actor at a time from 0 to 1; radius 0 hides it."""
     x, y = _middle(clip, actor)
     size, visible = 0.0, True
     shift = _SHIFT if clip.lanes == "none" else 0.8 * _SHIFT
@@ -214,8 +214,8 @@ def write(
 ) -> str:
     """Writes `clips/*.gif` and, last, `dataset_moving_shapes.json`, whose path it returns.
 
-    Each clip also has `steps`, the action and the shape of each step in their order. A directory
-    that has the same data set already is left as it is.
+    In the file each clip also has `steps`: the action and the shape of each step, in order. A
+    directory that already has the same data set is not changed.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)

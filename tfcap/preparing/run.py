@@ -1,8 +1,8 @@
 """Prepares a data set: read, split, tokenize, write the shards, finish.
 
-An interrupted prepare continues where it stopped when it is called again: the shards that have a
-description are finished, see `shards`. dataset.json is written last, so its presence means that
-everything is there.
+If an interrupted prepare is called again, it continues where it stopped: shards that have a
+description are finished, see `shards`. dataset.json is written last, so if it exists, everything is
+finished.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their n
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set; continues an interrupted one and leaves a finished one as it is."""
+    """Prepares a data set. Continues an interrupted call; does nothing if all is finished."""
     settings.check()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
@@ -84,8 +84,8 @@ def prepare_built_in(
 ) -> pathlib.Path | str:
     """Draws the built-in data set "shapes" or "moving_shapes" into `out` and prepares it there.
 
-    `train`, `val` and `test` are numbers of pictures or clips; None takes the usual ones. The
-    `settings` are further fields of `Settings`; the backbone is "pixels" unless another is given.
+    `train`, `val` and `test` are numbers of pictures or clips; None takes the defaults. `settings`
+    are further fields of `Settings`; the default of `backbone` is "pixels" here.
     """
     module, folder = (shapes, "images") if source == "shapes" else (moving_shapes, "clips")
     given: dict[str, Any] = {"name": source, "backbone": "pixels"}
@@ -124,7 +124,7 @@ class _Preparation:
         self.shards = shards.plan(inputs.entries, self.settings.images_per_shard)
 
     def _continue(self, identity: Mapping[str, Any]) -> None:
-        """Takes over what is in the directory, if it was prepared with the same settings."""
+        """Checks that the directory was prepared with the same settings, and reuses what it has."""
         remedy = "Choose another --out, or give --overwrite to replace what is there."
         if files.exists(self.state_path):
             self.state = files.read_json(self.state_path, remedy)
@@ -140,7 +140,7 @@ class _Preparation:
             raise ValueError(f"{self.out} has {name}, which prepare did not write. {remedy}")
 
     def _is_finished(self) -> bool:
-        """Whether dataset.json is there, with all files that it names."""
+        """True if dataset.json and all files that it names exist."""
         try:
             data = PreparedData.load(self.out)
             for split in data.fingerprint["splits"]:
@@ -155,7 +155,7 @@ class _Preparation:
         return True
 
     def run(self, run_on: Engine) -> None:
-        """Writes the shards that are not finished, and then everything else."""
+        """Writes the unfinished shards, and then everything else."""
         finished = {} if self.is_new else self._descriptions()
         left = {name: members for name, members in self.shards.items() if name not in finished}
         if not left and self._is_finished():
@@ -194,7 +194,7 @@ class _Preparation:
             print(f"finished already: {done} images{again}", flush=True)
 
     def _begin(self) -> None:
-        """Removes files of a killed prepare or of other settings, and writes the settings."""
+        """Removes unfinished files and files of other settings, and writes the settings."""
         for folder in (self.out, os.path.join(self.out, shards.FOLDER)):
             for name in files.names(folder) if files.is_directory(folder) else ():
                 if _LEFTOVERS.fullmatch(name):
@@ -208,7 +208,7 @@ class _Preparation:
             files.write_json(os.path.join(self.out, SPLIT_LISTS), self.inputs.divided.written)
 
     def _writer(self) -> ShardWriter:
-        """Returns what writes a shard, after the weights of the backbone are saved."""
+        """Saves the weights of the backbone, and returns the `ShardWriter`."""
         absolute, settings = files.absolute, self.settings
         settings = dataclasses.replace(
             settings,
@@ -221,7 +221,7 @@ class _Preparation:
         return ShardWriter(settings, self.digest, probes, self._save_backbone())
 
     def _save_backbone(self) -> dict[str, Any] | None:
-        """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
+        """Saves the weights of the backbone once; returns the entry for dataset.json."""
         backbone = getattr(self.reader, "backbone", None)
         if backbone is None:
             return None
@@ -241,7 +241,7 @@ class _Preparation:
         bar: cli.Bar,
         run_on: Engine,
     ) -> None:
-        """Writes the shards that are left, on an engine."""
+        """Writes the shards `left` with the engine."""
         by_id = {image.id: image for image in self.images}
         most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
         skipped = [item for known in finished.values() for item in known["skipped"]]
@@ -342,12 +342,12 @@ class _Preparation:
 
 
 def _bare(entry: Entry) -> Entry:
-    """Returns an entry without captions, which `Kept` has: a task is pickled."""
+    """Returns an entry without captions, to make the pickled task small: `Kept` has them."""
     return entry._replace(captions=(), words=None, caption_ids=())
 
 
 def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
-    """Prints the images with captions without words; returns the number of such captions."""
+    """Prints which images have captions without a word; returns the number of such captions."""
     dropped = 0
     for entry, image in zip(entries, images, strict=True):
         if number := len(entry.captions) - len(image.captions):
@@ -360,7 +360,7 @@ def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
 
 
 def _print_notes(finished: Descriptions) -> None:
-    """Prints once how many images lost their boxes, and how many are animated."""
+    """Prints how many images lost their boxes, and how many are animated."""
     if number := sum(known.get("dropped_boxes", 0) for known in finished.values()):
         print(
             f"note: the boxes of {number} images were dropped: they are in pixels, and the size of "

@@ -1,6 +1,6 @@
-"""The settings of prepare: the flags of `tfcap.prepare` as one object.
+"""The settings of prepare; each field is a flag of `tfcap.prepare`.
 
-TensorFlow is imported only where a method needs it: the command answers a wrong flag at once.
+TensorFlow is imported only where a method needs it, so that a wrong flag is answered at once.
 """
 
 import dataclasses
@@ -30,14 +30,14 @@ def _flag(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of prepare; the flags of `tfcap.prepare` are made of the fields.
+    """The settings of prepare; the command makes its flags from the fields.
 
     Attributes:
       captions: caption file, or several of them, or a directory; commas may separate paths. None
         for a source that reads the directory of images only.
       out: directory to write; it is made if it does not exist. It may be remote, such as
         gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.files`.
-      source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
+      source: layout of the caption file, a name in `sources.READERS`, or "auto" to detect it.
       engine_options: options of the engine "beam".
     """
 
@@ -114,12 +114,10 @@ class Settings:
 
     @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
-        """The paths of --features; none without the flag."""
         return _paths(self.features)
 
     @property
     def data_name(self) -> str:
-        """The name of the data set."""
         return self.name or self.caption_paths[0].stem
 
     def check(self) -> None:
@@ -127,11 +125,11 @@ class Settings:
         for field in dataclasses.fields(self):
             choices = field.metadata.get("choices")
             if choices and getattr(self, field.name) not in choices:
-                raise cli.UsageError(f"--{field.name} is one of {', '.join(choices)}.")
+                raise cli.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
-                raise cli.UsageError(f"--{key} is {value}, and at least 1 is needed.")
+                raise cli.UsageError(f"--{key} must be at least 1, not {value}.")
         try:
             check_name(self.backbone)
         except ValueError as error:
@@ -173,8 +171,8 @@ class Settings:
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
         """Settings that invalidate finished shards, as JSON.
 
-        The `entries` identify captions that are not one ordinary file; `splits` is the digest of
-        splits that are not those of the source.
+        `entries` are hashed if the captions are not one ordinary file; `splits` is the digest of
+        splits that do not come from the source.
         """
         from tfcap.data import tokens
         from tfcap.preparing.features.saved import digest
@@ -221,12 +219,12 @@ class Settings:
 
     @property
     def newer_keys(self) -> dict[str, Any]:
-        """Those of `NEW_KEYS` that are not at their defaults."""
+        """The keys in `NEW_KEYS` whose values are not the defaults."""
         values = {key: getattr(self, key) for key, _ in NEW_KEYS}
         return {key: values[key] for key, default in NEW_KEYS if values[key] != default}
 
     def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
-        """Returns a SHA-256 of the captions and of the splits that the source gives."""
+        """Returns a SHA-256 of the captions, and of the splits if the source has them."""
         paths, digest = self.caption_paths, hashlib.sha256()
         if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
             whole = files.file_sha256(paths[0])
@@ -243,7 +241,7 @@ class Settings:
         return digest.hexdigest()
 
     def _place(self, directory: str) -> str:
-        """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""
+        """Returns the path, relative if it is inside `out`, so that `out` can be moved."""
         path, out = (
             files.absolute(place) if files.is_remote(place) else os.path.realpath(place)
             for place in (directory, self.out)
@@ -252,9 +250,9 @@ class Settings:
 
 
 def _paths(given: Paths | None) -> tuple[pathlib.Path, ...]:
-    """Returns the paths of a flag that can hold several, also with commas between them.
+    """Returns the paths in a flag: a path, several paths, or paths separated by commas.
 
-    A comma in the name of an existing file does not separate paths.
+    A comma in the name of an existing file is not a separator.
     """
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths: list[str] = []
@@ -264,10 +262,12 @@ def _paths(given: Paths | None) -> tuple[pathlib.Path, ...]:
 
 
 def allowed_skips(given: str | int, images: int) -> int:
-    """Returns how many images may be skipped: `given` is like `100`, or `1%` of `images`."""
+    """Returns how many images may be skipped, from `100`, or from `1%` of `images`."""
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(given))
     if match is None:
-        raise cli.UsageError(f"--max_skipped is like 100 or 1%, and not {given!r}.")
+        raise cli.UsageError(
+            f"--max_skipped must be a number or a share such as 1%, not {given!r}."
+        )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)
 
 

@@ -1,11 +1,11 @@
 """Makes the built-in data set: scenes of one to four coloured shapes, with five captions each.
 
-The seed determines everything. A scene is a set of objects on a grid of 3 x 3 places; its groups
-are objects of the same kind, colour and size, which a caption counts together ("three big red
-circles"). A small grammar makes the captions of a scene: all are true, but they do not all mention
-the same things.
+The seed determines everything. A scene is a set of objects in a grid of 3 x 3 cells. Objects of the
+same kind, colour and size are a group, which a caption counts together ("three big red circles"). A
+small grammar makes the captions of a scene. All captions are true, but they mention different
+things.
 
-The layout is that of Karpathy's splits, so `prepare` reads it like any other data set.
+The caption file has the layout of Karpathy's splits, so `prepare` reads it like any other data set.
 """
 
 import functools
@@ -53,7 +53,7 @@ _LAYOUTS += [(1, 2), (2, 1), (1, 3), (2, 2), (1, 1, 1), (1, 1, 2)]
 
 
 class Shape(NamedTuple):
-    """One object of a scene; scenes sort their objects by these fields."""
+    """One object of a scene; the objects of a scene are sorted by these fields."""
 
     row: int
     column: int
@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """Draws a random scene, whose groups differ from each other in kind or colour."""
+    """Draws a random scene, whose groups differ in kind or colour."""
     layout = rng.choice(_LAYOUTS)
     places = rng.sample([(r, c) for r in range(_PLACES) for c in range(_PLACES)], sum(layout))
     looks = rng.sample([(k, c) for k in KINDS for c in COLOURS], len(layout))
@@ -94,7 +94,7 @@ def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]
 
 
 def groups(scene: Scene) -> list[Group]:
-    """Returns the groups of a scene: big ones first, then from left to right."""
+    """Returns the groups of a scene: big objects first, then from left to right."""
     members: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)
@@ -104,7 +104,7 @@ def groups(scene: Scene) -> list[Group]:
 
 
 def relation(first: Group, second: Group) -> str | None:
-    """Returns the side of `second` on which all of `first` lies, in words, or None."""
+    """Returns in words on which side of `second` all of `first` lies, or None."""
     for axis, before, after in ((1, "to the left of", "to the right of"), (0, "above", "below")):
         mine, theirs = ([place[axis] for place in group.places] for group in (first, second))
         if max(mine) < min(theirs):
@@ -157,8 +157,8 @@ def _phrase(group: Group, rng: random.Random) -> str:
 def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[float]]]:
     """Draws a scene at four times the size and averages it to an RGB image of 96 x 96 pixels.
 
-    Also returns the box [x1, y1, x2, y2] in 0..1 of each object. The place and colour of each
-    object vary at random, as the background does.
+    Also returns the box [x1, y1, x2, y2] in 0..1 of each object. Position and colour of each object
+    and the background vary at random.
     """
     image = ground(rng)
     draw = ImageDraw.Draw(image)
@@ -174,7 +174,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
 
 
 def ground(rng: random.Random) -> Image.Image:
-    """Draws a background, a gradient between two light colours, at four times the size."""
+    """Draws a background: a gradient between two light colours, 384 x 384 pixels."""
     side = IMAGE_SIZE * SUPERSAMPLING
     start, end = rng.sample(_BACKGROUNDS, 2)
     slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
@@ -195,10 +195,10 @@ def paint(
     radius: float,
     fill: tuple[int, ...],
 ) -> tuple[float, float, float, float]:
-    """Paints a shape on a picture of four times the size.
+    """Paints a shape on a picture of four times the final size; returns its box.
 
-    `middle`, `radius` and the box x1, y1, x2, y2 that is returned are in pixels of the small
-    picture; `fill` is red, green and blue.
+    `middle`, `radius` and the box x1, y1, x2, y2 are in pixels of the final picture; `fill` is red,
+    green and blue.
     """
     x, y = middle
     outline = [(x + radius * u, y + radius * v) for u, v in _outline(kind)]
@@ -241,8 +241,8 @@ def write(
 ) -> str:
     """Writes `images/*.png` and, last, `dataset_shapes.json`, whose path it returns.
 
-    Each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
-    A directory that has the same data set already is left as it is.
+    In the file each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
+    A directory that already has the same data set is not changed.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
     path = os.path.join(directory, CAPTION_FILE)

@@ -1,9 +1,9 @@
-"""Writes shards: TFRecord files, each a function of the settings and of its list of images.
+"""Writes shards: TFRecord files whose content depends only on the settings and a list of images.
 
-`ShardWriter` is this function. It can be pickled, so that any process can call it: it holds
-settings and lists, never pictures, records or networks. Beside each shard it writes a description,
-`.shards/NAME.json`, after the shard has its final name. An interrupted prepare continues with the
-shards that have no description.
+`ShardWriter` writes a shard. It can be pickled, so that any process can call it: it holds settings
+and lists, never pictures, records or networks. When a shard is complete, it also writes the
+description `.shards/NAME.json`. An interrupted prepare continues with the shards that have no
+description.
 
 Letters: R regions, F feature width.
 """
@@ -39,8 +39,8 @@ class Task(NamedTuple):
 
     Attributes:
       name: file name of the shard.
-      images: its images; the captions of the second part are for the records.
-      most_skipped: how many of them may be unusable.
+      images: the images, and the captions for their records.
+      most_skipped: how many of the images may be unusable.
     """
 
     name: str
@@ -51,9 +51,10 @@ class Task(NamedTuple):
 def open_reader(
     settings: Settings, entries: Sequence[Entry], backbone: Backbone | None = None
 ) -> Reader:
-    """Opens the source of features: loads the network with its weights, or finds the files.
+    """Opens the source of features: a network with its weights, or files of features.
 
-    `entries` are at least the first `PROBES` images; a `backbone` is a network that is loaded.
+    `entries` are at least the first `PROBES` images; `backbone` is a network that is already
+    loaded.
     """
     if settings.features is not None:
         paths, frames = settings.feature_paths, settings.frames
@@ -77,8 +78,8 @@ def open_reader(
 def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
     """Returns the images of each shard, at most `size`, by the name of the shard.
 
-    The result depends only on the captions. Unusable images count too, so that later runs plan the
-    same shards.
+    The result depends only on the captions: unusable images count, too, so that a later run plans
+    the same shards.
     """
     by_split: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -107,8 +108,8 @@ def shard_name(split: str, number: int, total: int) -> str:
 def read_description(folder: str, digest: str, name: str) -> dict[str, Any] | None:
     """Reads the description of a shard that `ShardWriter` wrote.
 
-    It is None if there is none, if it belongs to other settings, or if the file of the shard has
-    changed since. A shard without a record has no file.
+    Returns None if there is no description, if it belongs to other settings, or if the shard file
+    has changed. A shard without a record has no file.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -127,12 +128,12 @@ def _description_path(folder: str, name: str) -> str:
 
 @dataclasses.dataclass
 class ShardWriter:
-    """Writes the shard of a task and its description.
+    """Writes a shard and its description; call it with a `Task`.
 
     Attributes:
       settings: the settings of prepare, with absolute paths.
-      digest: SHA-256 of the settings that the content of shards depends on.
-      probes: the first images, for ready-made features.
+      digest: SHA-256 of the settings that determine the content of shards.
+      probes: the first images, for `ready.ReadyFeatures`.
       backbone: entry of dataset.json that names the network and its weights in the directory; None
         for ready-made features.
       reader: the source of features, opened at the first task if it is None. It is not pickled.
@@ -150,7 +151,7 @@ class ShardWriter:
         return ShardWriter, (self.settings, self.digest, self.probes, self.backbone)
 
     def __call__(self, task: Task) -> None:
-        """Writes a shard, unless it is there already."""
+        """Writes a shard, unless it exists already."""
         folder = self.settings.out
         if read_description(folder, self.digest, task.name) is not None:
             return  # another worker has written it: engines may repeat a task
@@ -168,7 +169,7 @@ class ShardWriter:
         files.write_json(path, known, indent=None)
 
     def _open(self) -> Reader:
-        """Opens the source of features, with the weights that the prepared directory has."""
+        """Opens the source of features, with the weights in the prepared directory."""
         network = None
         if self.backbone is not None:
             made_by = {"backbone": self.backbone}
@@ -176,7 +177,7 @@ class ShardWriter:
         return open_reader(self.settings, self.probes, network)
 
     def _records(self, task: Task, known: dict[str, Any]) -> Iterator[Record]:
-        """Yields the records of the images that can be used, and counts in `known`."""
+        """Yields the records of the usable images; collects the description in `known`."""
         if self.reader is None:
             self.reader = self._open()
         images = {image.id: image for _, image in task.images}
@@ -217,7 +218,7 @@ def _record(extracted: Extracted, image: Kept) -> Record:
 
 
 def _skip(entry: Entry, reason: str, skipped: list[dict[str, Any]], most: int) -> None:
-    """Prints and lists an image that cannot be used."""
+    """Prints why an image is skipped, and adds it to `skipped`."""
     text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
     cli.say(cli.escaped(text), sys.stderr)
     skipped.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
@@ -226,7 +227,7 @@ def _skip(entry: Entry, reason: str, skipped: list[dict[str, Any]], most: int) -
 
 
 def too_many_skipped(last: Mapping[str, Any]) -> ValueError:
-    """Returns the error of more skipped images than --max_skipped allows."""
+    """Makes the error for more skipped images than --max_skipped allows."""
     reason = last["reason"].rstrip(".")
     return ValueError(
         "More images cannot be used than --max_skipped allows. The last one is "
@@ -277,7 +278,7 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
 
 @dataclasses.dataclass
 class Sums:
-    """Sums over features, which give their statistics."""
+    """Running sums over features, for mean and deviation."""
 
     regions: int = 0
     most_regions: int = 0

@@ -1,6 +1,6 @@
-"""Names of files whose spelling differs: in the form of Unicode, in case, or in the ending.
+"""Finds file names despite another spelling: Unicode form, case, or ending.
 
-macOS writes an accent as a character of its own (NFD), captions mostly have one character (NFC).
+macOS writes an accent as a separate character (NFD); captions mostly have one character (NFC).
 """
 
 import collections
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 
 def nfc(name: str) -> str:
-    """Returns a name in the form in which names are compared."""
+    """Returns a name in Unicode form NFC, in which names are compared."""
     return unicodedata.normalize("NFC", name)
 
 
 def on_disk(folder: str | os.PathLike, name: str) -> str:
-    """Returns a name below a local folder as its directories spell it, `name` if none has it."""
+    """Returns a name below a local folder as it is spelled on the disk; else `name`."""
     if name.isascii():
         return name
     place = ""
@@ -39,7 +39,7 @@ def loose(name: str) -> str:
 
 
 def _listed(folder: str, key: Callable[[str], str]) -> dict[str, list[str]]:
-    """Returns the names in a directory by their keys; none if it cannot be read."""
+    """Returns key -> names in a directory; empty if it cannot be read."""
     try:
         return _names(folder, os.stat(folder).st_mtime_ns, key)
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def _listed(folder: str, key: Callable[[str], str]) -> dict[str, list[str]]:
 
 @functools.lru_cache(maxsize=64)
 def _names(folder: str, changed: int, key: Callable[[str], str]) -> dict[str, list[str]]:
-    """Returns the names in a directory that was last changed at `changed`."""
+    """See `_listed`; `changed` makes the cache read a changed directory again."""
     del changed
     names = collections.defaultdict(list)
     for name in sorted(os.listdir(folder)):

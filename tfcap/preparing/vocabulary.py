@@ -1,4 +1,4 @@
-"""The words of a data set: the tokenizer's, counted from the training captions, or given."""
+"""Splits captions into words, and counts or reads the vocabulary and document frequencies."""
 
 import collections
 import itertools
@@ -30,7 +30,7 @@ FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without sp
 
 
 class Kept(NamedTuple):
-    """An image without those of its captions that have no words.
+    """An image with its captions; captions without a word are removed.
 
     Attributes:
       id: number of the image.
@@ -38,8 +38,8 @@ class Kept(NamedTuple):
       split: "train", "val", "test" or another plain name.
       captions: the raw captions that have words; may be empty. They become the references.
       words: the words of each caption.
-      stored: the captions that the record gets, as the file's own words with spaces between them;
-        None if the record gets `captions`.
+      stored: the captions for the record, with --tokens=given: the words of the caption file with
+        spaces between them; None if the record gets `captions`.
     """
 
     id: int
@@ -51,16 +51,16 @@ class Kept(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """Whether prepare keeps the image: training images need a caption, others do not."""
+        """True if prepare uses the image: a training image needs a caption, other images do not."""
         return bool(self.captions) or self.split != "train"
 
 
 def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]:
-    """Returns the images with the words of their captions, without captions that have no words.
+    """Splits the captions of images into words; removes captions without a word.
 
-    With `given_tokens` the words are those of the caption file, `Entry.words`. Records then hold
-    these words with spaces between them, because training splits the captions of records with the
-    tokenizer. So the tokenizer also splits given words with punctuation.
+    With `given_tokens` the words come from the caption file (`Entry.words`). Records then hold
+    these words with spaces between them. Training splits the captions of records with the
+    tokenizer, so the tokenizer also splits words of the file that contain punctuation.
     """
     images = list(_tokenized(entries, given_tokens))
     if not given_tokens:
@@ -92,7 +92,7 @@ def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Kept]:
 
 
 def _texts(entry: Entry) -> list[str]:
-    """Returns the given words of each caption with spaces between them."""
+    """Returns the words of each caption in the file, with spaces between them."""
     if entry.words is None:
         raise ValueError(
             f"--tokens=given needs words in the caption file, and image {entry.id} "
@@ -102,10 +102,11 @@ def _texts(entry: Entry) -> list[str]:
 
 
 def _comparable(images: Sequence[Kept]) -> list[Kept]:
-    """Returns images with references that are split into the same words as the given tokens.
+    """Returns images whose references are split into the same words as their records.
 
-    A model that learns given words writes them with spaces between them. Scores split the raw
-    captions at spaces: those of languages without spaces would have no word in common.
+    With --tokens=given a model writes the words of the caption file with spaces between them.
+    Scores split the raw captions at spaces: in a language without spaces, captions and references
+    would have no word in common.
     """
     raw = iter(tokens.tokenize_all([caption for image in images for caption in image.captions]))
     found, changed = [], 0
@@ -136,9 +137,10 @@ class Words(NamedTuple):
 
     Attributes:
       vocab: the vocabulary.
-      min_count: smallest number of occurrences of a word; None for a given vocabulary.
+      min_count: smallest number of occurrences of a word; None with --vocab.
       frequencies: document frequencies, or None if there are none.
-      origin: where the document frequencies come from: "train" (counted), "file" (given) or None.
+      origin: where the document frequencies come from: "train" (counted), "file"
+        (--document_frequency) or None.
     """
 
     vocab: Vocab
@@ -148,7 +150,7 @@ class Words(NamedTuple):
 
 
 class Vocabulary:
-    """The vocabulary of a data set, before the features are made and after.
+    """The vocabulary of a data set: made before the features are extracted, and finished after.
 
     Making it reads the files of --vocab and --document_frequency, and prints how many words become
     <unk>. Its errors come before the features are extracted, which can take hours.
@@ -162,8 +164,8 @@ class Vocabulary:
         if self.vocab is None:
             if not any(image.captions for image in train):
                 raise ValueError(
-                    "There is no image of the split 'train' with a caption, and these captions "
-                    "give the vocabulary. Add some, or give a vocabulary with --vocab."
+                    "No image of the split 'train' has a caption, so no words can be counted. "
+                    "Add captions, or give a vocabulary with --vocab."
                 )
             self._print_unknown(self._counts(images))
         else:
@@ -205,7 +207,7 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Kept]) -> Words:
-        """Counts words and n-grams of the images that have a record, if they are not given."""
+        """Counts words and n-grams of the images that have a record, unless files give them."""
         train = [image for image in images if image.split == "train"]
         vocab, least = self.vocab, None
         if vocab is None:
@@ -250,7 +252,7 @@ def load_given(
     beside = path.parent / VOCABULARY
     if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
         raise ValueError(
-            f"{path} was counted with the words of {beside}, and {vocab_file} has others. Give the "
+            f"{path} was counted with {beside}, whose words differ from {vocab_file}. Give the "
             f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
         )
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
@@ -258,7 +260,7 @@ def load_given(
 
 
 def _warn_of_long_words(images: Sequence[Kept]) -> None:
-    """Prints a warning if whole sentences are one word: the language writes no spaces."""
+    """Prints a warning if words are as long as sentences: the language has no spaces."""
     captions = [words for image in images for words in image.words]
     average = sum(map(len, captions)) / max(len(captions), 1)
     if captions and average < FEW_WORDS:

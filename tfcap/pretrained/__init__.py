@@ -17,21 +17,19 @@ _MODEL = ("params.yaml", "saved_model.pb")
 
 
 def names() -> list[str]:
-    """Returns the names of the pretrained models."""
     return sorted(path.parent.name for path in _FOLDER.glob(f"*/{CARD}"))
 
 
 def directory(name: str) -> str:
-    """Returns the run directory of a pretrained model."""
     if name not in names():
         raise ValueError(f"There is no pretrained model {name!r}. {hint()}")
     return str(_FOLDER / name)
 
 
 def place(model_dir: str | os.PathLike) -> str:
-    """Returns the run directory of a `--model_dir`; a run of the Hugging Face Hub is downloaded.
+    """Returns the directory for a `--model_dir`; downloads a run of the Hugging Face Hub.
 
-    It may be the name of a pretrained model, or `hf://OWNER/NAME`.
+    `model_dir` is a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
 
     If a directory with the name of a pretrained model holds a run or an export, that directory is
     used. Any other directory of this name, such as a folder of photographs, is ignored. `./NAME`
@@ -46,7 +44,7 @@ def place(model_dir: str | os.PathLike) -> str:
 
 
 def shown(path: str) -> str:
-    """Returns the name of the pretrained model that a file belongs to; other paths as they are."""
+    """Returns the name of the pretrained model for a path inside it; other paths do not change."""
     folder = pathlib.Path(path).parent
     return folder.name if folder.parent == _FOLDER else path
 
@@ -57,6 +55,6 @@ def hint() -> str:
 
 
 def _holds_model(path: str) -> bool:
-    """Whether a directory holds a run, an export, or versions of an export."""
+    """True if a directory holds a run, an export, or versions of an export."""
     found = os.listdir(path) if os.path.isdir(path) else []
     return any(name in _MODEL or name.isdecimal() for name in found)

@@ -30,7 +30,7 @@ def download(address: str) -> str:
     another hub.
 
     Args:
-      address: `hf://OWNER/NAME`, with `@REVISION` (a branch, a tag or a commit) if it is not main.
+      address: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION` with a branch, a tag or a commit.
     """
     try:
         import huggingface_hub

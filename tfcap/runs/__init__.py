@@ -1,4 +1,4 @@
-"""The directory of a training run: begin, load, search, serve and export."""
+"""Training runs on disk: begin, load, decode, serve and export."""
 
 from tfcap.runs.checkpoints import newest_checkpoint, step_of
 from tfcap.runs.run import (

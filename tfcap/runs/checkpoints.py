@@ -1,4 +1,4 @@
-"""Finds checkpoints, and restores weights from them by name."""
+"""Finds checkpoints, and restores weights by name."""
 
 import contextlib
 import os
@@ -16,9 +16,10 @@ FITS = "The options of task.model must be those in the params.yaml of its run."
 
 
 def newest_checkpoint(directory: str) -> str | None:
-    """Finds the path, without ending, of the newest checkpoint; None if there is none.
+    """Returns the path, without ending, of the newest checkpoint; None if there is none.
 
-    It is the one that the file `checkpoint` names, otherwise the one of the highest step.
+    The file `checkpoint` names the newest checkpoint; without this file it is the checkpoint of the
+    highest step.
     """
     path = tf.train.latest_checkpoint(directory)
     if path or not os.path.isdir(directory):
@@ -29,7 +30,7 @@ def newest_checkpoint(directory: str) -> str | None:
 
 
 def find(checkpoint: str) -> str:
-    """Finds the newest checkpoint of a directory or of a pretrained model, or checks a path."""
+    """Returns the newest checkpoint of a directory or of a pretrained model; checks a path."""
     checkpoint = pretrained.place(checkpoint)
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
@@ -51,9 +52,10 @@ def restore_weights(
       model: the captioner.
       checkpoint: as in `find`.
       rows: for a checkpoint of another vocabulary: int [V], for each word of the model its id in
-        the checkpoint, or -1 if it has no such word. The weights of such words keep their values.
-      start: whether another run starts from the checkpoint. If that checkpoint has no backbone, the
-        backbone of `model` keeps the weights of the prepared data.
+        the checkpoint, or -1 if the checkpoint does not know the word. Weights of unknown words do
+        not change.
+      start: whether another run starts from the checkpoint. Then the checkpoint may lack a
+        backbone, and the backbone of `model` has the weights of the prepared data.
     """
     path = find(checkpoint)
     weights = model.checkpoint_items["weights"]
@@ -97,7 +99,7 @@ def restore_weights(
 
 
 def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Variable]:
-    """Returns copies of weights, by their names, in another precision; empty keeps the weights."""
+    """Returns copies of weights in dtype `dtype`, by name; with "" the weights themselves."""
     if not dtype:
         return dict(weights)
     with np.errstate(over="ignore"):
@@ -109,24 +111,24 @@ def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Va
 
 
 def has_half_weights(checkpoint: str) -> bool:
-    """Returns whether the weights of a checkpoint are float16, as in a small run."""
+    """True if the weights of a checkpoint are float16, as in a small run."""
     dtypes = tf.train.load_checkpoint(checkpoint).get_variable_to_dtype_map()
     return any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items())
 
 
 def _tensor_name(name: str, group: str) -> str:
-    """Returns the key of a weight in a checkpoint, as TensorFlow writes dictionaries."""
+    """Returns the key under which TensorFlow stores a weight of a dictionary in a checkpoint."""
     escaped = name.replace(".", "..").replace("/", ".S")
     return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def is_weight(tensor: str) -> bool:
-    """Returns whether the tensor of a checkpoint with this name belongs to the model."""
+    """True if this key of a checkpoint is a weight of the model."""
     return tensor.startswith(("weights/", "average/"))
 
 
 def readable_name(tensor: str) -> str:
-    """Returns the name of a tensor of a checkpoint as the model has it: `decoder/kernel`."""
+    """Returns the name in the model, such as `decoder/kernel`, of a key of a checkpoint."""
     group, _, rest = tensor.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").partition("/")
     rest = re.sub(r"\.([.S])", lambda match: "." if match[1] == "." else "/", rest)
     return rest if is_weight(tensor) else "/".join(filter(None, [group, rest]))
@@ -149,11 +151,11 @@ def step_of(checkpoint: str | None) -> int:
 
 @contextlib.contextmanager
 def damage_named(checkpoint: str) -> Iterator[None]:
-    """Turns TensorFlow's errors of reading a checkpoint into a ValueError that names it."""
+    """Turns TensorFlow's errors about a damaged checkpoint into a ValueError with its path."""
     try:
         yield
     except (tf.errors.OpError, RuntimeError, IndexError) as error:
         raise ValueError(
-            f"{checkpoint} is damaged: {str(error).splitlines()[0]}. Remove its files, and the "
-            "checkpoint before it is used."
+            f"{checkpoint} is damaged: {str(error).splitlines()[0]}. Remove its files: "
+            "then the checkpoint before it is used."
         ) from error

@@ -1,15 +1,15 @@
 """The directory of a training run (`--model_dir`): begin, create, load, search.
 
-It holds all that is needed to resume training, to evaluate and to serve:
+It holds everything that resuming, evaluation and serving need:
 
 params.yaml            the resolved configuration and the experiment's name
-params_until_step_N.yaml    the one of the steps before N, if it was changed there
+params_until_step_N.yaml    the configuration of the steps before N, if it was changed there
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           the fingerprint of that data
 backbone.weights.h5    the backbone of that data, if it has weights; a trained one is in ckpt-N
 backbone.preset/       the backbone of that data, if it is a preset of keras-hub
 document_frequency.npz the document frequencies of that data, for decoding by consensus
-ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest one
+ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest checkpoint
 best_ckpt/             the best checkpoint by the validation metric, and info.json
 train/, validation/    curves for TensorBoard
 """
@@ -62,7 +62,7 @@ CROSS_ENTROPY = "cross-entropy"
 
 @dataclasses.dataclass(repr=False)
 class Run:
-    """A trained captioner with its configuration, vocabulary and origin.
+    """A trained captioner with its configuration, vocabulary and data.
 
     Attributes:
       params: the configuration.
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def described(self) -> str:
-        """The checkpoint with its step: the number in the name of the best one is no step."""
+        """The checkpoint and its step, as text."""
         paths = self.checkpoint.split(", ")  # an ensemble has several
         steps = [step_of(path) for path in paths]  # 0 for weights without a training
         return ", ".join(
@@ -100,12 +100,12 @@ class Run:
 
     @property
     def whole(self) -> Captioner:
-        """The model that a checkpoint holds: the captioner, and its backbone if it was trained."""
+        """The model in a checkpoint: the captioner, with its backbone if that was trained."""
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
 
     @property
     def max_regions(self) -> int | None:
-        """The largest number of regions that the model reads of an image; None reads all."""
+        """The largest number of regions of an image that the model reads; None for all."""
         return self.params.task.validation_data.region_limit
 
     @property
@@ -114,7 +114,7 @@ class Run:
         return self.params.task.data_dir or DEFAULT_DIRECTORY
 
     def view(self, data: PreparedData) -> PreparedData:
-        """Returns prepared data as the model reads it: with the features of its own backbone."""
+        """Returns prepared data with the features of the run's backbone, if that was trained."""
         if self.backbone is None:
             return data
         networks = [part.model for part in getattr(self.backbone, "members", [self.backbone])]
@@ -123,7 +123,7 @@ class Run:
         return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
-        """Returns the run with another decoding; the arguments are those of `configs.decoding`."""
+        """Returns the run with other decoding options; arguments as in `configs.decoding`."""
         options = configs.decoding(self.params.task, changes, beam)
         params = self.params.replace(task={"decoding": options.as_dict()})
         return dataclasses.replace(self, params=params)
@@ -131,10 +131,10 @@ class Run:
     def search(
         self, changes: str = "", beam: int = 0, data_dir: str | None = None
     ) -> decoding.Search:
-        """Makes the search that finds captions; `changes` and `beam` are as in `configs.decoding`.
+        """Makes the `decoding.Search`; `changes` and `beam` as in `configs.decoding`.
 
-        `data_dir` is prepared data with the document frequencies of `order=consensus`; by default
-        those of the run.
+        `data_dir` is prepared data whose document frequencies `order=consensus` uses; by default
+        the run's own copy.
         """
         task = self.params.task
         options = configs.decoding(task, changes, beam)
@@ -165,10 +165,11 @@ class Run:
 def begin(
     directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
 ) -> int:
-    """Starts a run in `directory`, or resumes the run that is there; returns the step it has.
+    """Starts a run in `directory`, or resumes it; returns the number of steps that are done.
 
-    `params` and `data` are those of this start, and `experiment` is the registered name of
-    `params`. Without `train` no file changes, because another process may be training there.
+    `params` and `data` are the configuration and data for the next steps; `experiment` is the name
+    of the experiment. If `train` is False, no file changes, because another process may be training
+    in the directory.
     """
     _check_local(directory)
     path = os.path.join(directory, PARAMS)
@@ -197,7 +198,8 @@ def begin(
         params = params.replace(task=origin)
     elif read_best(best).get("best_ckpt_global_step"):
         raise ValueError(
-            f"{best} is of a training whose checkpoints are gone. Move it away, or choose another "
+            f"{best} is left from a training whose checkpoints were deleted. Move it away, or "
+            "choose another "
             "--model_dir."
         )
     elif os.path.exists(best):  # self-critical training keeps one before its first step
@@ -222,7 +224,7 @@ def _check_local(directory: str) -> None:
 def _note_changes(
     directory: str, old: configs.Experiment, params: configs.Experiment, step: int
 ) -> None:
-    """Prints which keys of a run that goes on have changed, and keeps a copy of its old values."""
+    """Prints the changed keys of a resumed run, and saves a copy of the old configuration."""
     changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
     for key, (before, now) in changed.items():
         print(f"note: {key} {before} -> {now} from step {step}", flush=True)
@@ -249,12 +251,12 @@ def create(
 
     Args:
       directory: path of the new directory; it may exist if it is empty.
-      experiment, params: the configuration of `model` and its registered name.
+      experiment, params: the name of the experiment, and the configuration of `model`.
       vocab: the vocabulary of `model`.
       fingerprint: the fingerprint of the data, as `prepare` writes it.
       model: the captioner, whose weights become the checkpoint of step 0.
       files: other files and directories to copy into it.
-      dtype: how the weights are stored; empty keeps their own dtype.
+      dtype: the dtype of the stored weights; "" does not convert them.
     """
     _check_local(directory)
     os.makedirs(directory, exist_ok=True)
@@ -279,7 +281,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
 
     Args:
       directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
-      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
+      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` loads the latest checkpoint
         if there was no validation yet.
       dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
     """
@@ -310,9 +312,9 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
 def load_together(
     directories: Sequence[str], checkpoint: str = "best", dtype: str = "float32"
 ) -> Run:
-    """Loads a run, or several runs as one ensemble, which decodes as the first; see `load`."""
+    """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
     if len(directories) > 1 and checkpoint not in ("best", "latest"):
-        raise ValueError("An ensemble takes the checkpoint best or latest, and not a path.")
+        raise ValueError("The checkpoint of an ensemble must be best or latest, not a path.")
     members = [load(directory, checkpoint, dtype) for directory in directories]
     first, *others = members
     if not others:
@@ -324,7 +326,8 @@ def load_together(
         if other.max_regions != first.max_regions:
             raise ValueError(
                 f"{other.directory} and {first.directory} differ in task.validation_data."
-                f"max_regions ({other.max_regions} and {first.max_regions}): an ensemble needs one."
+                f"max_regions ({other.max_regions} and {first.max_regions}). "
+                "An ensemble needs the same value."
             )
     backbone = None
     sources = {source_of_features(member.fingerprint) for member in members}
@@ -346,9 +349,9 @@ def load_together(
 
 
 class Backbones(tf.Module):
-    """The backbones of several runs as one, which concatenates their features.
+    """The backbones of several runs; the result is the concatenation of their features.
 
-    All are the same network and read the same pictures; only their weights differ.
+    The backbones are the same network with different weights.
     """
 
     def __init__(self, members: Sequence[Backbone]):
@@ -369,7 +372,7 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
     if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
         raise ValueError(
-            f"The data of {run.directory} is not in {run.data_dir}. Name its directory: data_dir."
+            f"The data of {run.directory} is not in {run.data_dir}. Give its directory as data_dir."
         )
     data = PreparedData.load(folder or run.data_dir)
     check_vocabulary(run, data)
@@ -377,13 +380,13 @@ def load_data(run: Run, folder: str | None) -> PreparedData:
 
 
 def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Captioner, str]:
-    """Loads the m-RNN in `folder`, whose refined features are vectors of images, and its path."""
+    """Loads the m-RNN run in `folder`; returns the model and the path of its checkpoint."""
     other = load(folder)
     check_vocabulary(other, data)
     if (run and run.backbone is not None) or other.backbone is not None:
         raise cli.UsageError(
-            f"The refined features of {folder} cannot be used: it or the run trained its backbone, "
-            "so the two models read different features."
+            f"The refined features of {folder} cannot be used: one of the two models trained its "
+            "backbone, so they read different features."
         )
     return other.model, other.checkpoint
 
@@ -424,7 +427,7 @@ _SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def differing(
     old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
 ) -> dict[str, tuple[Any, Any]]:
-    """Returns the old and the new value of each key that differs and begins as one of `groups`."""
+    """Returns key -> (old, new) for each key that differs and begins with one of `groups`."""
     before, groups = configs.values(old), tuple(groups)
     return {
         key: (before[key], value)
@@ -459,7 +462,7 @@ def _check_same(
 
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
-    """Raises ValueError if data has another vocabulary or other features than a run."""
+    """Raises ValueError if the vocabulary or the features of the data differ from the run's."""
     vectors = reads_image(run.params.task)
     _check_data(data.fingerprint, data.folder, run.fingerprint, run.directory, vectors)
 
@@ -467,7 +470,7 @@ def check_vocabulary(run: Run, data: PreparedData) -> None:
 def _check_data(
     data: Mapping[str, Any], folder: str, known: Mapping[str, Any], directory: str, vectors: bool
 ) -> None:
-    """Compares the fingerprints of the data in `folder` and of the run in `directory`."""
+    """Raises ValueError if the data in `folder` does not fit the run in `directory`."""
     for name, value in _SAME_DATA.items():
         if name == _IMAGE_WIDTH and not vectors:
             continue
@@ -494,7 +497,7 @@ def read_fingerprint(directory: str) -> dict:
 
 
 def source_of_features(fingerprint: Mapping[str, Any]) -> str:
-    """Describes the network that made the features of prepared data, with grid and weights."""
+    """Describes in words the network that made the features, with grid and weights."""
     made_by = fingerprint["backbone"]
     if made_by is None:
         return "ready features"
@@ -511,15 +514,15 @@ def source_of_features(fingerprint: Mapping[str, Any]) -> str:
 
 
 def best_directory(directory: str, params: configs.Experiment) -> str:
-    """Returns the folder in which a run keeps its best checkpoint."""
+    """Returns the folder of the best checkpoint of a run."""
     return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
 
 
 def read_info(best: str) -> dict[str, Any]:
     """Reads the file beside the best checkpoint; empty if there is none yet.
 
-    It has the scores by name, `best_ckpt_global_step`, `signature`, `images` (their number) and
-    `intervals` (low and high of each score, 95 %).
+    The file has the scores by name, `best_ckpt_global_step`, `signature`, `images` (the number of
+    validated images) and `intervals` (low and high of each score, 95 %).
     """
     path = os.path.join(best, INFO)
     remedy = "Remove it: the scores beside the checkpoint are then unknown."
@@ -532,7 +535,7 @@ def read_best(best: str) -> dict[str, float]:
 
 
 def _info_beside(checkpoint: str) -> dict[str, Any]:
-    """Reads the file beside a checkpoint; that of a small run describes only its checkpoint 0."""
+    """Reads the file beside a checkpoint; empty if it describes another checkpoint."""
     folder = os.path.dirname(checkpoint)
     if os.path.exists(os.path.join(folder, PARAMS)) and step_of(checkpoint):
         return {}
@@ -540,7 +543,7 @@ def _info_beside(checkpoint: str) -> dict[str, Any]:
 
 
 def validated(run: Run) -> dict[str, float]:
-    """Returns the scores of a run's weights; empty for an ensemble or if they are not the best."""
+    """Returns the scores of the loaded checkpoint; empty unless it is the best."""
     if isinstance(run.model, Ensemble):
         return {}
     info = _info_beside(run.checkpoint)
@@ -548,10 +551,10 @@ def validated(run: Run) -> dict[str, float]:
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:
-    """Names self-critical training in the form of SacreEOS (Hu et al. 2023), or cross-entropy.
+    """Returns the objective as text, for self-critical training as SacreEOS (Hu et al. 2023) does.
 
-    The name says whether the end mark counts, and gives the reward, the baseline with the samples
-    per image, and the version. `hook`: whether a reward of the user's own is added.
+    The text says whether the end mark counts, and gives the reward, the baseline with the samples
+    per image, and the version. `hook` says whether a user-defined reward is added.
     """
     if task.objective == "xe":
         return CROSS_ENTROPY
@@ -566,17 +569,17 @@ def signature(task: configs.Task, hook: bool = False) -> str:
 
 
 def reads_image(task: configs.Task) -> bool:
-    """Returns whether the system reads the vector of the whole image if the data has one."""
+    """True if the system reads the vector of the whole image, where the data has one."""
     return models.MODELS[task.model.type or ""].reads_image
 
 
 def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
-    """Returns F, the width of what the system reads; `features` is an entry of dataset.json."""
+    """Returns F, the width of the features that the system reads, from an entry of dataset.json."""
     return features["image_dim" if reads_image(task) and "image_dim" in features else "dim"]
 
 
 def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
-    """Builds the captioner that a `configs.Task` describes, with new weights."""
+    """Builds the captioner of a `configs.Task`, with new weights."""
     options = task.model.get().as_dict()
     return models.build(task.model.type or "", vocab_size, task.max_length, feature_dim, **options)
 
@@ -584,9 +587,10 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
 def with_backbone(
     captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], folder: str
 ) -> Captioner:
-    """Adds the backbone of the data to a captioner if a `configs.Task` trains both.
+    """Returns the captioner, with the backbone of the data if a `configs.Task` trains both.
 
-    Its weights are those in `folder`, the data or the run; `fingerprint` is that of the data.
+    The weights of the backbone are read from `folder`, the prepared data or the run; `fingerprint`
+    is the fingerprint of the data.
     """
     if not task.backbone.trainable:
         return captioner
@@ -600,7 +604,6 @@ def with_backbone(
 
 
 def count_parameters(model: Captioner) -> int:
-    """Counts the trainable parameters of a model."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
 
 
@@ -610,7 +613,7 @@ def build_search(
     vocab: Vocab,
     frequencies: Callable[[], DocumentFrequencies],
 ) -> decoding.Search:
-    """Makes the search that `configs.Decoding` describes: words become ids.
+    """Makes the `decoding.Search` of a `configs.Decoding`; looks up the ids of its words.
 
     `max_length` is T. `frequencies` returns the document frequencies, for `order: consensus` only.
     """

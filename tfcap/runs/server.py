@@ -1,7 +1,7 @@
-"""The functions that a server calls: image bytes or features in, captions out; their SavedModel.
+"""The functions that a server calls (image bytes or features in, captions out), and their export.
 
-A server puts requests of several clients into one batch. An error would be the answer to all of
-these requests, so each row has a status, and a bad row does not fail the others.
+A server puts requests of several clients into one batch. An error would fail all of these requests.
+So each row has a status, and a bad row does not affect the others.
 
 Letters: B images, K beams, R regions, F feature width, T `max_length`.
 """
@@ -43,13 +43,14 @@ class CaptionServer(tf.Module):
       backbone: a `preparing.features.backbone.Backbone` or `Detector`, or
         `preparing.features.frames.Clips` for a model of clips; None for a model of ready-made
         features.
-      max_regions: further regions of an image are cut off, as in training; None keeps all.
-      max_pixels: how many pixels a picture may claim, in all frames of a GIF file.
+      max_regions: largest number of regions, as in training; further regions are cut off. None uses
+        all regions.
+      max_pixels: largest number of pixels of a picture, or of all frames of a GIF file.
 
     Attributes:
-      limit: `max_pixels` as a variable int64 [], so that an export keeps it.
-      frames: how many frames of a clip the model reads, a variable int32 [], so that an export
-        keeps it; None for a model of pictures.
+      limit: `max_pixels` as a variable int64 [], so that an export contains it.
+      frames: number of frames of a clip that the model reads, as a variable int32 [], so that an
+        export contains it; None for a model of pictures.
     """
 
     def __init__(
@@ -88,18 +89,18 @@ class CaptionServer(tf.Module):
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of images given as features.
+        """Finds the captions of images from their features.
 
         Args:
           features: float32 [B, R, F], padded with any values to the most regions of an image.
-          num_regions: int32 [B], real regions of each image, 1 to R.
+          num_regions: int32 [B], number of real regions of each image, 1 to R.
           seed: int64 [B], one for each image, if the search samples; else None.
 
         Returns:
           `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
           log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
-          [B, K, T]; `status` string [B], "ok" or why an image has no captions: then its captions
-          are empty and its scores and tokens 0, and the others do not change.
+          [B, K, T]; `status` string [B], "ok" or why an image has no captions: then the captions
+          are empty, and scores and tokens are 0.
         """
         features, num_regions, status = check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
@@ -138,7 +139,7 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of files, string [B]; `status` is why a file cannot be read.
+        """Finds the captions of picture files, string [B]; results as in `from_features`.
 
         A model of clips reads all frames of a GIF file.
         """
@@ -151,8 +152,8 @@ class CaptionServer(tf.Module):
     def signatures(self) -> dict[str, Any]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
-        Without a backbone `serving_default` is `features`. A search that samples adds `seed` int64
-        [B].
+        Without a backbone `serving_default` is the same function as `features`. If the search
+        samples, both have a further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features, autograph=False).get_concrete_function(
@@ -178,7 +179,7 @@ def server(
     data_dir: str | None = None,
     max_pixels: int = SERVED_PIXELS,
 ) -> CaptionServer:
-    """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `Run.search`."""
+    """Makes a `CaptionServer` of a run; `changes`, `beam` and `data_dir` are as in `Run.search`."""
     backbone = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory)
@@ -195,10 +196,11 @@ def decode(
     shape: Sequence[int],
     most_pixels: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes picture files, string [B]; a bad one, or one of too many pixels, becomes zeros.
+    """Decodes picture files, string [B]; a file that is bad or too large becomes zeros.
 
-    Only `tf.data` can go on after an operation has failed, so the files are a data set whose errors
-    are ignored. `decoder` is that of a `Backbone` or of `Clips`, `shape` its decoded shape.
+    The files are read as a `tf.data` data set that ignores errors, because no other operation can
+    go on after an error. `decoder` is `Backbone.decode` or `Clips.decode`, and `shape` the shape of
+    its result.
 
     Returns:
       float32 [B, *shape]; the status of each file, string [B].
@@ -240,7 +242,7 @@ def decode(
 def check_features(
     features: tf.Tensor, num_regions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Replaces padding of features [B, R, F] by zeros, and a bad image by one region of zeros.
+    """Sets the padding of features [B, R, F] to zero; a bad image becomes one region of zeros.
 
     Returns:
       The features, the counts, and the status of each image, string [B].
@@ -276,7 +278,7 @@ def check_features(
 
 
 def _blank(results: dict[str, tf.Tensor], status: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Adds `status` string [B] to the results [B, ...], in which bad rows become empty or 0."""
+    """Adds `status` string [B] to the results [B, ...], and clears the bad rows."""
     good = status == OK
     blanked: dict[str, tf.Tensor] = {"status": status}
     for name, value in results.items():
@@ -301,8 +303,8 @@ def export(
     Args:
       served: the functions to export.
       export_dir: the directory of all versions.
-      complete: gets the directory of the SavedModel and its loaded signatures before the rename,
-        and may add files.
+      complete: a function that is called before the rename, with the directory of the SavedModel
+        and its loaded signatures; it may add files.
 
     Returns:
       The path `export_dir/<version>`.

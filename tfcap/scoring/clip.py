@@ -1,4 +1,4 @@
-"""The CLIP encoder of CLIPScore, from keras-hub; the user provides the weights.
+"""The CLIP network for CLIPScore, from keras-hub; the user provides the weights.
 
 Letters: n pictures or texts, D width of CLIP's space.
 """
@@ -19,7 +19,7 @@ _BATCH = 32
 class KerasHubClip:
     """Maps pictures and texts into CLIP's space with a preset of keras-hub.
 
-    Vectors are kept, because several sets of captions are often scored on the same pictures.
+    Vectors are cached, because several sets of captions are often scored on the same pictures.
     `preset` is a directory, or a handle that keras-hub downloads.
     """
 
@@ -36,8 +36,8 @@ class KerasHubClip:
             self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"--clip={preset} is no CLIP preset of keras-hub with its tokenizer and its image "
-                f"converter: {' '.join(str(error).split())[:300]}"
+                f"--clip={preset} is not a CLIP preset of keras-hub with its tokenizer and its "
+                f"image converter: {' '.join(str(error).split())[:300]}"
             ) from None
         self._known: dict[str, np.ndarray] = {}
 

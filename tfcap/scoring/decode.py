@@ -1,4 +1,4 @@
-"""Captions a whole split: with one model, and with the models or files that stand beside it.
+"""Captions a whole split, with the evaluated model and with the models or files of --beside.
 
 Letters: B images, K captions of an image, R regions, F feature width.
 """
@@ -36,8 +36,8 @@ def decode_split(
     """Decodes the captions of every image of a split, best first.
 
     The captions do not depend on `batch_size`. Regions beyond `max_regions`, and images beyond
-    `limit`, are left out; 0 and None keep all. For sampling each image derives its own seed from
-    `seed` and its id.
+    `limit`, are left out; 0 and None mean no limit. For sampling the seed of an image is derived
+    from `seed` and the image id.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -73,7 +73,7 @@ def decode_split(
 class Other:
     """Captions of the same images by another model, or from a file.
 
-    A model decodes `data`, or captions `pictures` with `captioner` if no prepared data fits it.
+    A model decodes `data`; if no prepared data fits the model, `captioner` captions `pictures`.
     """
 
     captions: dict[int, str] = dataclasses.field(default_factory=dict)  # by image id
@@ -99,20 +99,20 @@ def load_others(
     beam: int = 0,
     folder: str | None = None,
 ) -> dict[str, Other]:
-    """Reads the captions of files, and loads the models of run directories without running them.
+    """Reads captions from files, and loads models of run directories; does not decode yet.
 
-    A model reads `data` if it was trained with its words and features, else its own prepared data
-    if that has the same pictures, else the picture files of `data`.
+    A model reads `data` if its words and features fit, else the data that it was trained on if that
+    has the same pictures, else the picture files of `data`.
 
     Args:
       paths: a result file, a run directory or a pretrained model by name.
       references: the images that files must have captions for.
       data, split: the prepared data of the evaluated run, and its split; None without a run.
       images: the images that models must have.
-      captioner_of: makes what captions pictures with a run.
-      checkpoint: `best` or `latest`; a path, which belongs to one run, counts as `best`.
-      dtype, changes, beam: the precision, and changes to the decoding that each run has.
-      folder: a further directory with the picture files.
+      captioner_of: makes an `ImageCaptioner` of a run.
+      checkpoint: `best` or `latest`; a path belongs to the evaluated run, so `best` is used.
+      dtype, changes, beam: the precision, and changes to the decoding options of each run.
+      folder: the directory of the picture files, if they have moved.
     """
     paths = {name: pretrained.place(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
@@ -144,10 +144,10 @@ def decode_others(
     seed: int,
     attention: str | None = "attention",
 ) -> None:
-    """Decodes the captions of `load_others`, in place.
+    """Decodes the captions of the models of `load_others`, and stores them there.
 
-    `images` are the first ones of the split of the evaluated run. `attention` is what models that
-    caption picture files also compute, as a captioner does.
+    `images` are the first images of the split of the evaluated run. `attention` is the option of
+    `ImageCaptioner.stream`, for models that caption picture files.
     """
     for name, other in others.items():
         if other.captioner is not None:
@@ -164,7 +164,7 @@ def decode_others(
 
 
 def data_of_first(folders: Sequence[str]) -> PreparedData:
-    """Returns the data of the first run whose data is there and can be read."""
+    """Returns the data of the first run whose data can be read."""
     reasons = []
     for folder in folders:
         run = runs.load(folder, "best")
@@ -207,8 +207,8 @@ def _data_of(
 ) -> PreparedData | None:
     """Returns `data` if the run can read it, else the data that it was trained on, or None.
 
-    `data` may have the features of the backbone that the evaluated run trained. The other run reads
-    those of its own backbone, or the stored ones.
+    `data` may have the features of the backbone that the evaluated run trained. The result has the
+    features of the backbone of `run`, or the stored features.
     """
     names = data.file_names(split)
     for folder in (data.folder, run.data_dir):

@@ -1,4 +1,4 @@
-"""Computes the log-probability of given captions: of all pairs, and as perplexity.
+"""Computes log-probabilities of captions: for all pairs of image and caption, and as perplexity.
 
 Letters: B images of a block, S captions of a block, N captions in all, C captions of an image, T
 `max_length`, L words of a caption including the end mark, R regions, F feature width, V vocabulary,
@@ -38,7 +38,7 @@ class EncodedCaptions(NamedTuple):
     examples: tuple[str, ...] = ()  # some of the unknown words
 
     def note(self) -> str:
-        """Describes unknown words and cut captions in a line; empty if there are none."""
+        """One line about unknown words and cut captions; empty if there are none."""
         parts = []
         if self.unknown:
             total = int(self.words.sum())
@@ -76,7 +76,7 @@ def images(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields images of a split, at these positions of its index, in blocks of B inputs.
+    """Yields the images at these positions of a split, in blocks of B.
 
     A block has `features` float32 [B, R, F] and `mask` bool [B, R], and `image` float32 [B, F2] if
     the data has vectors of whole images. The last block may be smaller. Regions of an image beyond
@@ -134,9 +134,9 @@ def prefix_tree(tokens: np.ndarray) -> Prefixes:
 def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tensor:
     """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
 
-    A step has one row for each prefix and image. This is correct for every system, but a cache that
-    grows with the words would be copied in every step. `context` is that of B images; the prefixes
-    are tensors.
+    A step has one row for each prefix and image. This works for every system, but a cache that
+    grows with the words is copied in every step. `context` is the context of B images; the prefixes
+    `given` are tensors.
     """
     size = tf.shape(tf.nest.flatten(context)[0])[0]
     images = tf.range(size)[:, tf.newaxis]
@@ -170,15 +170,15 @@ class PairScorer:
     """Computes log P(caption | image) for every image of a block and every caption.
 
     An image is encoded once for all captions. The captions are scored in blocks whose logits stay
-    below a fixed number, so that the memory depends neither on the images nor on the captions.
-    A recurrent system takes one step for each prefix that captions share (`Prefixes`). The caches
-    of other systems are too large for that; they decode captions of the same length in parallel,
-    without padding. All blocks use one trace.
+    below a fixed number, so that the memory depends neither on the images nor on the captions. A
+    recurrent system computes one step for each prefix (`Prefixes`). The caches of other systems are
+    too large for that; they decode captions of the same length in parallel, without padding. All
+    blocks use one trace.
 
     Args:
       model, captions: the captioner, and the captions to score.
-      specs: the inputs of the model, as `PreparedData.input_specs`; or F, for data without vectors
-        of whole images.
+      specs: the result of `PreparedData.input_specs`; or F, for data without vectors of whole
+        images.
       logits: the largest number of logits in one call; a single caption may exceed it.
     """
 
@@ -221,7 +221,7 @@ class PairScorer:
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
-        """Lists captions scored together for B images: (places [S], tokens [S, L] or prefixes)."""
+        """Divides the captions into blocks: (positions [S], tokens [S, L] or prefixes)."""
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
         return self._blocks[size]
@@ -294,7 +294,7 @@ class Perplexities(NamedTuple):
         return result
 
     def format(self) -> str:
-        """Returns `mean` and `corpus` as text, and the note on a second line if there is one."""
+        """Returns `mean` and `corpus` as text, and the note, if any, on a second line."""
         line = (
             f"perplexity: {self.corpus:.2f} per word (base 2), mean over "
             f"{len(self.words)} references: {self.mean:.2f}"
@@ -310,12 +310,12 @@ def perplexities_of_split(
     limit: int = 0,
     references: Mapping[int, Sequence[str]] | None = None,
 ) -> Perplexities:
-    """Computes the perplexity of each caption of a split, given its image.
+    """Computes the perplexity of each caption of a split for its image.
 
     PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
     authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
-    `limit` takes so many images from the start of the split, 0 all. `references` are the captions
-    by image id; None takes all that the split has.
+    `limit` is the number of images to read from the start of the split; 0 reads all. `references`
+    are captions by image id; None takes all captions of the split.
     """
     ids = data.index(split).id[: limit or None]
     known = stored_captions(data, split) if references is None else references

@@ -1,10 +1,10 @@
-"""Finds images by the nearness of vectors: to a picture, to a sentence, exactly or through a graph.
+"""Finds the images whose vectors are nearest to a picture or a sentence, exactly or with a graph.
 
 Letters: B images of a batch, R regions, F feature width, D width of a vector, M indexed images, Q
 queries, k neighbours.
 
-The vectors of a split are kept in a directory, memory-mapped. A file is named after a digest of all
-that its vectors depend on, so that another model or other data makes another file.
+The vectors of a split are stored in a memory-mapped file. The file name is a digest of everything
+that the vectors depend on, so another model or other data gives another file.
 """
 
 import collections
@@ -42,8 +42,8 @@ class Space:
     output g2(V_I I) without bias (Mao et al., ICLR 2015, section 8: features refined by the
     captions that the model was trained with).
 
-    `mean` [D] is subtracted from each vector, which is then scaled to length 1, so that a distance
-    grows as the cosine of the vectors falls; None leaves the vectors as they are.
+    `mean` [D] is subtracted from each vector, and the result is scaled to length 1: then the
+    nearest vectors are those with the highest cosine. None does not change the vectors.
     """
 
     def __init__(self, refine: Any = None, mean: np.ndarray | None = None):
@@ -92,7 +92,8 @@ class Index:
     """Finds the nearest vectors by Euclidean distance.
 
     `vectors` are float32 [M, D], which may be memory-mapped, and `ids` int64 [M] their images. The
-    `graph` is a faiss index, which proposes candidates and may miss some; None compares with all.
+    `graph` is a faiss index, which proposes candidates and may miss some; without it a query is
+    compared with all vectors.
     """
 
     def __init__(self, vectors: np.ndarray, ids: np.ndarray, graph: Any = None):
@@ -103,9 +104,9 @@ class Index:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the k nearest images of each query float32 [Q, D], nearest first.
 
-        An image whose id is that of the query, `own_ids` int64 [Q], is left out. Returns positions
-        int64 [Q, k] and distances float64 [Q, k]. k is at most the number of images; where fewer
-        are left, a row ends with the position -1 at the distance infinity.
+        An image with the same id as the query, `own_ids` int64 [Q], is left out. Returns positions
+        int64 [Q, k] and distances float64 [Q, k]. k is at most the number of images; if a query has
+        fewer neighbours, its row ends with position -1 and distance infinity.
         """
         k, own = min(k, len(self.ids)), np.full(len(queries), -1)
         if own_ids is not None:
@@ -127,7 +128,7 @@ class Index:
         return positions, distances
 
     def _compare(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
-        """Returns the positions of the k nearest in any order, by |t|^2 - 2 q t, [Q, k]."""
+        """Returns the positions [Q, k] of the k nearest, unordered, by |t|^2 - 2 q t."""
         positions = np.full([len(queries), k], -1, np.int64)
         best = np.full([len(queries), k], np.inf, np.float32)
         for start in range(0, len(self.ids), _BLOCK):
@@ -144,7 +145,7 @@ class Index:
         return np.where(np.isinf(best), -1, positions)
 
     def _follow(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
-        """Returns what the graph proposes; all vectors are compared if it reaches too few."""
+        """Returns the candidates of the graph; compares all vectors if there are too few."""
         faiss = _faiss()
         number = min(k + _SPARE, len(self.ids))
         parameters = faiss.SearchParametersHNSW(efSearch=max(128, 2 * number))
@@ -163,9 +164,9 @@ def load(
 ) -> Index:
     """Opens the index of the images of some splits, or makes it if there is none.
 
-    `folder` keeps the vectors; "" takes the directory in the prepared data, None keeps them in
-    memory. Regions beyond `max_regions` are ignored, as the model ignores them. Approximate
-    searches use a graph, which is built the first time.
+    `folder` is the directory of the stored vectors; "" takes a directory in the prepared data, None
+    holds the vectors in memory. Regions beyond `max_regions` are ignored, as the model ignores
+    them. Approximate searches use a graph, which is built the first time.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
@@ -206,7 +207,7 @@ def _name(data, space, max_regions, splits) -> str:
 
 
 def _compute(data, space, max_regions, splits, images: int, allocate: Callable) -> Any:
-    """Reads the splits from end to end and fills float32 [M, D], which `allocate` makes."""
+    """Computes the vectors of the splits, float32 [M, D], in an array that `allocate` makes."""
     vectors, done = None, 0
     for split in splits:
         size = len(data.index(split).id)
@@ -249,8 +250,8 @@ class Candidates:
     Nearness is the cosine of the angle between vectors from which the mean over the training images
     is subtracted: without this, all vectors of images have nearly the same direction.
 
-    The data must have training images. `space` computes the vectors of images, and `index` has
-    those of `split`; the other arguments are those of `load`.
+    The data must have training images. `space` computes the vectors of images, and `index` is the
+    index of `split`; the other arguments are those of `load`.
     """
 
     def __init__(
@@ -287,11 +288,11 @@ class Candidates:
 class SentenceVectors:
     """Computes vectors of sentences in the space of the vectors of images.
 
-    A captioner gives probabilities of sentences and no vectors. The vector of a sentence is the
-    mean of the vectors of the images whose captions resemble the sentence most, weighted by the
+    A captioner gives probabilities of sentences, not vectors. The vector of a sentence is the mean
+    of the vectors of the images whose captions resemble the sentence most, weighted by the
     similarity. The similarity is the cosine of TF-IDF vectors of words and of pairs of neighbouring
-    words. `captions` are those of each of the M images, `vectors` float32 [M, D] the images', and
-    `best` is the number of most similar captions whose images give the mean.
+    words. `captions` are the captions of each of the M images, `vectors` float32 [M, D] the vectors
+    of the images, and `best` is the number of most similar captions whose images are averaged.
     """
 
     def __init__(self, captions: Sequence[Sequence[str]], vectors: np.ndarray, best: int = BEST):

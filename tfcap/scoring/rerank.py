@@ -38,9 +38,9 @@ class Ranked(NamedTuple):
 def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked:
     """Ranks the hypotheses of an image by the mean of their `best` largest similarities.
 
-    If there are fewer references than `best`, all of them count. The released code ranks by the
-    sums, which gives the same order within an image. Equal hypotheses keep their order; in the
-    released code their order is undefined. `similarities` are [S, C].
+    If there are fewer references than `best`, all count. The released code ranks by the sum, which
+    gives the same order. Equal hypotheses keep their order; in the released code their order is
+    undefined. `similarities` are [S, C].
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -52,16 +52,17 @@ class Consensus:
     """Reranks the hypotheses of any captioner by the captions of the nearest reference images.
 
     Hypotheses and references are tokenized as training captions are and compared as words, so that
-    words outside a model's vocabulary count too. The released code compares its own lists of words.
+    words outside a model's vocabulary count, too. The released code compares other lists of words.
 
-    `kind` is `consensus`, or `oracle`, which ranks by an image's own references. `similarity` is
-    `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0 to 1);
-    neither counts an end mark. The splits `references` of `data` give the k `neighbours`; the list
-    of the paper has 122,286 images, more than the split train of Karpathy and Fei-Fei. The splits
-    `frequencies` give `cider` its document frequencies; the released code takes the validation set,
-    which contains the reranked images, so that their own references influence the ranking a little.
-    `best` is m; 0 takes that of the paper. An m-RNN `refine` gives refined vectors. The others are
-    the arguments of `nearest.load`, its `folder` first.
+    `kind` is `consensus`, or `oracle`, which ranks by the references of the image itself.
+    `similarity` is `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1`
+    (0 to 1); neither counts an end mark. The k `neighbours` are images of the splits `references`
+    of `data`; the list of the paper has 122,286 images, more than the split train of Karpathy and
+    Fei-Fei. The document frequencies of `cider` are counted on the splits `frequencies`; the
+    released code takes the validation set, which contains the reranked images, so that their
+    references influence the ranking a little. `best` is m; 0 takes m of the paper. If `refine` is
+    an m-RNN, the vectors are its refined features. The other arguments are those of `nearest.load`,
+    beginning with `folder`.
     """
 
     def __init__(
@@ -110,9 +111,9 @@ class Consensus:
     ) -> list[Ranked]:
         """Ranks the hypotheses of B images by the captions of similar images.
 
-        `vectors` float32 [B, D] are those of `vectors`. `hypotheses` are S captions of each image,
-        best first as the model ranks them; S may differ. `image_ids` int64 [B] are ids in the
-        prepared data, so that an image is not its own neighbour.
+        `vectors` float32 [B, D] are results of the method `vectors`. `hypotheses` are S captions of
+        each image, best first; S may differ between images. `image_ids` int64 [B] are ids in the
+        prepared data: an image is never its own neighbour.
         """
         found = self.index.search(vectors, self.neighbours, image_ids)[0]
         others = [[text for i in row[row >= 0] for text in self._corpus[i]] for row in found]
@@ -121,7 +122,7 @@ class Consensus:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """Ranks the captions of each image by its own references: the upper bound of the paper."""
+        """Ranks the captions of each image by its references: the upper bound of the paper."""
         return self._rank(hypotheses, self._encode(references))
 
     def _rank(self, hypotheses, references) -> list[Ranked]:
@@ -143,7 +144,7 @@ class Consensus:
         return result
 
     def _encode(self, images: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
-        """Returns the words of every caption, image by image, as numbers in the order they come."""
+        """Returns the words of every caption as numbers; a new word gets the next number."""
         first, numbers = len(tokens.SPECIALS), self._numbers
         words = iter(tokens.tokenize_all([caption for own in images for caption in own]))
 
@@ -204,10 +205,10 @@ def load(
     refined: str | None = None,
     **options,
 ) -> Consensus:
-    """Makes the `Consensus` of the flags `--rerank` and `--rerank_...`.
+    """Makes the `Consensus` for the flags `--rerank` and `--rerank_...`.
 
-    `run` made the captions, None for those of a file; `refined` is the run directory of an m-RNN
-    whose refined features decide which images are similar.
+    `run` made the captions; None if they come from a file. `refined` is the run directory of an
+    m-RNN whose refined features decide which images are similar.
     """
     refine = runs.load_refined(run, data, refined)[0] if refined else None
     regions = run.max_regions if run else None

@@ -21,9 +21,10 @@ MARGINAL = "train"  # the split whose images give P(caption)
 
 
 class Pairs:
-    """The images of a split, to be scored with captions by a run.
+    """The images of a split, to score them with captions by a run.
 
-    `limit` takes so many images from the start of the split, 0 all; `block` are scored together.
+    `limit` is the number of images to read from the start of the split; 0 reads all. `block` images
+    are scored together.
     """
 
     def __init__(self, run: runs.Run, data: PreparedData, split: str, limit: int, block: int):
@@ -34,7 +35,7 @@ class Pairs:
         self._scorer: likelihood.PairScorer | None = None
 
     def captions(self) -> tuple[list[str], np.ndarray]:
-        """Returns all captions of the images, and the position of the image of each, int64 [N]."""
+        """Returns all captions of the images, and for each the position of its image, int64 [N]."""
         stored = stored_captions(self.data, self.split)
         each = [stored[image] for image in self.ids]
         if bare := [image for image, captions in zip(self.ids, each, strict=True) if not captions]:
@@ -46,7 +47,7 @@ class Pairs:
         return [caption for captions in each for caption in captions], owners
 
     def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
-        """Returns the scorer of the images, which is traced once."""
+        """Returns a scorer of `captions`; it is traced once."""
         if self._scorer is None:
             self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
         self._scorer.use(captions)
@@ -66,8 +67,8 @@ class Pairs:
     ) -> np.ndarray | None:
         """Estimates log P(caption) of the captions of a scorer, float64 [N].
 
-        `number` training images are drawn without repeats; with 0 the result is None. A larger
-        number extends the draw of a smaller one.
+        `number` training images are drawn without replacement; if it is 0, the result is None. A
+        larger `number` adds images to those of a smaller `number`.
         """
         if not number:
             return None
@@ -98,7 +99,7 @@ def score_split(
 
 
 def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retrieval.Summary], str]:
-    """Ranks in both directions; returns the summaries, and the note of `score_split`."""
+    """Ranks in both directions; returns the summaries, and the note from `score_split`."""
     scores, owners, marginals, note = score_split(pairs, marginal_images, seed)
     queries = {
         "image to text": retrieval.image_to_text(scores, owners, marginals),
@@ -112,9 +113,9 @@ def find(
 ) -> tuple[list[list[tuple[int, float]]], str]:
     """Finds the `top` images for which each query is most probable.
 
-    `chosen` int64 [Q, k] are for each query the positions of the images that are scored; None
-    scores all. Returns for each query pairs (position of the image, log P(query | image)), best
-    first; and a note on unknown words.
+    `chosen` int64 [Q, k] are the positions of the images to score for each query; None scores all
+    images. Returns for each query pairs (position of the image, log P(query | image)), best first;
+    and a note on unknown words.
     """
     run = pairs.run
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
@@ -143,10 +144,11 @@ def find_sentences(
 ) -> list[list[tuple[str, float]]]:
     """Finds the `top` captions of a split that are most probable for images, each text once.
 
-    The score is log P(caption | image) - log P(caption), as in the ranking of a split; with 0
-    `marginal_images` it is log P(caption | image). `features` float32 [Q, R, F] are those of the
-    query images, which need not be in the data. `candidates` chooses k = `number` sentences for
-    each image by vectors; None scores all. Returns for each image pairs (sentence, score).
+    The score is log P(caption | image) - log P(caption), as in the ranking of a split; if
+    `marginal_images` is 0, it is log P(caption | image). `features` float32 [Q, R, F] are the
+    features of the query images, which need not be in the data. `candidates` chooses k = `number`
+    sentences for each image by vectors; None scores all. Returns for each image pairs (sentence,
+    score).
     """
     texts = list(dict.fromkeys(pairs.captions()[0]))
     chosen = [np.arange(len(texts))] * len(features)

@@ -47,17 +47,18 @@ def write_bundle(
 ) -> str:
     """Writes the next version of a SavedModel with warm-up requests, and the files beside it.
 
-    The version appears when its warm-up requests have been replayed. compose.yaml, kserve.yaml and
-    batching.config stay where they exist: somebody may have fitted them to a server.
+    The version appears when its warm-up requests have been replayed. Existing files compose.yaml,
+    kserve.yaml and batching.config are not changed, because they may have been edited.
 
     Args:
       served: the functions to export.
-      run: where they come from.
+      run: the run that is exported.
       export_dir: the directory of all versions and of the other files.
       warmup_images: a folder of pictures for the warm-up; None draws pictures.
-      results: captions in COCO's result format, to be scored in the card; None scores none.
+      results: captions in COCO's result format, whose scores the card shows; None shows the scores
+        of the validation.
       references: the reference captions of `results`.
-      changed: whether the captions are decoded in another way than at the validations.
+      changed: whether the decoding options differ from those of the validations.
 
     Returns:
       The path `export_dir/<version>`.
@@ -163,8 +164,8 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
       call: computes a batch of a size.
 
     Returns:
-      Size -> seconds of the fastest of three calls, because other work on the machine disturbs
-      the fastest call least. A call before the three is not counted.
+      Size -> seconds of the fastest of three calls, after a warm-up call. The fastest call is
+      disturbed least by other work on the machine.
     """
     seconds: dict[int, float] = {}
     for size in _BATCHES:
@@ -183,7 +184,7 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
 def largest_batch(seconds: Mapping[int, float]) -> int:
     """Returns the smallest batch with 90 % of the highest measured throughput.
 
-    A larger one would make each request wait longer, and answer hardly more of them.
+    A larger batch would make each request wait longer for hardly more throughput.
     """
     best = max(size / taken for size, taken in seconds.items())
     return min(size for size, taken in seconds.items() if size / taken >= 0.9 * best)
@@ -198,13 +199,13 @@ def write_warmup(
 ) -> None:
     """Writes a request of every size for every signature, which TF Serving sends before it serves.
 
-    TensorFlow optimises graphs at the first calls, which therefore take many times as long.
+    The reason: the first calls take many times as long, because TensorFlow optimises graphs.
 
     Args:
       version: the directory of the SavedModel.
       signatures: name -> concrete function.
-      batches: numbers of pictures.
-      pictures: picture files.
+      batches: the batch sizes.
+      pictures: contents of picture files.
       regions: R of `features`.
     """
     path = os.path.join(version, WARM_UP)

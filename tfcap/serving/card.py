@@ -60,8 +60,8 @@ def text(
       served: its functions.
       seconds: of a batch by its size.
       largest: the largest batch that is served.
-      scored: what `intervals` returned; ({}, 0) shows the scores of the validation.
-      changed: whether the export decodes in another way than validations did.
+      scored: the result of `intervals`; ({}, 0) shows the scores of the validation.
+      changed: whether the decoding options differ from those of the validations.
     """
     data = run.fingerprint
     made_by = data["backbone"]
@@ -238,6 +238,6 @@ def _table(head: list[str], rows: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Returns a value as the content of a cell of a table, whatever characters it has."""
+    """Escapes a value for a cell of a Markdown table."""
     words = " ".join(str(value).split())
     return words.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

@@ -17,8 +17,8 @@ class BestCheckpoint:
     """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
 
     Attributes:
-      metric: the score that chooses.
-      value: the best one, NaN before the first validation.
+      metric: the score that decides which checkpoint is best.
+      value: the best score, NaN before the first validation.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class BestCheckpoint:
         self.value = runs.read_best(self.directory).get(self.metric, math.nan)
 
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
-        """Saves the checkpoint if its score is the best one; `details` has the score of each image.
+        """Saves the checkpoint if its score is the best; `details` has the score of each image.
 
-        The scores are written last. A run that is killed in between validates again, and would
-        otherwise find its own scores, which are not better, under an older checkpoint.
+        The scores are written after the checkpoint. If the run is killed between the two, it
+        validates again and must not find scores of a checkpoint that was not saved.
         """
         if self.metric not in scores:  # Java is broken, for example
             text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
@@ -64,7 +64,7 @@ class BestCheckpoint:
         self.value = value
 
     def worse(self, step: int, interval: int) -> str:
-        """Says that two validations in a row, `interval` steps apart, were no better; else ""."""
+        """Returns a warning if the last two validations were not better than the best, else ""."""
         best = int(runs.read_best(self.directory).get("best_ckpt_global_step", step))
         if step - best <= interval:
             return ""

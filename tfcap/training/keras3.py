@@ -25,13 +25,13 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
         raise ValueError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
-            "higher. With 0 training uses all, or the processor if there is none."
+            "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
     if name == "mirrored" and place()[0] > 1:
         name = "multi_worker_mirrored"
     if name != "mirrored" and runtime.replicas > 1:
         raise ValueError(
-            f"runtime.replicas={runtime.replicas} is for one process with mirrored, not for {name}."
+            f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not {name}."
         )
     if name == "mirrored":
         replicas = runtime.replicas or runtime.num_gpus or gpus or 1
@@ -55,8 +55,8 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
 def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     """Makes one strategy per process and set of devices.
 
-    Every strategy numbers its all-reduces from the same start, and TensorFlow remembers the shape
-    that belongs to each number. A second strategy over the same devices would therefore fail.
+    Every strategy numbers its all-reduces from the same start, and TensorFlow remembers a shape for
+    each number. So a second strategy over the same devices would fail.
     """
     # TensorFlow warns of steps without a graph, which trainer.train_tf_function=false asks for.
     tf.get_logger().addFilter(lambda record: "eagerly has significant" not in record.getMessage())
@@ -67,7 +67,7 @@ def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
 def _multi_worker(
     all_reduce: str, start: float, silence: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Makes one strategy per process: the second stage of a run goes on with it.
+    """Makes one strategy per process, which later stages use, too.
 
     `start` and `silence` are `runtime.start_timeout` and `worker_timeout`, in seconds.
     """
@@ -115,11 +115,11 @@ def split_processor(devices: int) -> None:
 
 
 def spread_seeds(model: Captioner, worker: int = 0) -> None:
-    """Gives every replica its own dropout: the generators of replica r start at seed + r * 7919.
+    """Makes replicas draw different dropout masks: replica r starts at seed + r * 7919.
 
-    Keras copies one generator to all replicas, so that they would draw the same masks. A checkpoint
-    holds the state of the first replica of all workers. Call this function once after each restore
-    in every worker, with its number.
+    Keras copies one generator to all replicas, so they would draw the same masks. A checkpoint
+    holds the state of the first replica of all workers. Call this function once after each restore,
+    in every worker, with the number of the worker.
     """
     for state in model.checkpoint_items["seeds"].values():
         replicas = getattr(state, "values", None)
@@ -130,11 +130,11 @@ def spread_seeds(model: Captioner, worker: int = 0) -> None:
 
 
 def apply_gradients(optimizer, gradients: list, variables: list, clip: str, threshold) -> None:
-    """Sums the gradients over replicas, clips the sum and applies it; call it in replica context.
+    """Sums the gradients over replicas, clips the sum and applies it; call in replica context.
 
     Keras 3 clips the gradient of each replica and sums afterwards. Here the sum comes first. The
-    optimizer sums over replicas once more, so each replica passes it an equal share of the clipped
-    sum. Under float16 the threshold is scaled like the loss.
+    optimizer sums over replicas again, so each replica passes an equal share of the clipped sum to
+    the optimizer. Under float16 the threshold is scaled like the loss.
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]

@@ -1,7 +1,7 @@
-"""What happens in a run: restore, train a loop of steps, validate, keep the best, save, stop.
+"""The training loop: restore, train, validate, save the best checkpoint, stop.
 
-The configuration and the tasks are those of TF Model Garden. Its loop is not used: it is written
-for tf_keras, and a run that resumes bit for bit would replace nearly each of its methods.
+Configuration and tasks have the form of TF Model Garden. The loop of the Model Garden is not used:
+it is written for tf_keras, and to resume bit for bit nearly every method would have to be replaced.
 """
 
 import contextlib
@@ -20,10 +20,11 @@ from tfcap.training.task import CaptionTask
 
 
 class Loop:
-    """One run in its directory, from its first step or from its newest checkpoint.
+    """A run in its directory, from the first step or from the newest checkpoint.
 
-    A batch depends on the seed and its number only, and a checkpoint holds all that changes. So a
-    run that was killed goes on from its checkpoint with the numbers of one that nothing disturbed.
+    A batch depends only on the seed and the number of the batch, and a checkpoint holds everything
+    that changes. So a killed run goes on from its checkpoint with the same numbers as an
+    undisturbed run.
 
     The task makes model, optimizer and batches, and computes the steps. The `signature` (see
     `runs.signature`) is saved with the best checkpoint. `mode` is one of `training.MODES`.
@@ -101,13 +102,13 @@ class Loop:
 
     @property
     def over(self) -> bool:
-        """Whether no step is left to train."""
+        """True if no step is left to train."""
         return self.done >= self.params.trainer.train_steps or self.patience.over
 
     # ---- the run --------------------------------------------------------------------------------
 
     def restore(self, path: str | None = None) -> None:
-        """Restores the newest checkpoint, or one; without any, loads what the task starts from."""
+        """Restores `path` or the newest checkpoint; without one, initialises the task."""
         path = path or runs.newest_checkpoint(self.model_dir)
         with self.strategy.scope():
             if path:
@@ -119,7 +120,7 @@ class Loop:
         keras3.spread_seeds(self.model, self.workers.index)
 
     def run(self) -> None:
-        """Runs the mode; `restore` comes before it. `cli.Interrupted`: a signal ended training."""
+        """Runs the mode; call `restore` first. A signal raises `cli.Interrupted`."""
         options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
         self._stream = sys.stderr if self.workers.is_chief else sys.stdout
@@ -142,8 +143,8 @@ class Loop:
     def _train(self) -> None:
         """Trains to the last step, with validations and checkpoints in between.
 
-        Where both are due, the checkpoint is saved before the validation, so that a run that is
-        killed in it has lost no step. Such a run validates first when it goes on.
+        If both are due, the checkpoint is saved before the validation: a run that is killed during
+        the validation loses no step, and validates first when it resumes.
         """
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
         first = self.done
@@ -188,7 +189,7 @@ class Loop:
         self.train_summaries.write(values)
 
     def _validation_is_due(self) -> bool:
-        """Whether to validate: at multiples of the interval, at the end, maybe at the start."""
+        """True at multiples of the interval, at the end, and, if needed, at the start."""
         if self.mode != "train_and_eval":
             return False
         if self.done == 0:
@@ -197,11 +198,11 @@ class Loop:
         return due and self.done != int(self.validated.numpy())
 
     def validate(self) -> None:
-        """Scores the captions of the validation images, and keeps the checkpoint if it is best.
+        """Scores the captions of the validation images, and saves the checkpoint if it is the best.
 
-        If the run keeps an average of the weights, the average is validated and becomes the best
-        checkpoint. A signal ends the validation of a single worker before it has changed anything;
-        several workers go on, because one that ends leaves the others waiting.
+        With `ema_decay` the average of the weights is validated and becomes the best checkpoint. A
+        signal stops the validation of a single worker before it changes anything. Several workers
+        finish the validation, because they would wait for a stopped worker.
         """
         with self.average.used() if self.average else contextlib.nullcontext():
             captions = self._caption()
@@ -229,7 +230,7 @@ class Loop:
         self.validated.assign(self.step)
 
     def _caption(self) -> dict | None:
-        """Captions the validation images of this worker; None if a signal has ended it."""
+        """Captions the validation images of this worker; None after a signal."""
         options, config = self.params.trainer, self.params.task.validation_data
         images = self.task.data.split(config.split)["images"]
         images = -(-min(images, config.limit or images) // self.workers.count)
@@ -246,7 +247,7 @@ class Loop:
         return found
 
     def _save(self) -> None:
-        """Saves a checkpoint, unless the newest one is of this step and this validation."""
+        """Saves a checkpoint, unless the newest checkpoint has the same state."""
         state = self.done, int(self.validated.numpy())
         if self.manager and state != self._saved:
             self.manager.save(checkpoint_number=self.done)
@@ -272,8 +273,8 @@ class Loop:
     def _inputs(self, config: configs.Data):
         """Makes the batches of all replicas.
 
-        One replica on a processor needs no iterator over devices. Freeing that one can take a
-        minute: its thread tunes buffers, and is woken before the iterator is marked as cancelled.
+        One replica on a CPU needs no iterator over devices. Freeing such an iterator can take a
+        minute: the thread that tunes buffers is woken before the iterator is marked as cancelled.
         """
         devices = map(tf.DeviceSpec.from_string, self.strategy.extended.worker_devices)
         if [device.device_type for device in devices] == ["CPU"] and self.workers.count == 1:
@@ -283,7 +284,7 @@ class Loop:
         )
 
     def _training(self) -> Callable:
-        """Makes the function of an iterator and a number of steps that trains these steps."""
+        """Makes a function that trains a number of steps on batches from an iterator."""
 
         def replica_step(inputs):
             self.task.train_step(inputs, self.model, self.optimizer, self.train_metrics)
@@ -315,7 +316,7 @@ class Loop:
         return steps
 
     def _validation(self) -> Callable:
-        """Makes the function of an iterator that validates one batch."""
+        """Makes a function that validates one batch from an iterator."""
 
         def replica_step(inputs):
             return self.task.validation_step(inputs, self.model, self.validation_metrics)
@@ -329,7 +330,7 @@ class Loop:
 
 
 def _results(metrics) -> dict[str, float]:
-    """Returns the values of metrics, and sets them back."""
+    """Returns the values of metrics, and resets them."""
     values = {metric.name: float(metric.result()) for metric in metrics}
     for metric in metrics:
         metric.reset_state()

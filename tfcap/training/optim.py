@@ -1,8 +1,7 @@
-"""Optimizers, learning-rate schedules, clipping, watchers of a score, averages of the weights.
+"""Optimizers, learning-rate schedules, clipping, plateaus and patience, averages of the weights.
 
-The optimizers are those of Keras 3. The factory of the Model Garden makes optimizers of tf_keras,
-whose state is lost in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7.1 and the
-released code.
+The optimizers are Keras 3 optimizers. The Model Garden makes tf_keras optimizers, whose state is
+lost in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7.1 and the released code.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ class Adam(keras.optimizers.Optimizer):
         return rate * (root / self.bias(step)), root * self.epsilon
 
     def bias(self, step: tf.Tensor) -> tf.Tensor:
-        """Computes 1 - beta_1^t in float64, which corrects the bias of the first moment."""
+        """Computes 1 - beta_1^t in float64, the bias correction of the first moment."""
         return 1.0 - ops.power(_beta(self.beta_1), step)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
@@ -70,11 +69,11 @@ class Adam(keras.optimizers.Optimizer):
         return super()._all_reduce_sum_gradients(pairs)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates one variable and its moments with one kernel.
+        """Updates a variable and its moments with a single kernel.
 
-        A cross-entropy step takes 10 to 12 % (X-LAN) and 8 % (X-Transformer) more processor time
-        with separate operations, at the sizes of the papers. `learning_rate` has the results of
-        `scalars`, then beta_1, beta_2 and 0.
+        With separate operations a cross-entropy step takes 10 to 12 % (X-LAN) and 8 %
+        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is a tuple:
+        the results of `scalars`, then beta_1, beta_2 and 0.
         """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
@@ -118,9 +117,10 @@ class RAdam(Adam):
         self.early_steps = early_steps
 
     def scalars(self, rate, step):
-        """At an early step a / e is the rate of the momentum, and e is huge.
+        """See `Adam.scalars`.
 
-        Then sqrt(v) + e rounds to e, a power of two, and the division by it is exact.
+        At an early step e is huge, and a / e is the learning rate of the momentum. Then sqrt(v) + e
+        rounds to e, a power of two, and the division by e is exact.
         """
         rectifier, is_rectified = self.rectifier(step)
         corrected = rate * (1.0 / self.bias(step))
@@ -147,14 +147,14 @@ class RAdam(Adam):
 
 
 def _beta(beta: float) -> float:
-    """Rounds a decay rate to float32, as the moments use it: the rounding matters in 1 - beta^t."""
+    """Rounds a decay rate to float32, as in the moments: this matters in 1 - beta^t."""
     return float(np.float32(beta))
 
 
 def optimizer(
     config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer that a `configs.Optimizer` describes, with this learning rate."""
+    """Makes the optimizer of a `configs.Optimizer`, with this learning rate."""
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
@@ -166,7 +166,7 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Makes the learning rate of some variables `factor` times that of the others."""
+    """Multiplies the learning rate of some variables by `factor`."""
     scaled, update = {id(variable) for variable in variables}, optimizer._backend_update_step
 
     def update_both(gradients, trainable_variables, learning_rate):
@@ -202,11 +202,11 @@ def clip(
 
 
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:
-    """Computes the probability that an input of the decoder is a sampled word.
+    """Computes the probability that an input word of the decoder is replaced by a sampled word.
 
     It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
     X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
-    `every` 5 E give its values; epoch 12, counted from 0, is the first one with sampled words.
+    `every` 5 E give its values; epoch 12, counted from 0, is the first epoch with sampled words.
     `done` is the number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
@@ -217,17 +217,17 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 
 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate at each step that a `configs.Schedule` describes.
+    """The learning rate at each step of a `configs.Schedule`.
 
     `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup^-3/2) at step n = 1, 2, ...
     (docs/systems.md 7.1). `linear` warms up by n / warmup, and `hyperbolic` by 1 / (warmup - n + 1)
-    as the code of ExpansionNet does; its paper only writes "warm-up". Then, and also during the
-    warm-up, the rate is multiplied by `decay_rate` every `decay_steps` steps after `decay_start`.
-    After the warm-up it never falls below `minimum`.
+    as the code of ExpansionNet does; its paper only writes "warm-up". During and after the warm-up,
+    the rate is also multiplied by `decay_rate` every `decay_steps` steps after `decay_start`. After
+    the warm-up the rate is at least `minimum`.
 
     Args:
       config: the options.
-      width: the width of the model, which `noam` uses if the options have no `model_width`.
+      width: the width of the model, for `noam` if `config.model_width` is 0.
       scale: a variable that multiplies the rate, see `Plateau`.
     """
 
@@ -261,15 +261,15 @@ class Plateau(tf.Module):
     """Multiplies the learning rate by a factor when the validation score stops improving.
 
     The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
-    validations in a row had no better score. A score is better if it exceeds the best one by more
-    than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for which its
-    comparison also accepts slightly worse scores; this class does not. A checkpoint must hold the
-    variables.
+    validations in a row had no better score. A score is better if it exceeds the best score by more
+    than 1e-4 of the absolute value of the best. The released code gives PyTorch negated scores, for
+    which its comparison also accepts slightly worse scores; this class does not. A checkpoint must
+    hold the variables.
 
     Args:
       patience: number of validations; 0 never changes the rate.
-      factor: the rate is multiplied by it.
-      metric: key of the score in the results of a validation.
+      factor: factor of the rate.
+      metric: name of the score in the results of a validation.
       higher: whether a higher score is better.
     """
 
@@ -281,7 +281,7 @@ class Plateau(tf.Module):
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, scores) -> None:
-        """Notes the score of a validation, and calls `react` if the score stops improving."""
+        """Notes the score of a validation; calls `react` if it stops improving."""
         if not self.patience or self.metric not in scores:
             return
         score = float(scores[self.metric]) * (1 if self.higher else -1)
@@ -295,7 +295,6 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
-        """Lowers the rate."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
@@ -308,11 +307,11 @@ class Patience(Plateau):
 
     @property
     def over(self) -> bool:
-        """Whether training ends; with a larger `patience` a finished run goes on."""
+        """True if training ends now; with a larger `patience` a finished run goes on."""
         return 0 < self.patience <= int(self.waited.numpy())
 
     def react(self) -> None:
-        """Changes nothing: the count of validations goes on."""
+        """Does nothing: `over` reads how many validations were not better."""
 
 
 # ---- the average of the weights -----------------------------------------------------------------
@@ -322,11 +321,10 @@ class Average:
     """The exponential moving average of a model's weights.
 
     After every step average += (1 - decay) (weights - average). The average starts as the weights
-    after the first step that it sees, so it has no bias to correct, also where training goes on
-    from a checkpoint without an average. Keras' own average (`use_ema`) is not used: the optimizer
-    keeps it in a numbered list before its other variables, and a run that is resumed with another
-    setting would restore each variable from its neighbour. Here each average has the name of its
-    weight.
+    after its first step, so it has no bias to correct, even if training resumes from a checkpoint
+    without an average. Keras' own average (`use_ema`) is not used: the optimizer keeps it in a
+    numbered list before its other variables, and a run that is resumed with another setting would
+    restore each variable from its neighbour. Here each average has the name of its weight.
     """
 
     def __init__(self, model: Captioner, decay: float):
@@ -352,7 +350,7 @@ class Average:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Gives the model the average as its weights meanwhile, if the average has started."""
+        """Replaces the weights of the model by the average inside the block."""
         before = {}
         if self.started.numpy():
             before = {name: weight.numpy() for name, weight in self.weights.items()}

@@ -1,4 +1,4 @@
-"""Runs one experiment: its stages, its data and checks, the loop, and what it prints at the end."""
+"""Runs an experiment: stages, data, checks, the loop, and the summary at the end."""
 
 import contextlib
 import os
@@ -31,11 +31,11 @@ def train(
     mode: str = "train_and_eval",
     hook: Callable | None = None,
 ) -> CaptionTask:
-    """Runs one experiment in `model_dir`; returns the task, with its last validation.
+    """Runs an experiment in `model_dir`; returns the task, with the last validation.
 
     Args:
       params: the result of `configs.resolve`.
-      experiment: its registered name.
+      experiment: the name of the experiment.
       model_dir: the directory of the run; an existing run is continued.
       mode: one of `training.MODES`.
       hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
@@ -108,7 +108,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
 
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
-    """Makes the distribution strategy, which must divide the batches."""
+    """Makes the distribution strategy; the batches must be divisible by its replicas."""
     try:
         strategy = keras3.strategy(params.runtime)
     except ValueError as error:
@@ -126,7 +126,7 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
 
 
 def _say_start(loop: Loop, experiment: str) -> None:
-    """Prints what begins, or how far a finished run went, and warns of what may surprise."""
+    """Prints what the run will do, or that it is finished, and warnings."""
     trainer, step, trains = loop.params.trainer, loop.done, "train" in loop.mode
     if step and trains and loop.over:
         key = "train_steps" if step >= trainer.train_steps else "patience"
@@ -153,7 +153,7 @@ def _say_start(loop: Loop, experiment: str) -> None:
 
 
 def _warnings(loop: Loop) -> Iterator[str]:
-    """Yields what a run may lose of its data, and why its best checkpoint may be the worst."""
+    """Yields warnings about unused data, and about a wrong `best_checkpoint_metric_comp`."""
     task, trainer, data = loop.params.task, loop.params.trainer, loop.task.data
     metric = trainer.best_checkpoint_eval_metric
     right = "lower" if metric in LOWER else "higher"
@@ -179,13 +179,14 @@ def resolve_stages(
     config_files: Sequence[str] = (),
     override: str = "",
 ) -> list[tuple[Any, str, str]]:
-    """Resolves all stages before the first one runs: configuration, experiment and directory.
+    """Resolves configuration, experiment and directory of all stages before the first stage runs.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
       first: experiment, directory, YAML files and override of the first stage.
       then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
-      config_files, override: as in `first`, for every later stage, after its own files.
+      config_files, override: YAML files and override for every later stage, applied after its files
+        in `then`.
     """
     experiment, model_dir, *changes = first
     saved = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
@@ -220,7 +221,7 @@ def resolve_stages(
 
 
 def _after(before, model_dir, experiment, config_files, override):
-    """Resolves a later stage: data, model, search and validation are those of the one before."""
+    """Resolves a later stage with the data, model, decoding and validation of `before`."""
     task = configs.given(override).get("task")
     for key in ("data_dir", "init_checkpoint"):
         if isinstance(task, dict) and key in task:

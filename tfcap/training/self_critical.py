@@ -43,11 +43,11 @@ class SelfCriticalTask(CaptionTask):
     word is one of `tokens.FUNCTION_WORDS`, percent).
 
     `gradient: rescoring` departs from the released code: samples are drawn without dropout, and the
-    pass that has the gradient draws its own dropout masks.
+    pass that has the gradient draws new dropout masks.
 
     Args:
       reward: replaces the configured reward; required if `data` is None.
-      hook: a Python function that adds its own reward, see `rewards.Reward`.
+      hook: a Python function that computes a further reward, see `rewards.Reward`.
       The other arguments are those of `CaptionTask`.
     """
 
@@ -98,7 +98,7 @@ class SelfCriticalTask(CaptionTask):
         inputs = dict(inputs) | {"draws": self.draws(inputs, done)}
 
         def rescored(part):
-            """The samples are known; one pass of teacher forcing over them has the gradient."""
+            """Computes the loss by `rescoring`: teacher forcing over samples drawn before."""
             tokens = tf.reshape(part["samples"], (-1, length))
             if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
                 longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
@@ -107,7 +107,7 @@ class SelfCriticalTask(CaptionTask):
             return self._loss(part, tokens, decoding.score(model, context, tokens, training=True))
 
         def sampled(part):
-            """The loop over the words that samples has the gradient, as in the released code."""
+            """Computes the loss by `sampling`: the gradient goes through the sampling loop."""
             context, greedy = model.encode(part, training=True), None
             tokens, logps = self._sample(model, context, part["draws"], training=True)
             if self.options.baseline == "greedy":
@@ -123,7 +123,7 @@ class SelfCriticalTask(CaptionTask):
         return self.apply(rescored, inputs, model, optimizer, metrics)
 
     def _loss(self, part, tokens, logps):
-        """Sums -advantage log p over words [N, T]; the result is that of an `Objective`."""
+        """Sums -advantage log p over words [N, T]; returns what an `Objective` returns."""
         advantages = tf.reshape(part["advantages"], [-1])
         total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
         return total, count, {"loss": (total, count)} | self._metric_sums(part)
@@ -134,10 +134,10 @@ class SelfCriticalTask(CaptionTask):
         return tf.random.stateless_uniform(shape, self.seed(done))
 
     def sample(self, model, context, draws):
-        """Samples captions without dropout, and the greedy ones in the same loop over the words.
+        """Samples captions, and decodes greedily, in one loop over the words without dropout.
 
-        The results are tokens and log-probabilities, both [B, S, T], and the greedy tokens
-        [B, 1, T], or None where they are not the baseline.
+        Returns tokens and log-probabilities, both [B, S, T], and the greedy tokens [B, 1, T], or
+        None if the baseline does not need them.
         """
         if self.options.baseline != "greedy":
             return *self._sample(model, context, draws), None
@@ -146,14 +146,14 @@ class SelfCriticalTask(CaptionTask):
         return tokens[:, 1:], logps[:, 1:], tokens[:, :1]
 
     def _sample(self, model, context, draws, training=False):
-        """Samples with the random numbers `draws`: tokens and log-probabilities, all [B, S, T]."""
+        """Samples with random numbers `draws`; returns tokens and log-probabilities [B, S, T]."""
         length, shape = self.task_config.max_length, tf.shape(draws)
         rows = tf.reshape(draws, (-1, length))
         tokens, logps = decoding.sample(model, context, length, rows, training=training)
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
     def advantages(self, tokens, logps, greedy, inputs):
-        """Rewards samples, and subtracts a baseline: every leaf is [B, S, ...]."""
+        """Computes the rewards of samples, and subtracts the baseline."""
         tokens = tf.ensure_shape(tokens, (None, self.options.samples, self.task_config.max_length))
         ids = inputs.get("id")
         reward = self.reward(tokens, inputs["references"], ids)
@@ -163,7 +163,7 @@ class SelfCriticalTask(CaptionTask):
         return {"samples": tokens, "logps": logps, "advantages": advantages, "baseline": baseline}
 
     def _metric_sums(self, scored):
-        """Computes sum and weight of each metric of the class except the loss."""
+        """Computes the sum and the weight of each metric in `METRICS` except the loss."""
         tokens, advantages = scored["samples"], scored["advantages"]
         real = tf.cast(tokens != PAD, tf.float32)
         words = tf.cast((tokens != PAD) & (tokens != EOS), tf.float32)
@@ -186,7 +186,7 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def score(self, aggregated_logs, start):
-        """Computes the scores; before the first step it checks the score of `init_checkpoint`."""
+        """Computes the scores; at the start, compares them with those of `init_checkpoint`."""
         logs, images = super().score(aggregated_logs, start), len(self.captions)
         # A run that goes on from a checkpoint at step 0, as a converted one, has loaded none.
         if start and self.loaded:
@@ -202,7 +202,7 @@ def build_task(
     hook: Callable | None = None,
     workers: Workers | None = None,
 ) -> CaptionTask:
-    """Makes the task that `params.task.objective` names."""
+    """Makes the task for `params.task.objective`."""
     xla = params.runtime.enable_xla
     optimizer = params.trainer.optimizer_config
     shared = (params.task, data, optimizer, replicas, start_step, xla, workers)

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C while TensorFlow computes, which takes minutes inside one call."""
+"""Handles SIGTERM and Ctrl-C while a call of TensorFlow runs for minutes."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[int]]:
-    """Notes SIGTERM and Ctrl-C in a list; training looks at it after each loop of steps.
+    """Yields a list that receives SIGTERM and Ctrl-C; training reads it after each loop of steps.
 
-    Python's handlers wait until TensorFlow has finished the loop, which may take minutes. So a
-    thread, which Python tells of a signal at once, answers it, and ends the process at a second
-    Ctrl-C. Outside the main thread nothing is watched.
+    Python's signal handlers wait until TensorFlow has finished the loop, which may take minutes. So
+    a thread, which gets a signal at once, prints an answer, and ends the process at a second
+    Ctrl-C. Outside the main thread signals are not handled.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

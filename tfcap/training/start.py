@@ -1,6 +1,6 @@
-"""What a start must match: the run in its directory, its data, and the checkpoint it starts from.
+"""Checks at the start of training: the data, and the checkpoint that training starts from.
 
-What a run that goes on must match is `runs.begin`.
+Checks of a resumed run are in `runs.begin`.
 """
 
 import os
@@ -37,7 +37,7 @@ def data_directory(configured: str) -> str:
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Raises ValueError, before anything is built, unless the data has what a run reads of it."""
+    """Raises ValueError if the data lacks a split, images or captions that the run needs."""
     splits = data.fingerprint["splits"]
     for part, key in (("train", "train_data"), ("eval", "validation_data")):
         split = getattr(task, key).split
@@ -53,7 +53,7 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
     if "train" in mode and size > (images := splits[task.train_data.split]["images"]):
         raise ValueError(
             f"task.train_data.global_batch_size={size} is more than the {images} images of the "
-            f"split {task.train_data.split} of {data.folder}."
+            f"split {task.train_data.split} of {data.folder}. Lower it."
         )
     references = list(data.references(config.split).values()) if "eval" in mode else [True]
     if not any(references[: config.limit or None]):
@@ -67,10 +67,10 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
-    """Finds the row that each word of `data` has in the tables of the checkpoint `path`.
+    """Finds the id of each word of `data` in the vocabulary of the checkpoint `path`.
 
-    The result is int [V], -1 for a word that the checkpoint does not know; None if both
-    vocabularies are equal, or if the checkpoint has none beside it.
+    Returns int [V], -1 for a word that the checkpoint does not know; None if both vocabularies are
+    equal, or if there is no vocabulary beside the checkpoint.
     """
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
@@ -124,9 +124,9 @@ def _run_of(path: str) -> str:
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
 
-    This finds words and features that moved, which no shape shows. `score` is greedy_CIDEr-D times
-    100 of the model on so many validation images. The result is a note to print; scores that differ
-    by more than `start_tolerance` are a ValueError.
+    This finds a changed order of words or features, which shapes do not show. `score` is
+    greedy_CIDEr-D times 100 of the model on `images` validation images. Returns a note to print;
+    raises ValueError if the scores differ by more than `start_tolerance`.
     """
     path = find(task.init_checkpoint)
     info = runs.read_info(os.path.dirname(path))
@@ -152,7 +152,7 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
 def _not_comparable(
     path: str, info: dict, task: configs.Task, data: PreparedData, images: int
 ) -> str:
-    """Returns why the score in `info` is not that of the images of this run; '' if it is."""
+    """Returns why the score in `info` cannot be compared with the score of this run, or ''."""
     if "greedy_CIDEr-D" not in info:
         return "it has no info.json with greedy_CIDEr-D"
     if runs.step_of(path) != (step := int(info["best_ckpt_global_step"])):

@@ -1,4 +1,4 @@
-"""What a run shows: its progress, the scores of a validation, TensorBoard, and sample captions."""
+"""Shows a run: progress, scores of validations, TensorBoard, and sample captions."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ SHARED = ("loss", "perplexity")
 class Summaries:
     """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
 
-    The event files are in the directory `name` of `model_dir`; None writes nothing.
+    The event files are in `model_dir/name`. If `model_dir` is None, nothing is written.
     """
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
@@ -83,7 +83,7 @@ class Progress:
 def peak_memory() -> tuple[int, int | None]:
     """Returns the peak memory of this process and of the first GPU, in bytes; None without a GPU.
 
-    Linux gives a process that a larger one has started the peak of that one.
+    On Linux the peak of a process is at least that of the process that started it.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -93,7 +93,7 @@ def peak_memory() -> tuple[int, int | None]:
 
 
 def say_peak_memory() -> None:
-    """Says how much memory training took so far."""
+    """Prints the peak memory so far."""
     process, gpu = peak_memory()
     size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
     cli.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
@@ -109,9 +109,9 @@ def say_scores(step: int, scores: Mapping[str, float]) -> None:
 def write_samples(summaries: Summaries, task, model, count: int) -> None:
     """Writes captions of the same few images to TensorBoard after a validation.
 
-    Each caption stands beside its references. If the data has the pictures, they are shown too. If
+    The table has the captions and the references. If the data has pictures, they are shown, too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
-    the regions where a system has no attention.
+    the regions if the system has no attention.
     """
     if not count:
         return
@@ -157,7 +157,7 @@ def _attention(task, model, pictures) -> Iterator[tuple[int, bytes]]:
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
     """Reads a picture and turns it upright: uint8 [H, W, 3]; None if there is no readable file.
 
-    Of a clip, so many `frames` are shown on a sheet.
+    For a clip it is one picture of `frames` frames.
     """
     if not directory:
         return None
@@ -171,5 +171,5 @@ def read_picture(directory: str | None, name: str, frames: int | None = None) ->
 
 
 def _cell(text: str) -> str:
-    """Removes what ends a cell of a Markdown table: line ends and bars."""
+    """Replaces line ends and bars, which would end a cell of a Markdown table."""
     return " ".join(text.replace("|", "/").split())

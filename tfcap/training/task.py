@@ -49,7 +49,7 @@ class CaptionTask(base_task.Task):
       replicas: the number of replicas that share a global batch.
       start_step: the step that training continues from; the input stream starts there.
       xla: whether XLA compiles the network and the search. Then all batches have one shape.
-      workers: the processes that train together; None for this one alone.
+      workers: the processes that train together; None for a single process.
     """
 
     validates_start = False  # whether training begins with a validation
@@ -90,7 +90,7 @@ class CaptionTask(base_task.Task):
             )
 
     def build_model(self) -> Captioner:
-        """Makes the captioner with all its variables, and its backbone if both are trained."""
+        """Makes the captioner with all variables, and with its backbone if that is trained."""
         data, config = self.data, self.task_config
         width = runs.width_of(config, data.fingerprint["features"])
         captioner = runs.build_model(config, len(data.vocab), width)
@@ -102,7 +102,7 @@ class CaptionTask(base_task.Task):
     def build_optimizer(
         self, model: Captioner, plateau: optim.Plateau
     ) -> keras.optimizers.Optimizer:
-        """Makes the optimizer with all its variables; under float16 it scales the loss."""
+        """Makes the optimizer with all variables; under float16 it scales the loss."""
         config = self.optimizer_config
         scale = plateau.scale if plateau.patience else None
         rate = optim.LearningRate(config.schedule, model.width, scale)
@@ -146,7 +146,7 @@ class CaptionTask(base_task.Task):
         return {}
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
-        """Makes the same two metrics for training and validation: TensorBoard overlays them."""
+        """Makes two metrics, with the same names for training and validation in TensorBoard."""
         return [keras.metrics.Mean(name="loss"), Perplexity(name="perplexity")]
 
     # AutoGraph would rewrite every function below, though none has a loop over tensors in Python:
@@ -193,7 +193,8 @@ class CaptionTask(base_task.Task):
         """Updates the weights by the gradient of an objective, and the metrics.
 
         With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
-        cost of the paper is in bits and this one in nats: multiply the lambda of the paper by ln 2.
+        cost of the paper is in bits, and the loss here in nats: multiply the lambda of the paper by
+        ln 2.
         """
         config, weights = self.optimizer_config, model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
@@ -246,7 +247,7 @@ class CaptionTask(base_task.Task):
     def _cross_entropy(self, logits, tokens, real):
         """Computes the summed loss, the number of words, and the sums of the metrics.
 
-        `real` is 0 for an image that only fills the batch: its words do not count.
+        `real` is 0 for an image that fills up the batch: its words do not count.
         """
         targets = tokens[..., 1:] * real
         total, nll, words = losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
@@ -268,7 +269,7 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Computes the scores of the captions of all workers in the chief, see `score`."""
+        """Collects the captions of all workers in the chief, and computes the scores."""
         start = global_step is not None and int(global_step.numpy()) == 0
         if self.workers.count > 1:
             parts = self.workers.gather([[i, *log] for i, log in aggregated_logs.items()])
@@ -307,8 +308,8 @@ class CaptionTask(base_task.Task):
     def initialize(self, model: Captioner) -> None:
         """Loads the weights of `init_checkpoint`, or else measures the features to standardise.
 
-        The random states of dropout are not loaded. With `remap_vocab` a word that both
-        vocabularies have keeps its row of the checkpoint; any other one keeps its initialisation.
+        The random states of dropout are not loaded. With `remap_vocab` a word in both vocabularies
+        gets the weights of the checkpoint; any other word has new weights.
         """
         if source := self.task_config.init_checkpoint:
             path = find(source)
@@ -342,7 +343,8 @@ def mean_gradient(
     Args:
       objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
       inputs: a batch; every leaf is [B, ...].
-      variables, optimizer: what is trained; the optimizer scales the loss under float16.
+      variables, optimizer: the trained variables, and the optimizer, which scales the loss under
+        float16.
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
       compiled: compiles a function with XLA, which cannot sum over replicas; None compiles nothing.

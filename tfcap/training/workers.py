@@ -2,8 +2,8 @@
 
 Every worker runs the same program. The first one is the chief: it prepares data, writes the run
 directory and computes scores, and the others receive its results. Workers send each other JSON
-text, by an all-reduce of its bytes. An all-reduce waits for all workers, so that each call is a
-barrier, too.
+text, by an all-reduce of its bytes. An all-reduce waits for all workers, so each call is a barrier,
+too.
 
 A cluster gives each worker a `TF_CONFIG`. `launch` starts workers on this machine.
 """
@@ -35,7 +35,7 @@ GRACE = 60.0  # seconds for the others to end after the first one has ended
 
 
 def place() -> tuple[int, int]:
-    """Reads the number of workers and the number of this one from `TF_CONFIG`; (1, 0) without."""
+    """Returns the number of workers and the index of this worker from `TF_CONFIG`; else (1, 0)."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         content = json.loads(text)
@@ -55,7 +55,7 @@ def place() -> tuple[int, int]:
 
 
 class Workers:
-    """The processes that share a strategy: `count` of them, and this one is number `index`."""
+    """The `count` processes that share a strategy; this process is number `index`."""
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None):
         self.strategy: Any = strategy
@@ -72,7 +72,7 @@ class Workers:
     # ---- values of all workers ------------------------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all workers, in the order of workers; `value` must fit JSON."""
+        """Returns the values of all workers, in order; a `value` is anything that JSON can hold."""
         if self.count == 1:
             return [value]
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -83,7 +83,6 @@ class Workers:
         return [json.loads(bytes(row[:n])) for row, n in zip(rows, lengths, strict=True)]
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
-        """Adds up an int32 array of the same shape over all workers."""
         first = self.index * len(self.strategy.extended.worker_devices)
         sums, flat = [], values.ravel()
         for start in range(0, len(flat), PIECE):
@@ -128,7 +127,7 @@ class Workers:
         return self.gather(self.everywhere(lambda: find() if self.is_chief else None))[0]
 
     def compare(self, **values: Any) -> None:
-        """Raises ValueError in all workers if one has other values than the chief."""
+        """Raises ValueError in all workers if a worker has other values than the chief."""
         texts = {k: json.dumps(v, sort_keys=True, default=os.fspath) for k, v in values.items()}
         digests = {k: hashlib.sha256(text.encode()).hexdigest() for k, text in texts.items()}
         chief, *others = self.gather(digests)
@@ -146,7 +145,7 @@ class Workers:
         self.gather(None)
 
     def leave(self) -> None:
-        """Waits until no other worker reads a sum from this one; call it before the end."""
+        """Waits until all workers have read the last sum; call it before the process ends."""
         with contextlib.suppress(tf.errors.OpError):
             self.wait()
 
@@ -203,13 +202,13 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
 
 
 def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int, int]:
-    """Runs all workers once; returns the exit code, and the signal that ended them or 0."""
+    """Runs all workers once; returns the exit code, and the signal that ended a worker, or 0."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes: list[subprocess.Popen] = []
     threads, asked, code, deadline = [], 0, 0, float("inf")
 
     def pass_on(number, frame):
-        """Asks all workers to end, with SIGTERM: Ctrl-C reaches them too, and twice it kills."""
+        """Sends SIGTERM to all workers: they get Ctrl-C, too, and a second one would kill them."""
         nonlocal asked
         asked = asked or number
         for process in processes:
@@ -246,13 +245,13 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
 
 
 def _show(process: subprocess.Popen, index: int) -> None:
-    """Prints the lines of a worker on standard error, with its number."""
+    """Prints the output of a worker on standard error, with the number of the worker."""
     for line in process.stdout or ():
         print(f"worker {index}: {line}", end="", file=sys.stderr, flush=True)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine that nobody uses now."""
+    """Returns unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for item in sockets:

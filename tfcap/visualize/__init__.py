@@ -1,8 +1,8 @@
-"""Attention over pictures, figures, the page of a report and the page of the demo.
+"""Attention over pictures, figures, the HTML report and the demo page.
 
 `attention` computes what a captioner looks at, `figures` draws it, `report` writes a page of
-captions, and `demo` serves one. The names below are imported at their first use, and TensorFlow
-with them: flags need `KINDS` only.
+captions, and `demo` serves the demo page. The names below, and TensorFlow, are imported at the
+first use, because flags need `KINDS` only.
 """
 
 # ruff: noqa: F401

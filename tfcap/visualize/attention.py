@@ -1,7 +1,8 @@
 """Computes for each word of a caption which regions of the image the captioner used.
 
 The weights are either the attention, recorded while the finished caption is decoded by teacher
-forcing, or, for every system, the contribution of each region to the word, from gradients.
+forcing, or the contribution of each region to the word, from gradients. Every system has
+contributions.
 
 Letters: B images, R regions of an image, T' words of a caption, H heads, d channels of a head,
 E expansion vectors.
@@ -79,7 +80,7 @@ class Details:
     decoder: list[Layer]
 
     def last(self, kind: str, over: str = "") -> Layer | None:
-        """Returns the decoder's last layer of a kind (and `over`, if given), or None."""
+        """Returns the last decoder layer of this kind (and `over`, unless empty), or None."""
         layers = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
         return layers[-1] if layers else None
 
@@ -181,10 +182,10 @@ def shown_paths(
     folder: str | os.PathLike | None = None,
     ids: Collection[int] | None = None,
 ) -> dict[int, str]:
-    """Returns the paths of the pictures on which regions are shown, by image id.
+    """Returns image id -> path of the picture over which figures draw the regions.
 
-    They are in `folder`, or where the data says. For a clip, the picture is a sheet with its
-    frames; the sheets are removed when the program ends.
+    Pictures are looked for in `folder`, or in the directory that the data names. For a clip, the
+    picture shows all frames; these temporary pictures are removed when the program ends.
     """
     paths = data.picture_paths(split, folder)
     if ids is not None:
@@ -209,7 +210,7 @@ def shown_paths(
 def pictures_of(
     data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
 ) -> dict[int, str]:
-    """Returns the paths of the pictures that figures of attention are drawn over, by image id."""
+    """Returns `shown_paths`; raises an error if no picture or no box is found."""
     pictures = shown_paths(data, split, folder, ids)
     if not pictures:
         where = f" in {folder or data.images}" if folder or data.images else ""
@@ -226,7 +227,7 @@ def pictures_of(
 
 
 def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
-    """Returns whether all images of `boxes` [..., R, 4] have boxes. Zeros mean no boxes."""
+    """True if all images of `boxes` [..., R, 4] have boxes. Zeros mean no boxes."""
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 
 
@@ -250,8 +251,8 @@ class _Batch:
         if self.longest > model.max_length:
             longest = max(self.words, key=len)
             raise ValueError(
-                f"The model writes at most {model.max_length} words, and this caption is longer: "
-                f"{' '.join(longest)}"
+                f"Attention needs captions of at most {model.max_length} words, and this one is "
+                f"longer: {' '.join(longest)}"
             )
         self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
         for row, words in zip(self.targets, self.words, strict=True):
@@ -318,7 +319,7 @@ def _cross_attention(decoder: Sequence[Layer]) -> np.ndarray | None:
 
 
 def _of_image(layer: Layer, image: int, own: Mapping, queries: np.ndarray) -> Layer:
-    """Cuts one image out of a layer: `own` has its regions and words, `queries` its queries."""
+    """Cuts one image out of a layer, without the padding."""
     weights, kind = layer.weights[image], layer.kind.split("_")[0]
     if kind in ("attention", "forward"):
         weights = weights[..., own[layer.over]]

@@ -4,9 +4,9 @@ A request has the form of TF Serving's REST interface: `instances`, a list of `{
 {"b64": ...}, "seed": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and
 `attention`. An answer has `predictions`, in the order of the instances.
 
-A request must name this machine as its host. This check stops DNS rebinding: a web page can let its
-own domain name point to this machine, but its requests then have that domain as their host. A POST
-must come from the page itself, or from a program that is no browser.
+A request must name this machine as its host. This check stops DNS rebinding: a web page can make
+its domain name point to this machine, but its requests then have that domain as their host. A POST
+must come from the page itself, or from a program that is not a browser.
 
 Letters: K captions of a picture, T' words of a caption, R regions.
 """
@@ -56,11 +56,11 @@ class Refused(ValueError):
 
 
 class Model:
-    """A captioner of the page.
+    """A captioner that the page shows.
 
     Args:
-      name: its name on the page.
-      captioner: what captions the pictures.
+      name: the name on the page.
+      captioner: captions the pictures.
     """
 
     def __init__(self, name: str, captioner: ImageCaptioner):
@@ -83,8 +83,8 @@ class Model:
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Captions the pictures of a request; only one may run at a time.
 
-        A prediction has `captions`, best first, and `scores`, K each; `words`, `log_probs` and, if
-        they were asked for, `attention` have a list per caption.
+        A prediction has K `captions`, best first, and K `scores`; `words`, `log_probs` and, if
+        requested, `attention` have a list per caption.
         """
         instances = request.get("instances")
         if instances is None and "inputs" in request:  # TF Serving's form by columns
@@ -167,8 +167,8 @@ def _number(value: float) -> float | None:
 def _described_options() -> list[dict[str, Any]]:
     """Returns the decoding options that the page offers.
 
-    Each has its `name`, its `kind` (`choice`, `flag`, `integer`, `number` or `text`), the `choices`
-    of a choice, and the only `search` that reads it, empty if both do.
+    An option has a `name`, a `kind` (`choice`, `flag`, `integer`, `number` or `text`), `choices`
+    for a choice, and `search`: the only search that reads it, empty if both do.
     """
     kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
     read_by = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
@@ -191,9 +191,9 @@ class Application:
     """The WSGI application of the page. One request at a time reaches the models.
 
     Args:
-      models: the part of an address -> the model, for example `captions`; a second one is shown
-        beside the first one.
-      debug: whether an error of the program prints its traceback.
+      models: part of the URL, for example `captions` -> model; a second model is shown beside the
+        first.
+      debug: whether an unexpected error prints its traceback.
     """
 
     def __init__(self, models: Mapping[str, Model], debug: bool = False):
@@ -261,7 +261,7 @@ def _check_sender(request: Request) -> None:
     """Raises Refused for another host, or a POST of another page."""
     host = request.headers.get("Host", "")
     if not _HOST.fullmatch(host):
-        raise Refused(403, "This page is for this machine: ask 127.0.0.1 or localhost.")
+        raise Refused(403, "This page is only for this machine. Open it as 127.0.0.1 or localhost.")
     origin = request.headers.get("Origin", f"http://{host}").lower()
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     if request.method == "POST" and (origin, site) != (f"http://{host.lower()}", "same-origin"):
@@ -289,7 +289,7 @@ class _Handler(serving.WSGIRequestHandler):
     timeout = 60  # seconds without a byte, until a connection is closed
 
     def log(self, type: str, message: str, *args) -> None:
-        """Prints nothing: the page itself shows errors."""
+        """Prints nothing, because the page shows errors."""
 
 
 def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:

@@ -55,8 +55,8 @@ def spread_evenly(weights: np.ndarray) -> bool:
     """Whether the weights [R] of a word are nearly uniform, so that no region stands out.
 
     The largest weight is then below twice the uniform weight 1 / R (below 0.75 for two regions).
-    Such a word would darken the whole picture; the picture is shown as it is. `attention.js` has
-    the same rule.
+    Such a word would darken the whole picture, so the picture is shown without weights.
+    `attention.js` has the same rule.
     """
     uniform = 1 / max(1, np.size(weights))
     largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
@@ -99,8 +99,8 @@ def panel(
       weights: [R], the weight of each region.
       boxes: [R, 4], x1, y1, x2, y2 in 0..1.
       size: the longer side of the panel, in pixels.
-      full: the weight that is drawn at full strength, for all words of a caption the same; None
-        takes `full_strength` of this word.
+      full: the weight that is drawn at full strength; use the same value for all words of a
+        caption. None takes `full_strength` of this word.
 
     Returns:
       uint8 [h, w, 3].
@@ -129,7 +129,7 @@ def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int
       picture: uint8 [H, W, 3].
       seen: the caption and its weights.
       size: the longer side of a panel, in pixels.
-      columns: number of panels in a row.
+      columns: number of panels per row.
     """
     small, full = _resized(picture, size), full_strength(seen.weights)
     panels = [small, *(_panel(small, row, seen.boxes, full) for row in seen.weights)]
@@ -251,7 +251,7 @@ def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended 
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
-    """Returns the path of an image's figure: `path`, or for several images `out-dog.png`."""
+    """Returns the path of the figure: `path`, or `out-dog.png` for one of several images."""
     if not several:
         return path
     stem, ending = os.path.splitext(path)
@@ -291,7 +291,7 @@ def sheet(picture: np.ndarray, details: "Details") -> bytes:
 
 
 def _table(picture, seen, rows, title):
-    """Draws a row of panels for each of `rows` (name, weights [T', R]), a column for each word."""
+    """Draws a row of panels for each (name, weights [T', R]) in `rows`, and a column per word."""
     size = min(110, max(60, 1060 // len(seen.words) - _GAP))
     small, full = _resized(picture, size), max(full_strength(weights) for _, weights in rows)
     height, width = small.shape[:2]
@@ -330,8 +330,8 @@ def expansion_figure(layers: Sequence["Layer"], words: Sequence[str] = ()) -> by
     """Draws the forward and backward weights of one expansion as heat maps in a PNG.
 
     Rows are expansion vectors; for a dynamic expansion they are grouped by the words of the
-    caption. A static one has no words: its inputs are regions. Columns of forward weights are the
-    inputs of a vector; columns of backward weights are the outputs that read it.
+    caption. The inputs of a static expansion are regions, so it has no words. Columns of forward
+    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
     """
     drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
     for axis, layer in zip(axes, layers, strict=True):
@@ -377,8 +377,7 @@ def _heat_map(drawing, axis, values, title, high):
 def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
     """Writes a PNG with rows of pictures, a title above each row and a text under each picture.
 
-    `rows` are (title, [(picture file, text), ...]). The place of a picture is grey for None, and
-    for a file that cannot be read.
+    `rows` are (title, [(picture file, text), ...]). A missing or unreadable picture is a grey area.
     """
     columns = max(len(tiles) for _, tiles in rows)
     size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))

@@ -1,4 +1,4 @@
-"""Writes the HTML page of a report: captions and pictures of runs, in one file for offline use.
+"""Writes the HTML report: captions and pictures of runs, in one file for offline use.
 
 Text from other sources (captions, references, names) enters the page only as JSON with an escaped
 "<", and the script shows it as text, never as markup.
@@ -74,9 +74,9 @@ def write(
 
 
 def page(name: str, title: str) -> list[str]:
-    """Returns the parts of NAME.html around its marks {{data}} and {{pictures}}.
+    """Returns the parts of NAME.html before, between and after {{data}} and {{pictures}}.
 
-    The styles and scripts that the page links to are put into it.
+    Styles and scripts that the page links to are inlined.
     """
     folder = importlib.resources.files("tfcap.visualize")
 

@@ -154,7 +154,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
         str(tmp_path / "t")
     )
     shutil.copy(folder / "image_converter.json", tmp_path / "t")
-    refused("is BertBackbone, no network of pictures", tmp_path / "t")
+    refused("is BertBackbone, which does not read pictures", tmp_path / "t")
 
 
 @pytest.mark.slow

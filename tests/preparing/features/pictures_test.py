@@ -73,5 +73,5 @@ def test_a_missing_file_is_named(folder, reader):
     os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
     found = list(reader.read([entries(folder)[0], missing, pipe]))
     assert [one.reason for one in found] == [None, "no such file", "not a regular file"]
-    with pytest.raises(ValueError, match="is no directory"):
+    with pytest.raises(ValueError, match="is not a directory"):
         Pictures(folder / "none", reader.backbone)

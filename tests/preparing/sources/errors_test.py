@@ -20,23 +20,23 @@ def change(**values):
     ("layout", "content", "word"),
     [
         # tables
-        ("csv", "image,caption\n../a.jpg,x\n", "line 2: the file name '../a.jpg'"),
+        ("csv", "image,caption\n../a.jpg,x\n", "line 2: the file '../a.jpg'"),
         ("csv", 'image,caption\na.jpg,"A dog.\nb.jpg,Two.\n', "line 2: a cell begins with"),
         ("csv", "id,image,caption\n1,a.jpg,A.\n2,a.jpg,B.\n", "line 3: .*rename the column"),
-        ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' and is no"),
+        ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' but is not"),
         ("jsonl", '{"image": ', "line 1: Expecting value"),
-        ("parquet", "PAR1", "captions is no whole Parquet file"),
+        ("parquet", "PAR1", "captions is not a complete Parquet file"),
         # JSON
         ("karpathy", "{", "captions is not valid JSON"),
-        ("karpathy", change(split="some"), "images 0: the split 'some' is none of train"),
+        ("karpathy", change(split="some"), "images 0: the split 'some' is not one of train"),
         ("karpathy", change(sentences=[{"tokens": []}]), "images 0: it has no 'raw'"),
         ("karpathy", change(sentences=[{"raw": "\ud800"}]), "images 0: a caption is not valid"),
         ("coco", '{"annotations": []}', "captions has no list 'images'"),
-        ("blip", '{"image": 1}', "captions is no list of objects"),
+        ("blip", '{"image": 1}', "captions is not a list of objects"),
         # text
         ("flickr8k", "a.jpg A dog.\n", "line 1: it must be NAME#NUMBER, a tab and a caption"),
         ("flickr30k", "image_name| x\na.jpg, A dog.\n", "line 2: it must be a name, a number"),
-        ("webdataset", "x" * 600, "captions is no whole, uncompressed tar file"),
+        ("webdataset", "x" * 600, "captions is not a complete, uncompressed tar file"),
     ],
 )
 def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):
@@ -50,7 +50,7 @@ def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):
 def test_a_truncated_tar_file_and_damaged_records_are_named(tmp_path):
     made = sources.webdataset(tmp_path)
     made.files[0].write_bytes(made.files[0].read_bytes()[:2000])
-    with pytest.raises(ValueError, match="train-000000.tar is no whole, .*unexpected end"):
+    with pytest.raises(ValueError, match="train-000000.tar is not a complete, .*unexpected end"):
         READERS["webdataset"].read(made.source())
     made = sources.tfds(tmp_path)
     shard = next(path for path in made.files if "-test." in path.name)

@@ -178,7 +178,7 @@ def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     entries, skipped = parquet(tmp_path / "all.parquet", *rows)
     assert [entry.captions for entry in entries] == [("A.", "B.", "C.")] * 2
     assert [(e.split, e.file_name) for e in entries] == [("train", "all-0-0"), ("val", "all-0-1")]
-    assert entries[1].content.read() == jpeg(1) and "'moon' is none of" in skipped[0]
+    assert entries[1].content.read() == jpeg(1) and "'moon' is not one of" in skipped[0]
 
 
 def test_the_numbers_of_a_class_label_are_splits(tmp_path):

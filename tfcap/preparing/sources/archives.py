@@ -37,16 +37,16 @@ _METADATA = ("metadata.csv", "metadata.jsonl", METADATA)
 
 
 def is_imagefolder(path: pathlib.Path) -> bool:
-    """Returns whether a directory has metadata files; one file alone is a table."""
+    """True if a directory has metadata files."""
     return bool(path.is_dir() and files_of([path], *_METADATA)) or path.name == METADATA
 
 
 def imagefolder(source: Source) -> list[Entry]:
     """Reads `metadata.csv`, `.jsonl` or `.parquet` files, each in a directory of pictures.
 
-    The layout of Hugging Face's imagefolder. A row has `file_name`, relative to its metadata file,
-    and the captions. The column `split`, else the directories (`train/metadata.csv`) tell the
-    split. Ids are positions.
+    This is the layout of Hugging Face's imagefolder. A row has `file_name`, relative to its
+    metadata file, and the captions. The split is in the column `split`, or else in the names of
+    directories (`train/metadata.csv`). Ids are positions.
     """
     root = source.one_file()
     root = root if root.is_dir() else root.parent
@@ -68,7 +68,7 @@ def imagefolder(source: Source) -> list[Entry]:
 
 
 def _metadata_rows(path: pathlib.Path) -> Rows:
-    """Yields the place of each row of a metadata file, and what returns the row."""
+    """Yields the place of each row of a metadata file, and a function that returns the row."""
     if path.suffix == ".csv":
         table = table_rows(path, ",")
         names = [name.strip() for name in next(table, ("", []))[1]]
@@ -86,9 +86,9 @@ def _metadata_rows(path: pathlib.Path) -> Rows:
 
 
 def _with_content(source: Source, entries: list[Entry], root: pathlib.Path) -> list[Entry]:
-    """Returns the entries with their files below `root` as content, for a command without --images.
+    """Returns the entries with files below `root` as their content, for use without --images.
 
-    An entry whose file cannot be found is skipped and left out.
+    Entries whose file cannot be found are skipped.
     """
     if source.images is not None:
         return entries
@@ -104,13 +104,13 @@ def _with_content(source: Source, entries: list[Entry], root: pathlib.Path) -> l
 
 
 def _picture_beside(path: pathlib.Path) -> pathlib.Path | None:
-    """Returns the picture with the name of a text file, or None."""
+    """Returns the picture with the same name as a text file, or None."""
     pictures = (path.with_name(path.stem + pattern[1:]) for pattern in _PICTURES)
     return next((picture for picture in pictures if picture.exists()), None)
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
-    """Returns whether a directory has a picture with a text file beside it, and no metadata."""
+    """True if a directory has a picture with a text file beside it, and no metadata."""
     texts = files_of([path], "*.txt") if path.is_dir() else []
     return any(_picture_beside(file) for file, _ in texts) and not files_of([path], *_METADATA)
 
@@ -118,8 +118,8 @@ def is_sidecar(path: pathlib.Path) -> bool:
 def sidecar(source: Source) -> list[Entry]:
     """Reads a folder, also a nested one, of `picture.jpg` with `picture.txt` beside it.
 
-    A text file has a caption a line. The directories (`train/1.jpg`) tell the split. Pictures
-    without a text file are left out, and a printed note counts them. Ids are positions.
+    A text file has one caption per line. The split is in the names of directories (`train/1.jpg`).
+    Pictures without a text file are left out, and a printed note counts them. Ids are positions.
     """
     root = source.one_file()
     texts = files_of([root], "*.txt")
@@ -144,16 +144,16 @@ _KINDS = {"txt": "txt", "json": "json", **{ending[1:]: "picture" for ending in E
 
 
 def is_tar(path: pathlib.Path) -> bool:
-    """Returns whether a file is a tar file, compressed or not."""
+    """True for a tar file, compressed or not."""
     return path.is_file() and tarfile.is_tarfile(path)
 
 
 def webdataset(source: Source) -> list[Entry]:
     """Reads tar files whose members with the same key belong together, without unpacking them.
 
-    The key is the name up to its first dot. A picture (`.jpg`, `.png`, `.webp` and others) has its
-    captions in `.json` (`captions`, `caption` or `text`) or, a caption per line, in `.txt`. The key
-    `split` of the JSON, else the name of the tar file tells the split. Members of other kinds are
+    The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
+    `.webp` and others) are in `.json` (`captions`, `caption` or `text`) or in `.txt`, one per line.
+    The split is under `split` in the JSON, or else in the name of the tar file. Other members are
     left out. Ids are positions.
     """
 
@@ -184,7 +184,7 @@ def webdataset(source: Source) -> list[Entry]:
 
 
 def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
-    """Returns the members of each sample of a tar file, by "picture", "txt" or "json"."""
+    """Returns the members of each sample of a tar file: "picture", "txt" or "json" -> member."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = collections.defaultdict(dict)
     try:
         with tarfile.open(path, "r:") as tar:
@@ -199,7 +199,7 @@ def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
-        raise ValueError(f"{path} is no whole, uncompressed tar file: {error}.") from None
+        raise ValueError(f"{path} is not a complete, uncompressed tar file: {error}.") from None
     return samples.values()
 
 
@@ -218,8 +218,8 @@ def tfds(source: Source) -> list[Entry]:
     """Reads the TFRecord files of `coco_captions` as TensorFlow Datasets has prepared it.
 
     --captions is a directory such as `tensorflow_datasets/coco_captions`, or its version
-    `2014/1.1.0`. `restval` is a split of its own there and joins `train`. Ids are those of COCO.
-    Pictures are read from the records when they are needed.
+    `2014/1.1.0`. The split `restval` joins `train`. Ids are those of COCO. Pictures are read from
+    the records when they are needed.
     """
     root = source.one_file()
     infos = files_of([root], INFO)

@@ -19,7 +19,7 @@ _PROBES = 20  # pictures that are looked for in each folder
 
 
 def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
-    """Returns what recognises files that begin like an object, or a list, with these keys."""
+    """Makes a `Layout.recognises` for files that begin with `bracket` and have these keys."""
 
     def recognises(path: pathlib.Path) -> bool:
         content = head(path).removeprefix(b"\xef\xbb\xbf")
@@ -30,9 +30,9 @@ def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
 
 
 def _items(path: pathlib.Path, key: str | None, items: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the place and the value of the items of a list of a JSON file."""
+    """Yields (place, item) for a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
-        what = f"has no list {key!r}" if key else "is no list of objects"
+        what = f"has no list {key!r}" if key else "is not a list of objects"
         raise ValueError(f"{path} {what}. Correct it, or name its layout with --source.")
     for number, item in enumerate(items):
         yield f"{path}: {key or 'entry'} {number}", item
@@ -44,7 +44,7 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _note_others(path: pathlib.Path, said: Mapping[Any, Sequence[Any]]) -> None:
-    """Says that captions are left out, because the file does not list what they are about."""
+    """Prints a note on captions that are left out because the file does not list their image."""
     if said:
         number = next(iter(said))
         print(f"note: {path}: captions of {len(said)} others, such as {number}, are left out")
@@ -84,7 +84,7 @@ def karpathy(source: Source) -> list[Entry]:
 
 
 def is_coco(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like an object with images or annotations of COCO."""
+    """True if a file begins like an object with images or annotations of COCO."""
     others = begins("{", "videos")(path) or begins("{", "filename")(path)
     annotations = begins("{", "annotations", "image_id", "caption")(path)
     return not others and (annotations or begins("{", "images", "file_name", "id")(path))
@@ -95,8 +95,8 @@ def coco(source: Source) -> list[Entry]:
 
     `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
     of the files tell the splits; if there is only a train file, the splits are drawn. A file
-    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may lie
-    in the folders of the download below --images (`train2014/`, `val2014/`).
+    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may be
+    in the folders of the download (`train2014/`, `val2014/`) below --images.
     """
     infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
     splits = [
@@ -142,7 +142,7 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
 
 def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str:
-    """Returns the folder below --images that has the pictures, as `train2014/`, or nothing."""
+    """Returns the folder below --images that has the pictures, such as `train2014/`, or ""."""
     match = re.search(r"[a-z]+(-dev)?(\d{4})$", stem)  # captions_train2014
     if images is None or match is None:
         return ""
@@ -156,8 +156,8 @@ def blip(source: Source) -> list[Entry]:
     """Reads files in the layout of BLIP and LAVIS: a file per split, `coco_karpathy_train.json`.
 
     A file is a list of `{"image", "caption"}`. In training files `caption` is a text, and an image
-    has several rows; in others it is a list of texts. Ids are those that COCO's file names have,
-    else positions: the `image_id` of these files is no COCO id.
+    has several rows; in other files it is a list of texts. Ids are the numbers in COCO's file
+    names, or else positions: the `image_id` of these files is not a COCO id.
     """
 
     def rows() -> Iterator[tuple[str, Any, str | None]]:
@@ -176,7 +176,7 @@ def blip(source: Source) -> list[Entry]:
 
 
 def is_xmodaler(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with an object of X-modaler."""
+    """True if a file begins with an object of X-modaler."""
     return {"img_path", "sentences"} <= first_row(path).keys()
 
 
@@ -200,7 +200,7 @@ def xmodaler(source: Source) -> list[Entry]:
 
 
 def is_gif(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with an object about a clip."""
+    """True if a file begins with an object about a clip."""
     keys = first_row(path).keys()
     return "caption" in keys and bool({"video", "gif"} & keys)
 
@@ -208,8 +208,8 @@ def is_gif(path: pathlib.Path) -> bool:
 def gif(source: Source) -> list[Entry]:
     """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
 
-    The captions of a clip may stand in any lines, or in one line as a list. The clip is a GIF file,
-    a film, or a folder of frames below --images; the ending may be left out of its name.
+    The captions of a clip may be in several lines, or in one line as a list. The clip is a GIF
+    file, a film, or a folder of frames below --images; the ending may be left out of its name.
     """
 
     def parse(line: str) -> Entry:

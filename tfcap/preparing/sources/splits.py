@@ -34,30 +34,30 @@ def split_name(text: Any) -> str:
     """Returns "train", "val" or "test" for the name of a split in a data set."""
     split = _NAMES.get(text.strip().lower()) if isinstance(text, str) else None
     if split is None:
-        raise ValueError(f"the split {text!r:.80} is none of {', '.join(_NAMES)}")
+        raise ValueError(f"the split {text!r:.80} is not one of {', '.join(_NAMES)}")
     return split
 
 
 def split_of(stem: str) -> str | None:
-    """Returns the split that a file name tells, as in `captions_train2014`; None if none or two."""
+    """Returns the split in a file name such as `captions_train2014`; None if it has none or two."""
     stem = stem.replace("test-dev", "test")  # image_info_test-dev2015
     splits = {_NAMES[name.lower()] for name in _WORD.findall(stem)}
     return splits.pop() if len(splits) == 1 else None
 
 
 def split_of_path(path: pathlib.PurePath) -> str | None:
-    """Returns the split in the last part of a path that names one: `train-0.tar`, `dev/0.tar`."""
+    """Returns the split in a path such as `train-0.tar` or `dev/0.tar`; the last part counts."""
     return next(filter(None, map(split_of, reversed(path.parts))), None)
 
 
 def files_of(
     paths: Sequence[pathlib.Path], *patterns: str
 ) -> list[tuple[pathlib.Path, str | None]]:
-    """Returns files, and those of directories whose names fit, with the splits that names tell.
+    """Returns the files, and the files in directories that match, with the splits in their names.
 
-    The split is read only from the part of a path below the given directory, or below the directory
-    that the given files share, because a data set may lie in a directory that is called `test`.
-    Names that begin with a dot are left out: they are files of programs, such as `._a.tar`.
+    A split is read only from the part of a path below a directory in `paths`, or below the common
+    directory of the files, because a data set may be in a directory with the name `test`. Names
+    that begin with a dot, such as `._a.tar`, are left out.
     """
     folders = [path.absolute().parent for path in paths if not path.is_dir()]
     shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
@@ -76,12 +76,13 @@ def files_of(
 
 
 class Divided(NamedTuple):
-    """Images with a split each.
+    """The images, each with a split.
 
     Attributes:
       entries: the images.
-      written: the content of splits.json: how they were divided, and the images of each split, or
-        the captions, where lists leave out some of an image; None if the source has the splits.
+      written: the content of splits.json: how the images were divided, and the images of each split
+        (or captions, if lists leave out some captions of an image); None if the source has the
+        splits.
     """
 
     entries: list[Entry]
@@ -103,12 +104,12 @@ def divide(
     split_ids: pathlib.Path | None = None,
     images: pathlib.Path | None = None,
 ) -> Divided:
-    """Gives every image a split. Images of other splits than train, val and test keep them.
+    """Gives every image a split. Splits other than train, val and test do not change.
 
-    Of the `WAYS`, "source" keeps the splits of the source, and draws random ones if it has none;
-    "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of m-RNN from
-    the official splits of COCO. The lists `split_ids` replace them; absolute names in lists begin
-    with the directory `images`.
+    `way` is one of `WAYS`. "source" uses the splits of the source, or random splits if it has none.
+    "random" draws 90 % train, 5 % val and 5 % test. "mrnn" draws the split of m-RNN from the
+    official splits of COCO. The lists `split_ids` are used instead if they are set; absolute names
+    in lists must be below `images`.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -145,7 +146,7 @@ def _draw(entries: Sequence[Entry], seed: int) -> list[str]:
 
 
 def _draw_mrnn(entries: Sequence[Entry], seed: int) -> list[str]:
-    """Returns the split per image as m-RNN has it: val and test come from the official val."""
+    """Returns the split per image as in m-RNN: val and test come from the official val."""
     official = [place for place, entry in enumerate(entries) if entry.split == "val"]
     needed = sum(_MRNN.values())
     if len(official) < needed or any(entry.split not in ("train", "val") for entry in entries):
@@ -158,7 +159,7 @@ def _draw_mrnn(entries: Sequence[Entry], seed: int) -> list[str]:
 
 
 def _assigned(order: Sequence[int], count: int, sizes: Mapping[str, int]) -> list[str]:
-    """Returns the split per image: the first of `order` fill the splits of `sizes`."""
+    """Returns the split per image: positions from `order` fill the splits of `sizes` in turn."""
     chosen, places = ["train"] * count, iter(order)
     for split, size in sizes.items():
         for place in itertools.islice(places, size):
@@ -167,10 +168,10 @@ def _assigned(order: Sequence[int], count: int, sizes: Mapping[str, int]) -> lis
 
 
 def _shuffled(entries: Sequence[Entry], places: Iterable[int], seed: int) -> list[int]:
-    """Returns places in a random order.
+    """Returns `places`, positions of images, in a random order.
 
-    It depends on the seed and the file names only: not on the order of the rows, nor on a version
-    of a library. Images that are added later leave most of the others where they are.
+    The order depends only on the seed and the file names, not on the order of the rows or on a
+    library. If images are added later, most other images stay in their split.
     """
     unique = _have_unique_names(entries)
 
@@ -202,10 +203,10 @@ def _have_unique_names(entries: Sequence[Entry]) -> bool:
 def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     """Reads lists of images per split from a directory with a list per split, or a JSON file.
 
-    The file name of a list tells the split (`coco_train_ids.npy`, `karpathy_val_images.txt`;
-    `restval` joins `train`). A list is an npy file of ids or names, or text with an id, a name, or
-    a name and an id per line. A JSON file is `splits.json`, which prepare writes, or Karpathy's
-    `dataset_coco.json`.
+    The split is in the file name of a list (`coco_train_ids.npy`, `karpathy_val_images.txt`;
+    `restval` joins `train`). A list is an npy file of ids or names, or a text file with an id, a
+    name, or a name and an id per line. A JSON file is `splits.json`, which prepare writes, or
+    Karpathy's `dataset_coco.json`.
     """
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     if path.is_dir():
@@ -218,7 +219,7 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
                 lists[split] += _text_list(file)
         for file in files:  # test.csv, which would be left out
             if not lists.get(_NAMES.get(file.stem.lower(), ""), True):
-                raise ValueError(f"{file} is no list: lists end in .txt or .npy. {_REMEDY}")
+                raise ValueError(f"{file} is not a list: lists end in .txt or .npy. {_REMEDY}")
     elif path.suffix == ".json" or head(path, 1) == b"{":
         content = read_json(path, _REMEDY)
         images = content.get("images") if isinstance(content, dict) else None
@@ -240,7 +241,7 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
 
 
 def _text_list(path: pathlib.Path) -> list[Key]:
-    """Reads a line each: an id, a file name, or a file name and an id."""
+    """Reads lines with an id, a file name, or a file name and an id."""
     keys: list[Key] = []
     for line in filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines())):
         with_id = re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line)
@@ -270,7 +271,7 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     if not matches[kind]:
         example = next(key for several in lists.values() for key in several)
         raise ValueError(
-            f"None of the {listed} ids or names in {path} is one of the captions, for example "
+            f"None of the {listed} ids or names in {path} is in the captions, for example "
             f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
@@ -298,7 +299,7 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
 
 
 def _names(entries: Sequence[Entry]) -> dict[str, int]:
-    """Returns places by file name, with and without folder and ending, where that is unique."""
+    """Returns file name -> position, also without folder and ending if that is unique."""
     names: dict[str, int | None] = {}
     for place, entry in enumerate(entries):
         path = pathlib.PurePosixPath(nfc(entry.file_name))
@@ -309,9 +310,9 @@ def _names(entries: Sequence[Entry]) -> dict[str, int]:
 
 
 def _ids(entries: Sequence[Entry]) -> dict[int, int]:
-    """Returns the places of images by id; none where a reader counted the images.
+    """Returns id -> position; empty if ids are only counters.
 
-    Where names repeat, `splits.json` has the numbers of the reader.
+    If file names repeat, `splits.json` has the counters.
     """
     if not any(entry.own_id for entry in entries) and _have_unique_names(entries):
         return {}
@@ -319,13 +320,13 @@ def _ids(entries: Sequence[Entry]) -> dict[int, int]:
 
 
 def _number(key: Key) -> int | None:
-    """Returns the number that a key of a list is or has, or None."""
+    """Returns the id in an item of a list, or None."""
     number = key[1] if isinstance(key, tuple) else key
     return int(number) if str(number).isdecimal() and len(str(number)) < 20 else None
 
 
 def _name(key: Key, images: pathlib.Path | None) -> str:
-    """Returns the file name that a key of a list is or has; without folders if not of `images`."""
+    """Returns the file name in an item of a list, without folders if it is not below `images`."""
     name = str(key[0] if isinstance(key, tuple) else key)
     with contextlib.suppress(ValueError):
         return nfc(file_name(name, images))
@@ -333,7 +334,7 @@ def _name(key: Key, images: pathlib.Path | None) -> str:
 
 
 def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:
-    """Keeps the captions that a list of caption ids names."""
+    """Returns the entry with only the captions whose ids are in `caption_ids`."""
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),

@@ -46,8 +46,8 @@ _STRING = re.compile(  # of Python, and the space before the next
 def encoding_of(path: pathlib.Path) -> str:
     """Returns the encoding of a text file.
 
-    A byte order mark decides. Without one it is UTF-8, unless there are lines beyond ASCII and none
-    of them is valid UTF-8: then it is Windows-1252, which old spreadsheets write.
+    A byte order mark decides. Without it the encoding is UTF-8; but if no line with letters beyond
+    ASCII is valid UTF-8, it is Windows-1252, which old spreadsheets write.
     """
     for mark, name in _MARKS.items():
         if head(path, 3).startswith(mark):
@@ -66,7 +66,7 @@ def encoding_of(path: pathlib.Path) -> str:
 def text_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
 
-    Bytes that the encoding does not have become lone surrogates, which `Entry` refuses.
+    Invalid bytes become lone surrogates, which `Entry` refuses.
     """
     encoding = encoding_of(path)
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
@@ -75,7 +75,7 @@ def text_lines(path: pathlib.Path) -> Iterator[str]:
 
 
 def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Yields the places and the texts of the lines that are not empty."""
+    """Yields (place, text) of the lines that are not empty."""
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
             yield f"{path}: line {number}", line
@@ -90,10 +90,10 @@ def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
 
 
 def json_row(line: str) -> dict[str, Any]:
-    """Returns the object that a line holds. Raises ValueError if it holds none."""
+    """Returns the JSON object in a line. Raises ValueError if there is none."""
     row = json.loads(line)
     if not isinstance(row, dict):
-        raise ValueError(f"it must be a JSON object, and is {row!r:.80}")
+        raise ValueError(f"it must be a JSON object, not {row!r:.80}")
     return row
 
 
@@ -109,10 +109,10 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 class Columns(NamedTuple):
-    """The names of the columns of a table that are used; None if there is none.
+    """The names of the columns that are used; None if the table has no such column.
 
-    The captions are those of the first known name, and of the same name with numbers, such as
-    `caption_0`, `caption_1` and so on, in the order of their numbers.
+    Columns of captions are the first column with a known name, and columns with the same name and a
+    number, such as `caption_0`, `caption_1` and so on, in the order of the numbers.
     """
 
     image: str | None
@@ -122,13 +122,13 @@ class Columns(NamedTuple):
 
 
 def _plain(name: str) -> str:
-    """Returns the name of a column in lower case with underscores: `image_name` of `Image Name`."""
+    """Returns the name of a column in lower case with underscores: `Image Name` -> `image_name`."""
     return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
 @functools.lru_cache
 def columns_of(names: tuple[str, ...]) -> Columns:
-    """Finds the columns of a table by their names, whatever their case."""
+    """Finds the columns that are used by their names, ignoring case."""
     plain = {_plain(name): name for name in reversed(names)}
 
     def first(known: Iterable[str]) -> str | None:
@@ -145,7 +145,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 
 
 def entry_of(row: dict[str, Any]) -> Entry:
-    """Returns the entry of a row, whatever its columns are called."""
+    """Makes an entry of a row with any of the known names of columns."""
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
@@ -169,15 +169,15 @@ def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def texts(value: Any, column: str = "caption") -> list[str]:
-    """Returns the captions that a value holds: a text, or a list of texts.
+    """Returns the captions in a value: a text, or a list of texts.
 
-    A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
-    captions. In a list, an object has its text under the name of a column of captions.
+    The text `['A dog.', 'A cat.']`, a list as JSON, Python or NumPy write it, is two captions. An
+    item of a list may be an object with the text under a known name of a caption column.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
         several = _listed(value)
         if several is None and _plain(column) in _LISTS and value.lstrip().startswith("["):
-            raise ValueError(f"{column!r} begins with '[' and is no list of texts: {value:.80}")
+            raise ValueError(f"{column!r} begins with '[' but is not a list of texts: {value:.80}")
         value = value if several is None else several
     found: list[str] = []
     for item in value if isinstance(value, list) else [value]:
@@ -186,12 +186,12 @@ def texts(value: Any, column: str = "caption") -> list[str]:
         elif isinstance(item, str):
             found.append(item)
         else:
-            raise ValueError(f"the caption under {column!r} must be text, and is {item!r:.80}")
+            raise ValueError(f"the caption under {column!r} must be text, not {item!r:.80}")
     return found
 
 
 def _listed(text: str) -> list[Any] | None:
-    """Returns the texts or objects of a list that a text wholly is, or None."""
+    """Parses a text that is a list, and returns its items; None for other texts."""
     # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
     commas = _STRING.sub(lambda one: one[1] + ("" if one[2] is None else ", "), text.strip())
     for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
@@ -206,7 +206,7 @@ def _listed(text: str) -> list[Any] | None:
 
 
 def header(path: pathlib.Path) -> tuple[str, list[str]]:
-    """Returns the delimiter by which the first line has known columns, and their names."""
+    """Finds the delimiter with which the first line has known columns; returns it and the names."""
     for delimiter in "\t;,":
         with contextlib.suppress(csv.Error):
             table = csv.reader(first_lines(path), delimiter=delimiter)
@@ -218,7 +218,7 @@ def header(path: pathlib.Path) -> tuple[str, list[str]]:
 
 
 def is_jsonl(path: pathlib.Path) -> bool:
-    """Returns whether the first line of a file is an object with an image and a caption."""
+    """True if the first line of a file is a JSON object with an image and a caption."""
     row = first_row(path)
     columns = columns_of(tuple(row))
     xmodaler = {"img_path", "sentences"} <= row.keys()
@@ -226,7 +226,7 @@ def is_jsonl(path: pathlib.Path) -> bool:
 
 
 def unknown_columns(path: pathlib.Path) -> str:
-    """Returns what is wrong with a table whose columns have no known names."""
+    """Returns an error text for a table whose columns have no known names."""
     names = list(first_row(path)) or re.split("[;,\t]", "".join(first_lines(path, 1)))
     return (
         f"{path} must have a column of pictures ({', '.join(IMAGE_COLUMNS)}) and one of captions "
@@ -255,7 +255,7 @@ def read_table(source: Source) -> list[Entry]:
 
 
 def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the places and the cells of the rows that are not empty."""
+    """Yields (place, cells) of the rows that are not empty."""
     lines, start = itertools.chain(text_lines(path), [_END]), 1
     table = csv.reader(lines, delimiter=delimiter)
     while True:
@@ -273,9 +273,9 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
 
 
 def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str, str]:
-    """Returns the cells of a row by the names of the columns.
+    """Returns column name -> cell.
 
-    A caption in the last column may have the delimiter without quotes.
+    A caption in the last column may contain the delimiter without quotes.
     """
     last = len(names) - 1
     while len(cells) > len(names) and not cells[-1].strip():
@@ -285,13 +285,13 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
     if len(cells) != len(names):
         raise ValueError(
             f"it has {len(cells)} cells, and the table {len(names)} columns. Put quotes around "
-            "captions that have the delimiter"
+            "captions that contain the delimiter"
         )
     return dict(zip(names, cells, strict=True))
 
 
 def jsonl(source: Source) -> list[Entry]:
-    """Reads files with a JSON object a line, whose keys are those of the columns of a table."""
+    """Reads files with one JSON object per line; the keys are names of columns."""
     rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
     return source.entries(rows, lambda line: entry_of(json_row(line)))
 
@@ -334,20 +334,22 @@ def _pictures(path: str, group: int, column: str, changed: int) -> Any:
 
 @contextlib.contextmanager
 def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
-    """Opens a Parquet file. Raises ValueError if it, or what is read of it, is damaged."""
+    """Opens a Parquet file. Raises ValueError if the file is damaged."""
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is no whole Parquet file: {error}. Copy it again.") from None
+        raise ValueError(
+            f"{path} is not a complete Parquet file: {error}. Copy it again."
+        ) from None
 
 
 def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yields the values of some columns of a row group.
 
-    Splits that are numbers get their names: Hugging Face writes those of a ClassLabel into the
+    Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
     schema.
     """
     names: Sequence[str] = ()
@@ -363,7 +365,7 @@ def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict
 
 
 def is_parquet(path: pathlib.Path) -> bool:
-    """Returns whether a file is a Parquet file, and not that of a folder of pictures."""
+    """True for a Parquet file, but False for the metadata of an imagefolder."""
     return path.name != METADATA and head(path).startswith(b"PAR1")
 
 
@@ -372,8 +374,8 @@ def parquet(source: Source) -> list[Entry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
     with the same `cocoid`, `image_id` or `filename` are captions of one picture if the bytes are
-    equal, too. The column `split`, else the name of the file tells the split. Pictures without
-    bytes are taken from --images. Ids are positions.
+    equal, too. The split is in the column `split`, or else in the name of the file. Pictures
+    without bytes are read from --images. Ids are positions.
     """
     same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
 
@@ -425,14 +427,15 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
     captions = columns_of(tuple(name for name in schema.names if name not in parts)).captions
     if not captions or not pictures:
         raise ValueError(
-            f"{path} must have a column with the bytes of pictures, such as image, and one of "
-            f"captions ({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(schema.names)[:200]}."
+            f"{path} must have a column with the bytes of pictures, such as image, and a "
+            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
+            f"{', '.join(schema.names)[:200]}."
         )
     return pictures[0], parts[pictures[0]], captions
 
 
 def _all_null(group: Any, column: str) -> bool:
-    """Returns whether no row of a row group has bytes: then `path` is a file below --images."""
+    """True if no row of a row group has bytes: then `path` is a file below --images."""
     for number in range(group.num_columns):
         chunk = group.column(number)
         if chunk.path_in_schema == column and chunk.is_stats_set:

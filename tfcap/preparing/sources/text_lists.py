@@ -24,7 +24,7 @@ _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most 
 def _listed(
     source: Source, lists: Mapping[pathlib.Path, str], known: Container[str], ending: str = ""
 ) -> dict[str, str]:
-    """Returns the split of each image that lists of splits have."""
+    """Returns image -> split from the lists of splits."""
     splits: dict[str, str] = {}
     for path, split in lists.items():
         for place, line in numbered_lines(path):
@@ -37,7 +37,7 @@ def _listed(
 
 
 def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool) -> list[Entry]:
-    """Returns the entries that have a split; all of them where there are no lists."""
+    """Returns the entries that have a split; all entries if there are no lists."""
     if not any_list:
         return entries
     kept = [e._replace(split=s) for e, s in zip(entries, splits, strict=True) if s is not None]
@@ -48,7 +48,7 @@ def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool)
 
 
 def is_flickr8k(path: pathlib.Path) -> bool:
-    """Returns whether a file, or the token file of a directory, begins like `1.jpg#0<TAB>`."""
+    """True if a file, or the token file in a directory, begins like `1.jpg#0<TAB>`."""
     lines = first_lines(path / _TOKENS if path.is_dir() else path, 1)
     return bool(lines) and bool(_TOKEN.match(lines[0].removeprefix("\ufeff")))
 
@@ -56,10 +56,10 @@ def is_flickr8k(path: pathlib.Path) -> bool:
 def flickr8k(source: Source) -> list[Entry]:
     """Reads `Flickr8k.token.txt`, whose lines are `NAME.jpg#NUMBER<TAB>caption`.
 
-    --captions is the file, or the directory that holds it under its own name. The lists
-    `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the splits, a
-    name a line; images in none of them are left out. Without lists there are no splits. Ids are
-    positions in the file.
+    --captions is the file or the directory that holds it. The lists `Flickr_8k.trainImages.txt`,
+    `.devImages.txt` and `.testImages.txt` beside it give the splits, one name per line; images in
+    none of the lists are left out. Without lists there are no splits. Ids are positions in the
+    file.
     """
     path = source.one_file()
     path = path / _TOKENS if path.is_dir() else path
@@ -67,7 +67,7 @@ def flickr8k(source: Source) -> list[Entry]:
     def parse(line: str) -> Entry:
         match = _TOKEN.fullmatch(line.rstrip("\r\n"))
         if match is None:
-            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, and is {line!r:.80}")
+            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
         return Entry(-1, match[1], None, (match[2],))
 
     entries = source.entries(numbered_lines(path), parse)
@@ -82,7 +82,7 @@ def flickr8k(source: Source) -> list[Entry]:
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
-    """Returns whether a file begins with the names of the columns of `results.csv`."""
+    """True if a file begins with the names of the columns of `results.csv`."""
     columns = "".join(first_lines(path, 1)).split("|")
     return [name.strip() for name in columns] == ["image_name", "comment_number", "comment"]
 
@@ -90,7 +90,7 @@ def is_flickr30k(path: pathlib.Path) -> bool:
 def flickr30k(source: Source) -> list[Entry]:
     """Reads `results.csv` of Flickr30k: `image_name| comment_number| comment`, a row per caption.
 
-    A row whose second bar is missing is read as well: the released file has one. There are no
+    A row without the second bar is read as well: the released file has one such row. There are no
     splits. Ids are positions in the file.
     """
 
@@ -105,7 +105,7 @@ def flickr30k(source: Source) -> list[Entry]:
 
 
 def is_iaprtc12(path: pathlib.Path) -> bool:
-    """Returns whether a file is an annotation of IAPR TC-12."""
+    """True if a file is an annotation of IAPR TC-12."""
     return path.suffix == ".eng" and b"<DESCRIPTION" in head(path)
 
 
@@ -114,8 +114,8 @@ def iaprtc12(source: Source) -> list[Entry]:
 
     Each file has one description in ISO-8859-1; the parts between its semicolons are the captions.
     `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory or beside it, give the
-    splits, with lines such as `00/25`; other images are left out. There is no list for val: a
-    thousand images of the train list are drawn, unless `iaprtc12_val_list.txt` is there. Ids are
+    splits, with lines such as `00/25`; other images are left out. If there is no
+    `iaprtc12_val_list.txt`, a thousand images of the train list are drawn for val. Ids are
     positions in the sorted list of files. --images is the directory with `images`, or `images`.
     """
     folder = source.one_file()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Captions pictures with a server of an exported captioner. It needs Python alone.
+"""Captions pictures with a server of an exported captioner. Needs only Python.
 
     python captions_client.py --url http://127.0.0.1:8501 photo.jpg ...
 
@@ -37,9 +37,10 @@ class Result:
     """The captions of a picture.
 
     Attributes:
-      source: the path of the picture; "" if bytes were given.
+      source: the path of the picture; "" for bytes.
       caption: the best caption; "" if there is none.
-      score: its score, a summed natural log-probability unless the export orders otherwise.
+      score: the score of the best caption, a summed natural log-probability unless the export has a
+        length penalty or another order.
       status: "ok", or a short reason why there is no caption.
       captions, scores: all K captions, best first.
     """
@@ -58,9 +59,9 @@ class Client:
     Args:
       url: `http://HOST:PORT` or `https://...`.
       name: the name of the model at the server.
-      batch_size: the most pictures in a request.
-      timeout: seconds that one try of a request may take.
-      deadline: seconds that a request may take with all its tries.
+      batch_size: largest number of pictures in a request.
+      timeout: largest number of seconds for one try of a request.
+      deadline: largest number of seconds for all tries of a request.
       headers: further headers of each request, for example `{"Host": ...}` behind a gateway.
     """
 
@@ -111,10 +112,10 @@ class Client:
                 yield failed.get(place) or dataclasses.replace(next(answers), source=source)
 
     def _halve(self, rows: list[dict[str, Any]]) -> list[Result]:
-        """Sends rows; if the server rejects them, sends their halves.
+        """Sends rows; if the server rejects them, sends each half.
 
-        A server rejects more pictures than its largest batch, and older exports have no `status`:
-        they refuse the whole request for one bad picture.
+        A server rejects a request that is larger than its largest batch. Older exports have no
+        `status`, and reject the whole request for one bad picture.
         """
         try:
             return [_result(row) for row in self._retry(rows)] if rows else []
