@@ -42,7 +42,6 @@ def test_the_log_of_this_machine_is_read():
     if os.path.exists("/proc/driver/nvidia/version"):
         pytest.skip("this machine has NVIDIA's driver")
     assert "libcuda.so.1" in gpus.missing_libraries(gpus.start_log())
-    assert gpus.compute(0).startswith("a product in float32 failed (code 1): IndexError")
 
 
 def test_another_cuda_in_the_search_path_is_found(tmp_path):

@@ -204,8 +204,7 @@ def test_a_read_only_folder_does_not_stop_the_others(trained, folder, capsys, mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["txt", "csv"])
-def test_a_killed_command_goes_on(trained, tmp_path, kind):
+def test_a_killed_command_goes_on(trained, tmp_path):
     rng = np.random.default_rng(1)
     for root in ("whole", "killed"):
         (tmp_path / root).mkdir()
@@ -214,16 +213,15 @@ def test_a_killed_command_goes_on(trained, tmp_path, kind):
             tmp_path / "whole" / f"{number:03}.png"
         )
         shutil.copy(tmp_path / "whole" / f"{number:03}.png", tmp_path / "killed")
-    flags = ["--model_dir", str(trained), "--batch_size=1", f"--write={kind}"]
+    flags = ["--model_dir", str(trained), "--batch_size=1", "--write=txt"]
     commands.run_here(caption_command, *flags, tmp_path / "whole")
     command = [sys.executable, "-m", "tfcap.caption", *flags, str(tmp_path / "killed")]
-    first = tmp_path / "killed" / ("004.txt" if kind == "txt" else "captions.csv.part")
+    first = tmp_path / "killed" / "004.txt"
     with subprocess.Popen(command, cwd=commands.ROOT, stderr=subprocess.DEVNULL) as process:
-        while not first.exists() or first.stat().st_size < 20:
+        while not first.exists():
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed" / "captions.csv").exists()
     assert not (tmp_path / "killed" / "149.txt").exists()
     commands.run_here(caption_command, *flags, "--skip_existing", tmp_path / "killed")
     whole, killed = (

@@ -33,7 +33,7 @@ def test_a_strategy_has_the_configured_replicas(two):
     assert keras3.strategy(one).num_replicas_in_sync == 1
     for wrong, word in (
         (dict(num_gpus=99), "runtime.num_gpus"),
-        (dict(distribution_strategy="one_device", replicas=2), "not for one_device"),
+        (dict(distribution_strategy="one_device", replicas=2), "not one_device"),
         (dict(replicas=3), "runtime.replicas=3"),
     ):
         with pytest.raises(ValueError, match=word):
