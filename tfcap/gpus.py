@@ -70,14 +70,14 @@ def wheel_libraries(site: str | None = None) -> dict[str, str]:
 
 def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
     """Lists the folders of LD_LIBRARY_PATH whose CUDA libraries are loaded instead of pip's."""
-    own, names = set(wheels.values()), re.compile(r"lib(cudart|cudnn|cublas)\b.*\.so")
+    if not wheels:  # a CUDA of the system alone is right
+        return []
+    names = re.compile(r"lib(cudart|cudnn|cublas)\b.*\.so")
+    folders = set(search_path.split(":")) - set(wheels.values())
     return [
         folder
-        for folder in search_path.split(":")
-        if folder not in own
-        and os.path.isdir(folder)
-        and any(map(names.match, os.listdir(folder)))
-        and wheels
+        for folder in sorted(filter(os.path.isdir, folders))
+        if any(map(names.match, os.listdir(folder)))
     ]
 
 

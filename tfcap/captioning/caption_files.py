@@ -85,6 +85,7 @@ class Texts:
         self.count += 1
 
     def finish(self) -> str:
+        """Returns where the captions are."""
         return "texts beside the pictures"
 
     def _path(self, picture: str) -> str:

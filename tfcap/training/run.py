@@ -157,7 +157,6 @@ def _warnings(loop: Loop) -> Iterator[str]:
     task, trainer, data = loop.params.task, loop.params.trainer, loop.task.data
     metric = trainer.best_checkpoint_eval_metric
     right = "lower" if metric in LOWER else "higher"
-
     if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
         yield (
             f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, or "
