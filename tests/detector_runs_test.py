@@ -138,6 +138,9 @@ def test_python_shell_savedmodel_and_demo_give_the_same_captions(
     score = captioner.score(pictures[0], texts[0])[0, 0]
     assert score == pytest.approx(captions[0].score, abs=1e-3)
     captions[0].draw(tmp_path / "figure.png")
+    place = int(counts.argmin())  # padding is no region
+    [[nearest]] = captioner.collection().nearest(pictures[place], top=1)
+    assert nearest.position == place and nearest.similarity == pytest.approx(1, abs=1e-5)
 
     content = base64.b64encode(open(pictures[0], "rb").read()).decode()
     request = {"instances": [{"image_bytes": {"b64": content}}], "attention": "attention"}

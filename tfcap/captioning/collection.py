@@ -96,7 +96,9 @@ class Collection:
 
         Returns a list of `Neighbour` for each picture, most similar first.
         """
-        vectors = self._first.space.vectors(self._captioner.features(images))
+        features = self._captioner.features(images)
+        mask = self._captioner.engine.server.mask(features)
+        vectors = self._first.space.vectors(features, mask)
         places, distances = self._first.index.search(vectors, top)
         # The vectors have the length 1.
         similarities = 1 - distances**2 / 2

@@ -23,6 +23,8 @@ _LICENCES = {
     "efficientnet": "Apache-2.0",
     "pixels": "none: it has no weights",
     "swin": "MIT",
+    # The detector's card.json says which of the two it is.
+    "bottom": "MIT from the .caffemodel, Apache-2.0 from MILVLG's .pth",
     "expansionnet_v2": "MIT",  # of a converted captioner
 }
 

@@ -43,9 +43,12 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 
 
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
-    """Moves boxes [N, 4] by the network's numbers [N, 4]: centre in sides, sides in logarithms.
+    """Moves and scales boxes [N, 4] as the network's numbers [N, 4] say.
 
-    A side counts its last pixel, but the corners of the result do not take it back.
+    The first two numbers move the centre, in units of the width and the height; the others are the
+    logarithms of the factors of both sides. A side is x2 - x1 + 1, and the corners of the result
+    lie half a side from the centre, so that the result is one pixel larger, as in Caffe. `most`
+    limits the logarithms.
     """
     sides = boxes[:, 2:] - boxes[:, :2] + 1.0
     centres = boxes[:, :2] + 0.5 * sides
@@ -63,7 +66,7 @@ def suppressed(
 
     Args:
       boxes: float32 [N, 4].
-      scores: float32 [N]; -1 for what is no box.
+      scores: float32 [N]; a box with a negative score is left out.
       most: P.
       milvlg: whether 0.7 itself is suppressed. Caffe compares float32 overlaps with 0.7 in double
         precision, which is a little more than the nearest float32.
