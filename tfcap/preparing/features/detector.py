@@ -18,6 +18,7 @@ proposals; C classes and K attributes, without the background; R regions, F feat
 
 import dataclasses
 import os
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -228,7 +229,8 @@ class Detector(tf.Module):
         super().__init__(name=DETECTOR)
         sizes = _sizes(card)
         _check(arrays, sizes)
-        self.sizes, self.card = sizes, dict(card)
+        # tf.Module would wrap a dict, and json of Python 3.13 refuses the wrapper.
+        self.sizes, self.card = sizes, types.MappingProxyType(dict(card))
         self.weights = {
             name: tf.Variable(array, trainable=False, dtype=tf.float32, name=name)
             for name, array in arrays.items()
