@@ -66,9 +66,10 @@ def test_a_sentence_of_unknown_words_gets_the_mean_of_all_images():
     assert vectors([]).shape == (0, 3)
 
 
-def draw(images, queries, width, seed=0):
+def draw(images, queries, width, seed=0, scale=1.0, place=0.0):
     rng = np.random.default_rng(seed)
-    return (rng.normal(size=(n, width)).astype(np.float32) for n in (images, queries))
+    numbers = (rng.normal(place, scale, (n, width)) for n in (images, queries))
+    return (values.astype(np.float32) for values in numbers)
 
 
 def literal(vectors, queries, k):
@@ -88,6 +89,12 @@ def test_the_nearest_images_equal_those_of_a_full_sort(images, queries, k, block
     order, distances = literal(vectors, wanted, k)
     np.testing.assert_array_equal(found[0], order)
     np.testing.assert_allclose(found[1], distances, rtol=1e-12)
+
+
+def test_images_that_differ_little_are_told_apart():
+    vectors, wanted = draw(500, 20, 64, scale=1e-4, place=3)
+    found, _ = nearest.Index(vectors, np.arange(500)).search(wanted, 3)
+    np.testing.assert_array_equal(found, literal(vectors, wanted, 3)[0])
 
 
 def test_an_image_is_not_its_own_neighbour():

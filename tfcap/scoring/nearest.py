@@ -131,8 +131,11 @@ class Index:
         """Returns the positions [Q, k] of the k nearest, unordered, by |t|^2 - 2 q t."""
         positions = np.full([len(queries), k], -1, np.int64)
         best = np.full([len(queries), k], np.inf, np.float32)
+        # Far from 0, products of float32 would lose the distances of images that are alike.
+        centre = queries.mean(0)
+        queries = queries - centre
         for start in range(0, len(self.ids), _BLOCK):
-            block = self.vectors[start : start + _BLOCK]
+            block = self.vectors[start : start + _BLOCK] - centre
             values = np.einsum("md,md->m", block, block) - 2 * (queries @ block.T)
             inside = np.flatnonzero((own >= start) & (own < start + len(block)))
             values[inside, own[inside] - start] = np.inf
