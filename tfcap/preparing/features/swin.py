@@ -131,7 +131,8 @@ class Block(keras.layers.Layer):
         # Rolls and transpositions: the gradient of a gather is not deterministic on GPUs.
         x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
         x = ops.reshape(x, (-1, count, self.window, count, self.window, width))
-        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, count**2, n, width))
+        # Three axes: with [B, 1, N, C] the product of TensorFlow 2.20 can end the process.
+        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, n, width))
         qkv = ops.reshape(self.qkv(x), (-1, count**2, n, 3, self.heads, depth))
         query, key, value = ops.unstack(ops.transpose(qkv, (3, 0, 1, 4, 2, 5)))  # [B, M, H, N, d]
         scores = self.bias(ops.matmul(query * depth**-0.5, ops.swapaxes(key, -1, -2)))
@@ -141,7 +142,7 @@ class Block(keras.layers.Layer):
             scores = ops.where(same, scores, scores + _HIDDEN)
         weights = ops.cast(ops.softmax(scores), self.compute_dtype)
         x = ops.transpose(ops.matmul(weights, value), (0, 1, 3, 2, 4))  # [B, M, N, H, d]
-        x = self.proj(ops.reshape(x, (-1, count**2, n, width)))
+        x = self.proj(ops.reshape(x, (-1, n, width)))
         x = ops.reshape(x, (-1, count, count, self.window, self.window, width))
         x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, *cells, width))
         return ops.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
