@@ -426,3 +426,18 @@ def test_the_graph_compiles_with_xla_for_a_static_size():
     plain = network.detect(pixels, scale)
     np.testing.assert_allclose(compiled.boxes, plain.boxes, atol=1e-2)
     np.testing.assert_allclose(compiled.features, plain.features, rtol=1e-3, atol=1e-3)
+
+
+def test_bfloat16_keeps_the_proposals_and_nearly_the_features():
+    pixels, scale = resized(literal.photograph(60, 90))
+    outputs = []
+    for dtype in ("float32", "bfloat16"):
+        network = narrow(dtype=dtype)
+        cells = network._trunk(pixels[None])
+        rois, number = network._proposals(cells, tf.shape(pixels)[:2], scale)
+        outputs.append((rois, network._features(cells, rois, number)[: int(number)]))
+    (rois, plain), (same, rounded) = outputs
+    np.testing.assert_array_equal(rois, same)
+    assert rounded.dtype == tf.float32
+    difference = np.abs(rounded - plain).max() / np.abs(plain).max()
+    assert 1e-5 < difference < 0.02

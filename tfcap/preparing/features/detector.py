@@ -70,6 +70,7 @@ class Sizes:
       short: pixels of the shorter side that the network reads.
       long: most pixels of its longer side.
       form: "caffe" or "milvlg".
+      dtype: in which res5 computes, "float32" or "bfloat16".
     """
 
     stem: int = 64
@@ -86,6 +87,7 @@ class Sizes:
     short: int = 600
     long: int = 1000
     form: str = "caffe"
+    dtype: str = "float32"
 
 
 # ---- weights ------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ class Detector(tf.Module):
 
     def _layer(self, name: str, x: tf.Tensor, stride: int = 1, dilation: int = 1) -> tf.Tensor:
         """Applies a convolution or an affine map; the sides of the output are ceil(n / stride)."""
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        weight, bias = (tf.cast(self.weights[f"{name}.{n}"], x.dtype) for n in ("weight", "bias"))
         if len(weight.shape) == 2:
             return tf.matmul(x, weight) + bias
         return tf.nn.conv2d(x, weight, stride, "SAME", dilations=dilation) + bias
@@ -418,10 +420,10 @@ class Detector(tf.Module):
 
         def step(place: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             some = tf.reshape(padded, [chunks, chunk, 4])[place]
-            x = roi_pool(maxima, size, some, self.sizes.long)
+            x = tf.cast(roi_pool(maxima, size, some, self.sizes.long), self.sizes.dtype)
             for block in range(self.sizes.blocks[3]):
                 x = self._block(f"roi_heads.res5.{block}", x, 1, 2)
-            return place + 1, done.write(place, tf.reduce_mean(x, [1, 2]))
+            return place + 1, done.write(place, tf.reduce_mean(tf.cast(x, tf.float32), [1, 2]))
 
         found = tf.TensorArray(tf.float32, chunks, element_shape=[chunk, self.feature_dim])
         _, found = tf.while_loop(
