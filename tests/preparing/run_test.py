@@ -168,7 +168,7 @@ def test_a_network_with_weights_from_a_file(photos):
     first = Backbone("small_cnn", image_size=48)
     kernel = first.model.weights[0]
     kernel.assign(kernel * 2)  # the first weights are the same in every process
-    first.save_weights(path)
+    first.network.save(path)
     network = {"backbone": "small_cnn", "weights": str(path), "image_size": 48}
     data = run(photos, **network, grid=2, images_per_shard=9)
     made_by = data.fingerprint["backbone"]

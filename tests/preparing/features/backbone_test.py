@@ -122,7 +122,7 @@ def ten():
 @pytest.mark.slow
 def test_a_fingerprint_brings_the_backbone_back(vgg, tmp_path):
     path = tmp_path / "backbone.weights.h5"
-    vgg.save_weights(path)
+    vgg.network.save(path)
     made_by = {"name": "vgg16", "grid": 2, "image_size": 64, "weights": path.name,
                "weights_sha256": file_sha256(path)}  # fmt: skip
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)

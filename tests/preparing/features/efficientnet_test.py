@@ -108,7 +108,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
         return
     np.testing.assert_allclose(backbone.bulk_extractor()(pictures), found, rtol=2e-3, atol=2e-3)
     path = tmp_path / "backbone.weights.h5"
-    backbone.save_weights(path)
+    backbone.network.save(path)
     made_by = backbone.made_by(path.name, saved.digest(path))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     np.testing.assert_array_equal(again.extract(pictures), found)

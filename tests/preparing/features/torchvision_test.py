@@ -74,7 +74,7 @@ def test_weights_of_torchvision_give_its_features(name, convolutions, dense, sid
         assert (backbone.num_regions, backbone.feature_dim) == wanted.shape[1:]
         np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=3e-3)
     path = tmp_path / "backbone.weights.h5"
-    backbone.save_weights(path)
+    backbone.network.save(path)
     made_by = backbone.made_by(path.name, digest(path))
     assert made_by.get("scaling") == (None if name == "alexnet" else "torch")
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)

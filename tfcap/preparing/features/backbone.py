@@ -164,8 +164,6 @@ class Backbone(tf.Module):
     def boxes_in(self, height: int, width: int) -> np.ndarray:
         """Returns `boxes` relative to a whole picture of this size, also if the backbone crops."""
         left, top, right, bottom = self.network.shown(height, width)
-        if (left, top, right, bottom) == (0.0, 0.0, 1.0, 1.0):
-            return self.boxes
         size, start = [right - left, bottom - top] * 2, [left, top] * 2
         return (self.boxes * size + start).astype(np.float32)
 
@@ -231,10 +229,6 @@ class Backbone(tf.Module):
             return _through_half(self._features(images, call))
 
         return extract
-
-    def save_weights(self, path: str | os.PathLike) -> None:
-        """Writes the network's weights; `path` ends in .weights.h5, or is a directory."""
-        self.network.save(os.fspath(path))
 
     def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""

@@ -157,7 +157,10 @@ def build(
     from_torch = path is not None and path.endswith((".pth", ".pt"))
     try:
         with float32():
-            model, whole = row.build(side, vector, "imagenet" if downloaded else None)
+            if row.build is None:
+                model, whole = _application(name, side, vector, "imagenet" if downloaded else None)
+            else:
+                model = whole = row.build(side)
         if path is not None and from_torch and row.tensors is not None:
             # The released ExpansionNet v2 has a Swin inside.
             found = torch_file.load(path).items()
@@ -196,11 +199,13 @@ def _places_added(images: tf.Tensor) -> tf.Tensor:
     return tf.concat([images * (1 / 127.5) - 1.0, places], -1)
 
 
-Models = tuple[keras.Model, keras.Model]  # the network, and the one that a file may also hold
+def _application(
+    name: str, side: int, vector: bool, weights: str | None
+) -> tuple[keras.Model, keras.Model]:
+    """Builds a network of keras.applications without its top, or VGG-16 up to its layer fc7.
 
-
-def _application(name: str, side: int, vector: bool, weights: str | None) -> Models:
-    """Builds a network of keras.applications without its top, or VGG-16 up to its layer fc7."""
+    Returns the network, and the one that a file may also hold.
+    """
     with_top = vector and name == "vgg16"
     whole = getattr(keras.applications, NETWORKS[name][0])(
         weights=weights, include_top=with_top, input_shape=(side, side, 3)
@@ -225,7 +230,7 @@ def _vgg16_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
         yield layer, f"classifier.{number}", channels
 
 
-def small_cnn(side: int, vector: bool = False, weights: str | None = None) -> Models:
+def small_cnn(side: int) -> keras.Model:
     """Builds five convolutions of 3 x 3, of which four halve the picture; F = 128.
 
     The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed. Train them
@@ -242,8 +247,7 @@ def small_cnn(side: int, vector: bool = False, weights: str | None = None) -> Mo
             kernel_initializer=keras.initializers.HeNormal(seed=1 + place),
             name=f"conv{place + 1}",
         )(x)
-    model = keras.Model(inputs, x, name="small_cnn")
-    return model, model
+    return keras.Model(inputs, x, name="small_cnn")
 
 
 # Number in the state dict, width, kernel, stride and padding of each convolution of AlexNet, and
@@ -257,7 +261,7 @@ _ALEXNET = (
 )
 
 
-def alexnet(side: int, vector: bool = True, weights: str | None = None) -> Models:
+def alexnet(side: int) -> keras.Model:
     """Builds torchvision's AlexNet up to fc7 after its ReLU: [B, 224, 224, 3] to [B, 4096].
 
     This is the AlexNet of Krizhevsky, "One weird trick for parallelizing convolutional neural
@@ -274,8 +278,7 @@ def alexnet(side: int, vector: bool = True, weights: str | None = None) -> Model
     x = keras.layers.Flatten()(x)  # 6 x 6 x 256, the size to which torchvision pools
     for number in (1, 4):
         x = keras.layers.Dense(4096, name=f"fc{number}", **options)(x)
-    model = keras.Model(pictures, x, name="alexnet")
-    return model, model
+    return keras.Model(pictures, x, name="alexnet")
 
 
 def _alexnet_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
@@ -299,7 +302,7 @@ _LITE_STAGES = (
 )
 
 
-def efficientnet_lite2(side: int, vector: bool = False, weights: str | None = None) -> Models:
+def efficientnet_lite2(side: int) -> keras.Model:
     """Builds EfficientNet-Lite2 with random weights; F = 1280.
 
     EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
@@ -338,8 +341,7 @@ def efficientnet_lite2(side: int, vector: bool = False, weights: str | None = No
             x = block(x, f"blocks.{number}", kernel, 1 if place else stride, expansion, width)
             number += 1
     x = normalized(convolution(1280, 1, 1, "conv_head")(x), "bn1")
-    model = keras.Model(pictures, x, name=LITE)
-    return model, model
+    return keras.Model(pictures, x, name=LITE)
 
 
 def _lite_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
@@ -356,9 +358,8 @@ class Row(NamedTuple):
     """An entry of the table of networks.
 
     Attributes:
-      build: the function that makes the Keras model, from the side of the picture, whether a vector
-        is wanted, and "imagenet" or None.
-      scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
+      build: makes the Keras model from the side of the picture; None for keras.applications.
+      scale: see `Network`.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
       weights: what --weights may be, for errors.
       image_size: default number of pixels along a side.
@@ -367,7 +368,7 @@ class Row(NamedTuple):
       network: what is made of the model.
     """
 
-    build: Callable[[int, bool, str | None], Models]
+    build: Callable[[int], keras.Model] | None
     scale: Callable[[tf.Tensor], tf.Tensor]
     stride: int | None
     weights: str
@@ -378,13 +379,8 @@ class Row(NamedTuple):
 
 def swin_row(size: swin.Size) -> Row:
     """Returns the row of a Swin Transformer."""
-
-    def build(side: int, vector: bool, weights: str | None) -> Models:
-        model = swin.build(size, side)
-        return model, model
-
     return Row(
-        build,
+        functools.partial(swin.build, size),
         torch_scaled,
         4 * 2 ** (len(size.depths) - 1),
         "a state dict of microsoft/Swin-Transformer, a .pth file, or a .weights.h5 file",
@@ -399,10 +395,7 @@ _LITE = "'imagenet' for those of the extra 'lite', or a .pth or .h5 file"
 _ALEX = "the state dict of torchvision's alexnet, a .pth file"
 _SMALL = "a .weights.h5 file of it, or leave it out to begin with random ones"
 TABLE = {
-    name: Row(
-        functools.partial(_application, name), functools.partial(_scaled_by_keras, name), 32, _KERAS
-    )
-    for name in NETWORKS
+    name: Row(None, functools.partial(_scaled_by_keras, name), 32, _KERAS) for name in NETWORKS
 } | {
     LITE: Row(efficientnet_lite2, _lite_scaled, 32, _LITE, tensors=_lite_tensors),
     "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
@@ -422,22 +415,21 @@ def _cells(name: str, image_size: int, stride: int) -> int:
     return image_size // stride
 
 
-def _load(path: str, *models: keras.Model) -> None:
-    """Loads a file of weights into the first of the models that it fits; the models share layers.
+def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
+    """Loads a file of weights into `model`, or into `whole`, which shares its layers.
 
     A file written by prepare ends at the layer of the vector; a file of Keras also has the
     classifier.
     """
-    for number, model in enumerate(models):
+    with warnings.catch_warnings():
+        # Keras warns of each layer that the file lacks, then raises for all of them.
+        warnings.simplefilter("ignore", UserWarning)
         try:
-            with warnings.catch_warnings():
-                # Keras warns of each layer that the file lacks, then raises for all of them.
-                warnings.simplefilter("ignore", UserWarning)
-                model.load_weights(path)
-            return
+            model.load_weights(path)
         except Exception:
-            if number + 1 == len(models):
+            if whole is model:
                 raise
+            whole.load_weights(path)
 
 
 def wheel_file() -> str:
