@@ -232,33 +232,6 @@ def test_training_refuses_an_image_without_captions(partly_captioned):
         training(partly_captioned, 3, split="val", batch_size=2)
 
 
-@pytest.mark.slow
-def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
-    """What prepare never writes: a caption of punctuation, an index of other shards."""
-    folder = shutil.copytree(data.folder, tmp_path / "data")
-    made = make_records(IMAGES, 0)
-    made[2] = Record(2, "2.jpg", made[2].features, None, ["fine", "..."])
-    names = [shard_name("train", i, 2) for i in range(2)]
-    shards = [
-        write_shard(folder / name, part)
-        for name, part in zip(names, (made[:4], made[4:]), strict=True)
-    ]
-    fingerprint = {**data.fingerprint}
-    fingerprint["splits"]["train"]["shards"] = [shard.entry for shard in shards]
-    write_fingerprint(folder, fingerprint)
-    write_index(folder, "train", shards)
-    changed = PreparedData.load(folder)
-    with pytest.raises(ValueError, match="caption without a word for image 2"):
-        with changed.readable_errors():
-            training(changed, 5, captions_per_image=2, batch_size=23)
-    wrong = shards[0]._replace(ids=shards[0].ids[::-1])
-    write_index(folder, "train", [wrong, shards[1]])
-    changed = PreparedData.load(folder)
-    with pytest.raises(ValueError, match="index points to wrong image"):
-        with changed.readable_errors():
-            training(changed, 5, captions_per_image=2)
-
-
 def test_drawing_is_fair():
     """Each of six captions is in a draw of three half of the time."""
     lengths = tf.fill([4000], tf.constant(6, tf.int64))

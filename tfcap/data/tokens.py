@@ -35,29 +35,15 @@ _CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memor
 
 
 def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
-    """Splits captions into lower-case words without punctuation, as a graph function.
+    """Splits captions string [N] into lower-case words without punctuation, as a graph function.
 
     Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
     outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
     Differences: *all* tokens without a letter or digit are dropped, not only a fixed list; any
     white space separates words (the released code makes a token of a newline); combining marks stay
-    in the word.
-
-    `captions` are string [...], UTF-8, of static rank. Returns string [..., None], ragged; a plain
-    [None] tensor for a scalar.
+    in the word. Returns string [N, None], ragged.
     """
-    captions = tf.convert_to_tensor(captions, tf.string)
-    words = tf.strings.split(_clean(tf.reshape(captions, [-1])))
-    if captions.shape.rank == 0:
-        return words.values
-    for axis in range(captions.shape.rank - 1, 0, -1):  # [N, None] -> [..., None]
-        words = tf.RaggedTensor.from_uniform_row_length(
-            words,
-            tf.shape(captions, tf.int64)[axis],
-            nrows=tf.reduce_prod(tf.shape(captions, tf.int64)[:axis]),
-            validate=False,
-        )
-    return words
+    return tf.strings.split(_clean(captions))
 
 
 def _clean(captions: tf.Tensor) -> tf.Tensor:
