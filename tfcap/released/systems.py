@@ -125,16 +125,14 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     if empty := [names[name] for name, value in tensors.items() if not value.size]:
         raise ValueError(f"{empty[0]} is empty.")
     sizes = _Sizes(tensors)
-    options, feature_dim = _SYSTEMS[system](sizes)
-    options |= _NOT_IN_SHAPES.get(table, {})
+    options = _SYSTEMS[system](sizes) | _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
     positions = None
     for key, codes in buffers.items():
         positions = key, codes.reshape(-1, codes.shape[-1] if codes.ndim else 1)  # of a batch of 1
-    checkpoint = Checkpoint(
-        system, tensors, names, options, feature_dim or 2048, rows or 0, positions
-    )
+    feature_dim = _feature_dim(system, sizes) or 2048
+    checkpoint = Checkpoint(system, tensors, names, options, feature_dim, rows or 0, positions)
     checkpoint.backbone = {key.removeprefix(SWIN): value for key, value in swin.items()}
     return checkpoint
 
@@ -177,90 +175,84 @@ def _xlan(sizes):
         "encoder_layers": sizes.layers("encoder"),
         "decoder_layers": sizes.layers("attention") or None,
     }
-    options = {"width": sizes.width(), **layers, **sizes.xlinear("attention/0")}
-    return options, sizes("region_embed/kernel", 0)
-
-
-def _xtransformer(sizes):
-    options = {
-        **_transformer(sizes)[0],
-        **sizes.xlinear("decoder/0/word_attn"),
-    }
-    return options, sizes("region_embed/kernel", 0)
+    return {"width": sizes.width(), **layers, **sizes.xlinear("attention/0")}
 
 
 def _transformer(sizes):
-    options = {
+    return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder"),
         "decoder_layers": sizes.layers("decoder") or None,
         "inner_width": sizes.inner("encoder/0", "decoder/0"),
     }
-    return options, sizes("region_embed/kernel", 0)
+
+
+def _xtransformer(sizes):
+    return _transformer(sizes) | sizes.xlinear("decoder/0/word_attn")
 
 
 def _attention_lstm(sizes):
-    options = {"width": sizes.width(), "attention_width": sizes("attention/query/kernel", 1)}
-    return options, sizes("region_embed/kernel", 0)
+    return {"width": sizes.width(), "attention_width": sizes("attention/query/kernel", 1)}
 
 
 def _att2in(sizes):
     joint = sizes("attended/kernel", 1) or 0  # of all five sums, or of the two candidates
     attend = "all" if joint == 5 * (sizes.width() or 0) else "in"
-    return _attention_lstm(sizes)[0] | {"attend": attend}, sizes("region_embed/kernel", 0)
+    return _attention_lstm(sizes) | {"attend": attend}
 
 
 def _show_tell(sizes):
     maxout = "lstm/input_map/kernel" in sizes.tensors
-    options = {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
-    return options, sizes("region_embed/kernel", 0)
+    return {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
 
 
 def _lstm_a(sizes):
-    attributes, image = (sizes(f"{name}_embed/kernel", 0) for name in ("attribute", "region"))
-    options = {"width": sizes.width(), "attributes": attributes}
-    return options, (image or 0) + (attributes or 0)
+    return {"width": sizes.width(), "attributes": sizes("attribute_embed/kernel", 0)}
 
 
 def _gcn_lstm(sizes):
-    options = _attention_lstm(sizes)[0] | {"labels": sizes("graph/bias", 0)}
-    return options, (sizes("graph/loop/kernel", 0) or 0) + 36  # columns of labels by default
+    return _attention_lstm(sizes) | {"labels": sizes("graph/bias", 0)}
 
 
 def _updown(sizes):
-    embeds = "region_embed/kernel" in sizes.tensors
-    options = _attention_lstm(sizes)[0] | {"embed_regions": embeds}
+    options = {"embed_regions": "region_embed/kernel" in sizes.tensors}
     if "mean_embed/kernel" in sizes.tensors:
         options["embed_mean"] = True
-    return options, sizes("region_embed/kernel" if embeds else "attention/key/kernel", 0)
+    return _attention_lstm(sizes) | options
 
 
 def _aoanet(sizes):
-    options = {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
-    return options, sizes("region_embed/kernel", 0)
+    return {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
 
 
-def _expansionnet(sizes):
-    dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
-    options = {
+def _expansionnet_v2(sizes):
+    return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder") or None,
         "decoder_layers": sizes.layers("decoder") or None,
         "inner_width": sizes("encoder/0/ff/fc1/kernel", 1),
-        "encoder_block": "dynamic" if dynamic else "static",
-        "encoder_vectors": sizes("encoder/0/expansion/query_exp_vectors", 0),
         "decoder_vectors": sizes("decoder/0/expansion/query_exp_vectors", 0),
-        "reduce": any(name.startswith(("encoder_proj", "decoder_proj")) for name in sizes.tensors),
         "positions": sizes("embed_positions/embeddings", 0),
     }
-    return options, sizes("region_embed/kernel", 0)
 
 
-def _expansionnet_v2(sizes):
-    options, feature_dim = _expansionnet(sizes)
-    for key in ("encoder_block", "encoder_vectors", "reduce"):  # it has no such options
-        del options[key]
-    return options, feature_dim
+def _expansionnet(sizes):
+    dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
+    return _expansionnet_v2(sizes) | {
+        "encoder_block": "dynamic" if dynamic else "static",
+        "encoder_vectors": sizes("encoder/0/expansion/query_exp_vectors", 0),
+        "reduce": any(name.startswith(("encoder_proj", "decoder_proj")) for name in sizes.tensors),
+    }
+
+
+def _feature_dim(system, sizes):
+    """Returns F."""
+    regions = sizes("region_embed/kernel", 0)
+    if system == "lstm_a":
+        return (regions or 0) + (sizes("attribute_embed/kernel", 0) or 0)
+    if system == "gcn_lstm":
+        return (sizes("graph/loop/kernel", 0) or 0) + 36  # columns of labels by default
+    return regions or sizes("attention/key/kernel", 0)  # Up-Down may have no map
 
 
 _SYSTEMS = {
