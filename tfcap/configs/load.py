@@ -54,6 +54,8 @@ IGNORED = {
         "default_shard_dim",
         "use_tpu_mp_strategy",
     ),
+    "task.model.transformer": ("stored_positions",),
+    "task.model.xtransformer": ("stored_positions",),
 }
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
 _OVERRIDE = "--params_override"
@@ -104,9 +106,12 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
-    for group, keys in IGNORED.items():
+    for dotted, keys in IGNORED.items():
+        group = content
+        for part in dotted.split("."):
+            group = group.get(part) or {}
         for key in keys:
-            content.get(group, {}).pop(key, None)
+            group.pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)
