@@ -36,7 +36,8 @@ def member(arrays, prefix):
     sizes = dict(width=64, inner_width=128, encoder_vectors=8, decoder_vectors=4)
     model = models.build("expansionnet", WORDS + 2, LENGTH, 2048, **sizes)
     state = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    tensors = weights.translate(state, weights.NAMES["expansionnet"])
+    names = weights.NAMES["expansionnet"]
+    tensors = dict(weights.translate(key, value, names) for key, value in state.items())
     weights.assign(model, tensors, RELEASED)
     return model
 

@@ -49,7 +49,8 @@ def member(arrays, prefix="w/", **options):
     model = models.build("expansionnet_v2", WORDS + 2, LENGTH, 32, **(SIZES | options))
     state = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
     state = {k: v for k, v in state.items() if not k.startswith("swin_transf.")}
-    tensors = weights.translate(state, weights.NAMES["expansionnet_v2"])
+    names = weights.NAMES["expansionnet_v2"]
+    tensors = dict(weights.translate(key, value, names) for key, value in state.items())
     weights.assign(model, tensors, RELEASED)
     return model
 

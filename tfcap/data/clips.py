@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import films, pictures
-from tfcap.images import MOST_BYTES, refusal, require_readable
+from tfcap.images import MOST_BYTES, is_picture_name, refusal, require_readable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -63,27 +63,6 @@ def read(content: bytes, frames: int) -> Frames:
         raise ValueError(refusal(content)) from None
 
 
-def folder_frames(folder: str | os.PathLike) -> list[str]:
-    """Returns the names of the frames in a folder, in the order of the numbers in their names.
-
-    `frame2.jpg` comes before `frame10.jpg`. Hidden files, such as `._frame2.jpg` of macOS, are left
-    out.
-    """
-
-    def key(name: str) -> list[tuple[int, int, str]]:
-        parts = _DIGITS.split(name)
-        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
-
-    every = [name for name in files.names(folder) if not name.startswith(".")]
-    names = [name for name in every if name.lower().endswith(ENDINGS)]
-    if not names:
-        raise ValueError(
-            f"the folder has no pictures ({', '.join(ENDINGS)}). Save the frames into it, for "
-            "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
-        )
-    return sorted(names, key=key)
-
-
 def read_path(path: str | os.PathLike, frames: int) -> Frames:
     """Reads a clip from a GIF file, a film or a folder: N upright pictures uint8 [H, W, 3]."""
     if files.is_directory(path):
@@ -97,8 +76,22 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
 
 def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
-    """Reads N frames of a folder: upright uint8 [H, W, 3], whose sizes may differ."""
-    names = folder_frames(folder)
+    """Reads N frames of a folder: upright uint8 [H, W, 3], whose sizes may differ.
+
+    They are in the order of the numbers in their names: `frame2.jpg` comes before `frame10.jpg`.
+    """
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        parts = _DIGITS.split(name)
+        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+    names = [name for name in files.names(folder) if is_picture_name(name, ENDINGS)]
+    if not names:
+        raise ValueError(
+            f"the folder has no pictures ({', '.join(ENDINGS)}). Save the frames into it, for "
+            "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
+        )
+    names.sort(key=key)
     wanted = [names[place] for place in places(len(names), frames).numpy()]
     images: dict[str, np.ndarray] = {}
     for name in wanted:

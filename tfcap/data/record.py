@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 FRAMING = 16  # bytes that a TFRecord file adds to a record: length 8, two checksums of 4
-MOST_PICTURE_BYTES = 2**23  # of a kept picture; photographs have a hundredth
 FAULT = "bad record: "  # begins messages of `check`; `PreparedData.readable_errors` looks for it
 
 
@@ -46,10 +45,6 @@ class Record:
         if self.image is not None:
             object.__setattr__(
                 self, "image", _halves(self.image, "every number of the image's vector")
-            )
-        if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
-            raise ValueError(
-                f"the picture has {len(self.picture)} bytes, not 1 to {MOST_PICTURE_BYTES}"
             )
 
 

@@ -94,7 +94,7 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     tensors: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
     for key, value in state.items():
-        ((name, tensor),) = weights.translate({key: value}, weights.NAMES[table]).items()
+        name, tensor = weights.translate(key, value, weights.NAMES[table])
         if name in names:
             raise ValueError(f"{names[name]} and {key} are the same weight, {name}.")
         tensors[name], names[name] = tensor, key

@@ -185,8 +185,6 @@ NAMES: dict[str, Names] = {
 # Our layers and our weights that are tables of vectors; they are not transposed.
 _TABLES = ("embed_tokens", "embed_positions")
 _VECTORS = ("query_exp_vectors", "bias_exp_vectors")
-# Released tensors that hold several weights of ours one below the other, and the parts in order.
-_JOINED = {"aoanet": {"ctx2att": ("value", "key")}}
 LSTM = {
     "weight_ih": "kernel",
     "weight_hh": "recurrent_kernel",
@@ -197,47 +195,38 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Splits joint tensors: `ctx2att.weight` of AoANet into `ctx2att.value.weight` and `.key`."""
-    parts = {}
-    for key, value in state.items():
-        path, _, leaf = key.rpartition(".")
-        names = _JOINED.get(family, {}).get(path)
-        if names is None or not value.ndim or len(value) % len(names):
-            parts[key] = value
-            continue
-        for name, part in zip(names, np.split(value, len(names)), strict=True):
-            parts[f"{path}.{name}.{leaf}"] = part
+    """Splits `ctx2att` of AoANet, which has the map of values and below it that of keys."""
+    parts = dict(state)
+    for leaf in ("weight", "bias"):
+        joined = parts.get(f"ctx2att.{leaf}") if family == "aoanet" else None
+        if joined is not None and joined.ndim and len(joined) % 2 == 0:
+            del parts[f"ctx2att.{leaf}"]
+            parts[f"ctx2att.value.{leaf}"], parts[f"ctx2att.key.{leaf}"] = np.split(joined, 2)
     return parts
 
 
-def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
-    """Renames the tensors of a state dict, after `split`, and transposes its matrices.
+def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarray]:
+    """Returns our name of a tensor of a state dict, after `split`, and the tensor in our layout.
 
-    Args:
-      state: the tensors by their released names.
-      names: a value of `NAMES`; its patterns are applied in order.
+    The patterns of `names`, a value of `NAMES`, are applied in order.
     """
-    tensors = {}
-    for key, value in state.items():
-        path, _, leaf = key.rpartition(".")
-        for pattern, ours in names:
-            path = re.sub(pattern, ours, path)
-        path = path.replace(".", "/")
-        if path.endswith(_VECTORS):
-            tensors[path] = value
-            continue
-        if leaf in LSTM:
-            leaf = LSTM[leaf]
-        elif leaf in _NORM:
-            leaf = _NORM[leaf]
-        elif path.endswith(_TABLES):
-            leaf = "embeddings"
-        elif leaf == "weight":
-            leaf = "kernel" if value.ndim == 2 else "gamma"
-        elif "norm" in path.split("/")[-1]:
-            leaf = "beta"
-        tensors[f"{path}/{leaf}"] = value.T if "kernel" in leaf else value
-    return tensors
+    path, _, leaf = key.rpartition(".")
+    for pattern, ours in names:
+        path = re.sub(pattern, ours, path)
+    path = path.replace(".", "/")
+    if path.endswith(_VECTORS):
+        return path, value
+    if leaf in LSTM:
+        leaf = LSTM[leaf]
+    elif leaf in _NORM:
+        leaf = _NORM[leaf]
+    elif path.endswith(_TABLES):
+        leaf = "embeddings"
+    elif leaf == "weight":
+        leaf = "kernel" if value.ndim == 2 else "gamma"
+    elif "norm" in path.split("/")[-1]:
+        leaf = "beta"
+    return f"{path}/{leaf}", value.T if "kernel" in leaf else value
 
 
 def assign(

@@ -86,8 +86,6 @@ class Backbone(tf.Module):
         self.image_size = self.network.image_size
         cells = self.network.cells
         self.grid = 1 if vector or crops > 1 else grid or cells
-        if name == "pixels" and self.grid != cells:
-            raise ValueError(f"grid of 'pixels' must be image_size / 16 = {cells}.")
         if not 1 <= self.grid <= cells:
             raise ValueError(
                 f"grid of {name} must be 1 to {cells}, the cells that it has along a side of "
