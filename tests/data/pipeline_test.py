@@ -104,22 +104,6 @@ def test_workers_share_the_global_batch(data, stream):
     assert same(worker(1, 7, 16), workers[1][14:])
 
 
-def test_through_a_distribution_strategy(data, stream):
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    dataset = strategy.distribute_datasets_from_function(
-        lambda context: pipeline.training_batches(
-            data,
-            batch_size=context.get_per_replica_batch_size(4),
-            captions_per_image=3,
-            max_length=8,
-            seed=11,
-            input_context=context,
-        )
-    )
-    first = next(iter(dataset))
-    assert same([{key: value.numpy() for key, value in first.items()}], stream[:1])
-
-
 def test_captions_are_drawn_without_replacement(data):
     drawn = {}
     for batch in training(data, 5 * 30, captions_per_image=3):

@@ -112,17 +112,6 @@ def test_a_directory_that_does_not_fit_is_refused(folder, damage, message):
     assert "prepare" in str(caught.value)
 
 
-def test_each_offset_points_to_the_record_of_its_image(original):
-    data = PreparedData.load(original[0])
-    paths = data.shard_paths("train")
-    for shard, offset, image in zip(*data.index("train"), strict=True):
-        with open(paths[shard], "rb") as file:
-            content = file.read()[offset:]
-        length = int.from_bytes(content[:8], "little")  # TFRecord: length, checksum, data
-        example = tf.train.Example.FromString(content[12 : 12 + length])
-        assert example.features.feature["image/id"].int64_list.value[0] == image
-
-
 def test_changed_references_are_refused(shapes, folder):
     """Their scores would be compared with those of the others."""
     entry = PreparedData.load(shapes).split("val")

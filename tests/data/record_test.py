@@ -56,32 +56,16 @@ def test_bad_records_are_refused(change, message):
         Record(7, "x.jpg", **{**good, **change})
 
 
-def spoil(number: int, **features) -> tf.Tensor:
-    """A record with some features replaced, behind the back of the checks of the writer."""
-    example = tf.train.Example.FromString(serialize(make_record(number)))
-    for name, feature in features.items():
-        example.features.feature[name.replace("__", "/")].CopyFrom(feature)
-    return tf.constant([serialize(make_record(0)), example.SerializeToString()])
-
-
-def data_feature(values: np.ndarray) -> tf.train.Feature:
-    data = values.astype(np.float16).tobytes()
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[data]))
-
-
-@pytest.mark.parametrize(
-    "features, message",
-    [
-        ({"features__data": data_feature(np.full([3, WIDTH], np.nan))}, "NaN or infinite features"),
-    ],
-)
-def test_bad_records_are_refused_when_read(features, message):
-    dataset = tf.data.Dataset.from_tensors(spoil(5, **features))
+def test_a_bad_record_is_named_when_it_is_read():
+    """A feature is replaced behind the back of the writer; the good record is not named."""
+    example = tf.train.Example.FromString(serialize(make_record(5)))
+    bad = np.full([3, WIDTH], np.nan, np.float16).tobytes()
+    example.features.feature["features/data"].bytes_list.value[0] = bad
+    records = tf.constant([serialize(make_record(0)), example.SerializeToString()])
+    dataset = tf.data.Dataset.from_tensors(records)
     with pytest.raises(ValueError) as caught, DATA.readable_errors():
         list(dataset.map(lambda batch: parse(batch, WIDTH)))
-    line = str(caught.value)
-    assert line.startswith("Bad record: ") and "\n" not in line
-    assert message in line and "image 15." in line  # the good record of the batch is not named
+    assert str(caught.value).startswith("Bad record: NaN or infinite features in image 15. Run")
 
 
 def test_the_vector_of_an_image_is_stored_beside_its_regions():

@@ -1,8 +1,8 @@
-"""Conversion of files of the released sizes, and of files that do not fit."""
+"""Conversion of files that do not fit, and with other options."""
 
 import numpy as np
 import pytest
-from helpers.released_files import JDAI, ROWS, checkpoint, float32_positions, state
+from helpers.released_files import JDAI, ROWS, checkpoint, state
 
 from tfcap import runs
 from tfcap.released.convert import convert
@@ -37,29 +37,6 @@ def test_a_vocabulary_of_another_length_is_refused(tmp_path):
     (tmp_path / "short.txt").write_text("\n".join(JDAI[1:]) + "\n")
     with pytest.raises(ValueError, match="short.txt has words for 59 ids, .* has 60"):
         convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
-
-
-POSITIONS = "module.decoder.embed_positions.pe"
-RELEASED_WORDS = [f"w{number}" for number in range(1, 9487)] + ["UNK"]  # 9,487 words, id 0 apart
-
-
-def test_a_file_of_the_released_sizes_is_converted(tmp_path):
-    """Its 5,000 positions equal the sinusoids up to float32 rounding."""
-    tensors, rng = state("xtransformer"), np.random.default_rng(6)
-    tensors[POSITIONS] = float32_positions(5000, 64)[None]
-    for key in ("embed_tokens.weight", "generator.weight", "generator.bias"):
-        shape = (9488, *tensors[f"module.decoder.{key}"].shape[1:])
-        tensors[f"module.decoder.{key}"] = rng.normal(size=shape).astype(np.float32)
-    family, path, words = checkpoint(tmp_path, "xtransformer", tensors)
-    (tmp_path / "words.txt").write_text("\n".join(RELEASED_WORDS) + "\n")
-    line = convert(family, path, words, str(tmp_path / "run"))
-    run = runs.load(str(tmp_path / "run"))
-    assert "9490 words" in line
-    assert len(run.vocab) == 9490 and run.vocab.words[4] == "w1"
-    weights = run.model.checkpoint_items["weights"]
-    words = tensors["module.decoder.embed_tokens.weight"]
-    expected = np.concatenate([words[[0, 0, 0, 9487]], words[1:9487]])
-    np.testing.assert_array_equal(weights["embed_tokens/embeddings"], expected)
 
 
 def test_overrides_change_the_converted_configuration(tmp_path):

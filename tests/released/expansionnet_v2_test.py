@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import tempfile
 
 import numpy as np
 import pytest
@@ -199,82 +198,3 @@ def test_a_second_expansionnet_without_its_backbone_is_no_first_one(tmp_path):
     _, path, words = v2_checkpoint(tmp_path, state)
     with pytest.raises(ValueError, match="it is an ExpansionNet v2"):
         convert("expansionnet", path, words, str(tmp_path / "run"))
-
-
-def full_state():
-    """Random tensors with the names and shapes of the released file, 485 without its buffers."""
-    numbers = np.random.default_rng(3).standard_normal(10_007, np.float32)
-    state = {}
-
-    def draw(name, *shape):
-        state[name] = np.resize(numbers, shape) * np.float32(0.02)
-
-    def affine(name, out, inputs):
-        draw(f"{name}.weight", out, inputs)
-        draw(f"{name}.bias", out)
-
-    def norm(name, width):
-        state[f"{name}.weight"] = np.ones(width, np.float32)
-        draw(f"{name}.bias", width)
-
-    top = "swin_transf"
-    draw(f"{top}.patch_embed.proj.weight", 192, 3, 4, 4)
-    draw(f"{top}.patch_embed.proj.bias", 192)
-    norm(f"{top}.patch_embed.norm", 192)
-    for i, depth in enumerate((2, 2, 18, 2)):
-        width = 192 * 2**i
-        for j in range(depth):
-            block = f"{top}.layers.{i}.blocks.{j}"
-            norm(f"{block}.norm1", width)
-            norm(f"{block}.norm2", width)
-            draw(f"{block}.attn.relative_position_bias_table", 529, 6 * 2**i)
-            affine(f"{block}.attn.qkv", 3 * width, width)
-            affine(f"{block}.attn.proj", width, width)
-            affine(f"{block}.mlp.fc1", 4 * width, width)
-            affine(f"{block}.mlp.fc2", width, 4 * width)
-        if i < 3:
-            norm(f"{top}.layers.{i}.downsample.norm", 4 * width)
-            draw(f"{top}.layers.{i}.downsample.reduction.weight", 2 * width, 4 * width)
-    norm(f"{top}.norm", 1536)
-    kinds = {"encoders": ("stc_exp", 992, 2), "decoders": ("dyn_exp", 16, 3)}
-    for stack, (expansion, vectors, norms) in kinds.items():
-        for i in range(3):
-            for number in range(norms):
-                norm(f"{stack}.{i}.norm_{number + 1}", 512)
-            maps = [f"{expansion}.{name}_embed" for name in ("class_a", "class_b", "selector")]
-            if stack == "encoders":
-                maps += [f"{expansion}.key_embed"]
-            else:
-                maps += [f"{expansion}.cond_embed", f"{expansion}.key_linear"]
-                maps += [f"mha.{name}" for name in ("Wq", "Wk", "Wv", "out_linear")]
-            for name in maps:
-                affine(f"{stack}.{i}.{name}", 512, 512)
-            for name in ("query", "bias"):
-                draw(f"{stack}.{i}.{expansion}.{name}_exp_vectors.weight", vectors, 512)
-            affine(f"{stack}.{i}.ff.linear_1", 2048, 512)
-            affine(f"{stack}.{i}.ff.linear_2", 512, 2048)
-        affine(f"{stack[:3]}_reduce_group", 512, 1536)
-        norm(f"{stack[:3]}_reduce_norm", 512)
-    affine("input_linear", 512, 1536)
-    affine("vocab_linear", 10_000, 512)
-    draw("out_embedder.embed.weight", 10_000, 512)
-    draw("pos_encoder.weight", 74, 512)
-    return state
-
-
-def test_a_file_of_the_released_size_converts_and_captions(pictures):
-    """Random weights: 0.9 GB, 25 seconds and 3 GB of memory on two cores."""
-    state = full_state()
-    assert len(state) == 485 and sum(v.size for v in state.values()) == 233_803_076
-    words = sorted(["EOS", "PAD", "SOS", "UNK", *(f"w{number}" for number in range(9996))])
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        torch_writer.write(folder / "rf_model.pth", {"model_state_dict": state})
-        del state
-        (folder / "words.json").write_text(json.dumps(words))
-        source = ("expansionnet_v2", str(folder / "rf_model.pth"), str(folder / "words.json"))
-        line = convert(*source, str(folder / "run"))
-        assert line.startswith("swin_large_384 and expansionnet_v2, 38,606,610 parameters")
-        os.remove(folder / "rf_model.pth")
-        caption = tfcap.load(folder / "run")(pictures[0])
-        assert caption.words and np.isfinite(caption.score)
