@@ -1,6 +1,7 @@
 """Picture files are decoded and turned upright inside the graph."""
 
 import io
+import re
 import struct
 
 import numpy as np
@@ -145,41 +146,21 @@ def test_a_webp_with_transparency_drops_it(decode):
     np.testing.assert_array_equal(decode(tf.constant(stream.getvalue())), _scene())
 
 
-def _mutations(form, count):
-    """Small files with bytes of their headers changed, removed or cut off.
-
-    The sizes of GIF and BMP are not changed, or the decoder would ask for gigabytes.
-    """
-    rng = np.random.default_rng(7)
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF"])
+def test_a_cut_file_gives_a_picture_or_an_error(form, decode):
     stream, exif = io.BytesIO(), Image.Exif()
     exif[ORIENTATION], exif[0x010F] = 6, "a camera"
-    options = {} if form == "GIF" else {"exif": exif}
-    Image.fromarray(_scene()).save(stream, form, **options)
-    for number in range(count):
-        content = bytearray(stream.getvalue())
-        if number % 2 or form == "GIF":
-            del content[rng.integers(len(content)) :]
-        else:
-            place = content.find(b"Exif" if form == "JPEG" else exif.tobytes()[6:14])
-            for offset in rng.integers(-10, 60, 4):
-                content[max(12, min(place + offset, len(content) - 1))] = rng.integers(256)
-        yield bytes(content)
-
-
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_a_damaged_file_gives_a_picture_or_an_error(form, decode):
-    results = set()
-    for content in _mutations(form, 20):
+    Image.fromarray(_scene()).save(stream, form, **({} if form == "GIF" else {"exif": exif}))
+    whole, refused = stream.getvalue(), 0
+    for end in range(0, len(whole), 1 + len(whole) // 20):
         try:
-            picture = decode(tf.constant(content))
+            picture = decode(tf.constant(whole[:end]))
         except tf.errors.InvalidArgumentError:
-            reason = images.refusal(content)
-            assert reason.endswith(".") and "\n" not in reason
-            results.add("error")
+            refused += 1
+            assert re.fullmatch(r"[^\n]+\.", images.refusal(whole[:end]))
         else:
-            assert sorted(picture.shape) == [3, HEIGHT, WIDTH] and picture.dtype == tf.uint8
-            results.add("picture")
-    assert "error" in results and (form in ("GIF", "PNG") or "picture" in results)
+            assert sorted(picture.shape) == [3, HEIGHT, WIDTH]
+    assert refused > 5
 
 
 # Form of a file -> options, and sides that its head can claim.

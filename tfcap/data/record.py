@@ -91,6 +91,14 @@ def serialize(record: Record) -> bytes:
     )
 
 
+_FIELDS = {
+    "image/id": tf.io.FixedLenFeature([], tf.int64),
+    "image/file_name": tf.io.FixedLenFeature([], tf.string),
+    "boxes": tf.io.FixedLenFeature([], tf.string),
+    "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
+}
+
+
 def parse(
     serialized: tf.Tensor,
     feature_dim: int,
@@ -119,12 +127,9 @@ def parse(
     example = tf.io.parse_example(
         serialized,
         {
-            "image/id": tf.io.FixedLenFeature([], tf.int64),
-            "image/file_name": tf.io.FixedLenFeature([], tf.string),
+            **_FIELDS,
             "features/shape": tf.io.FixedLenFeature([2], tf.int64),
             "features/data": tf.io.FixedLenFeature([], tf.string),
-            "boxes": tf.io.FixedLenFeature([], tf.string),
-            "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
             **vector,
         },
     )
@@ -167,16 +172,8 @@ def parse_pictures(
     what `parse` returns, with ``picture`` string [B], bytes of picture files, in place of
     ``features``. R is static, and no region is padding.
     """
-    example = tf.io.parse_example(
-        serialized,
-        {
-            "image/id": tf.io.FixedLenFeature([], tf.int64),
-            "image/file_name": tf.io.FixedLenFeature([], tf.string),
-            "picture": tf.io.FixedLenFeature([], tf.string, ""),
-            "boxes": tf.io.FixedLenFeature([], tf.string),
-            "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
-        },
-    )
+    spec = {**_FIELDS, "picture": tf.io.FixedLenFeature([], tf.string, "")}
+    example = tf.io.parse_example(serialized, spec)
     ids, boxes = example["image/id"], example["boxes"]
     kept = regions if max_regions is None else min(regions, max_regions)
     boxes = tf.io.decode_raw(boxes, tf.float32, fixed_length=kept * 16)

@@ -68,7 +68,7 @@ class Settings:
     features: Paths | None = _flag(
         None,
         "Ready-made features instead of a network: a file or directory, or several with commas "
-        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
+        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB).",
     )
     min_count: int = _flag(5, "Words that are counted less often are left out of the vocabulary.")
     vocab: str | None = _flag(

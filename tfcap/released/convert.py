@@ -106,24 +106,23 @@ def convert(
         f"{params.task.decoding.beam}; {_assumed(checkpoint, params)}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        extra = []
+        extra: list[str] = []
+        backbone: Any = None
         if network:
             del state, checkpoint  # the file is large, and the backbone reads it again
             backbone = Backbone(network, weights=path)
             backbone.rounds = False  # as released
-            name, digest = saved.save(backbone.network, folder, None)
-            fingerprint["backbone"] = backbone.made_by(name, digest)
-            extra.append(os.path.join(folder, name))
             line = f"{network} and {line}"
         elif regions:
-            finder = detector.load(os.path.expanduser(regions))
-            if finder.feature_dim != checkpoint.feature_dim:
+            backbone = detector.load(os.path.expanduser(regions))
+            if backbone.feature_dim != checkpoint.feature_dim:
                 raise ValueError(
                     f"{path} reads features {checkpoint.feature_dim} wide, and those of {regions} "
-                    f"are {finder.feature_dim} wide. Give the detector that made its features."
+                    f"are {backbone.feature_dim} wide. Give the detector that made its features."
                 )
-            name, digest = saved.save(finder, folder, None)
-            fingerprint["backbone"] = finder.made_by(name, digest)
+        if backbone is not None:
+            name, digest = saved.save(backbone.network, folder, None)
+            fingerprint["backbone"] = backbone.made_by(name, digest)
             extra.append(os.path.join(folder, name))
         if family in _SOURCES:
             extra.append(os.path.join(folder, CARD))
