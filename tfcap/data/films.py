@@ -50,36 +50,36 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
         if width * height > MOST_PIXELS:
             raise ValueError(f"a frame has more than {MOST_PIXELS} pixels. Save the film smaller.")
         # What the header promises; a damaged film has fewer, and some formats promise nothing.
-        total = int(film.get(cv2.CAP_PROP_FRAME_COUNT))
-        images = _chosen(film, choose(total)) if total > 0 else {}
-        if total <= 0 or len(images) < len(set(choose(total))):
+        chosen = _chosen(film, int(film.get(cv2.CAP_PROP_FRAME_COUNT)), choose)
+        if chosen is None:
             film.open(os.fspath(path), cv2.CAP_FFMPEG)
             total = 0
             while film.grab():
                 total += 1
             film.open(os.fspath(path), cv2.CAP_FFMPEG)
-            images = _chosen(film, choose(total)) if total else {}
-            if not total or len(images) < len(set(choose(total))):
-                raise ValueError(
-                    "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
-                )
-        return [images[position] for position in choose(total)]
+            chosen = _chosen(film, total, choose)
+        if chosen is None:
+            raise ValueError(
+                "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
+            )
+        return chosen
     finally:
         film.release()
 
 
-def _chosen(film, positions: Sequence[int]) -> dict[int, np.ndarray]:
-    """Returns position -> frame for these positions; fewer if the film ends earlier."""
-    wanted, images = set(positions), {}
-    for position in range(max(wanted) + 1):
+def _chosen(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray] | None:
+    """Returns the N frames of n = `total`; None without frames or if the film ends earlier."""
+    positions = choose(total) if total > 0 else []
+    images: dict[int, np.ndarray] = {}
+    for position in range(max(positions, default=-1) + 1):
         if not film.grab():
-            break
-        if position in wanted:
+            return None
+        if position in positions:
             good, image = film.retrieve()
             if not good:
-                break
+                return None
             images[position] = np.ascontiguousarray(image[..., ::-1])
-    return images
+    return [images[position] for position in positions] or None
 
 
 def read_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:

@@ -29,9 +29,6 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Returns:
       Read-only float32 arrays by the name of the layer and the number of the blob from 0, such as
       `conv1[0]`; layers without blobs are left out.
-
-    Raises:
-      ValueError: the file cannot be read, is no .caffemodel, or has the layout of 2014.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:

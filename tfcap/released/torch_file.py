@@ -58,10 +58,6 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
       are those of the bare model: `module.` and the like are removed, and so is a prefix that all
       names share. If a part of the names begins with `module.`, the others are left out, such as
       the counter of an average of weights.
-
-    Raises:
-      ValueError: the file cannot be read, is no file of `torch.save`, is damaged, or has no tensors
-        by name.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
