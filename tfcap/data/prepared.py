@@ -153,7 +153,20 @@ class PreparedData:
         return self._references(split)[0]
 
     def _references(self, split: str) -> tuple[dict[int, str], dict[int, list[str]]]:
-        return load_references(self.folder, split, self.split(split).get("references_sha256"))
+        """Reads the file names and the captions by image id."""
+        path = references_path(self.folder, split)
+        digest = self.split(split).get("references_sha256")
+        if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
+            raise ValueError(
+                f"{path} was changed after prepare. Change the input of prepare instead, and run "
+                "it again."
+            )
+        value = files.read_json(path, "Run prepare again.")
+        names = {image["id"]: image["file_name"] for image in value["images"]}
+        captions: dict[int, list[str]] = {image_id: [] for image_id in names}
+        for annotation in value["annotations"]:
+            captions[annotation["image_id"]].append(annotation["caption"])
+        return names, captions
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
         """Returns image id -> path, for the image files that exist; a clip may be a folder of
@@ -388,24 +401,6 @@ def write_references(
         references_path(folder, split), {**value, "images": images, "annotations": annotations}
     )
     return len(annotations)
-
-
-def load_references(
-    folder: str | os.PathLike, split: str, digest: str | None = None
-) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Reads file names and captions by image id from references_<split>.json; checks `digest`."""
-    path = references_path(folder, split)
-    if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
-        raise ValueError(
-            f"{path} was changed after prepare. Change the input of prepare instead, and run it "
-            "again."
-        )
-    value = files.read_json(path, "Run prepare again.")
-    names = {image["id"]: image["file_name"] for image in value["images"]}
-    captions: dict[int, list[str]] = {image_id: [] for image_id in names}
-    for annotation in value["annotations"]:
-        captions[annotation["image_id"]].append(annotation["caption"])
-    return names, captions
 
 
 def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
