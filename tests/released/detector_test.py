@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pickle
 import shutil
 
 import numpy as np
@@ -128,6 +129,41 @@ def test_a_caffe_layer_of_another_shape_is_refused(path):
     with pytest.raises(ValueError) as error:
         conversion.read(path, NARROW)
     assert f"{wanted} is missing; and 1 more." in str(error.value)
+
+
+def airsplay(path):
+    names = {f"{HEAD}.cls_embedding.weight": BIAS, f"{HEAD}.fc_attr.weight": BIAS}
+    with open(path, "wb") as file:
+        pickle.dump({"model": {k: np.zeros(2) for k in names}, "__author__": "x"}, file)
+
+
+def transformers(path):
+    torch_writer.write(path, {**TENSORS, f"{HEAD}.fc_attr.weight": np.zeros((2, 2), np.float32)})
+
+
+def vinvl(path):
+    names = ("backbone.body.stem.conv1.weight", "roi_heads.box.predictor.cls_score.weight")
+    torch_writer.write(path, {"model": {f"module.{k}": np.zeros(2, np.float32) for k in names}})
+
+
+def deep(path):
+    torch_writer.write(path, {"model": {**TENSORS, "roi_heads.res5_bn.weight": np.zeros(2)}})
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (airsplay, "airsplay"),
+        (transformers, "unc-nlp"),
+        (vinvl, "VinVL's ResNeXt-152"),
+        (deep, "MILVLG's ResNet-152"),
+    ],
+)
+def test_the_files_of_other_detectors_are_named(path, write, name):
+    write(path)
+    with pytest.raises(ValueError, match=name) as error:
+        conversion.read(path, NARROW)
+    assert "Give the .caffemodel or MILVLG's .pth" in str(error.value)
 
 
 def write_names(path, kind, count):

@@ -46,6 +46,14 @@ _SOURCES = {
     True: {"source": "peteanderson80/bottom-up-attention", "licence": "MIT"},
     False: {"source": "MILVLG/bottom-up-attention.pytorch", "licence": "Apache-2.0"},
 }
+# What only the names in the files of another network contain, and which network it is.
+_OTHERS = {
+    b"roi_heads.box_predictor.fc_attr.": "of airsplay/py-bottom-up-attention (or its copy "
+    "unc-nlp/frcnn-vg-finetuned), which refines its boxes and has the background last",
+    b"roi_heads.box.predictor.": "of maskrcnn-benchmark, such as VinVL's ResNeXt-152, which has "
+    "other classes",
+    b"roi_heads.res5_bn.": "of MILVLG's ResNet-152, which normalises before its convolutions",
+}
 
 
 def convert(
@@ -104,11 +112,14 @@ def read(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
       Float32 arrays with the names and shapes of `detector.shapes`.
     """
     sizes, is_caffe = sizes or Sizes(), _is_caffe(path)
-    tensors = caffe_file.load(path) if is_caffe else torch_file.load(path)
-    if f"{_HEAD}.attr_linear2.bias" not in tensors and "attr_score[1]" not in tensors:
-        sizes = dataclasses.replace(sizes, attributes=0)
-    layers = _layers(sizes, is_caffe)
-    _compare(path, tensors, layers)
+    try:
+        tensors = caffe_file.load(path) if is_caffe else torch_file.load(path)
+        if f"{_HEAD}.attr_linear2.bias" not in tensors and "attr_score[1]" not in tensors:
+            sizes = dataclasses.replace(sizes, attributes=0)
+        layers = _layers(sizes, is_caffe)
+        _compare(path, tensors, layers)
+    except ValueError as error:
+        raise ValueError(_known_network(path) or error) from error
     arrays = {}
     for layer, names in layers.items():
         kernel, *rest = (tensors[name] for name in names)
@@ -135,6 +146,19 @@ def _is_caffe(path: str) -> bool:
             return not file.read(2).startswith((b"PK", b"\x80"))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _known_network(path: str) -> str:
+    """Says which other network a file has, by the names in it; empty for an unknown one."""
+    with open(path, "rb") as file:
+        content = file.read()
+    for name, network in _OTHERS.items():
+        if name in content:
+            return (
+                f"{path} has the weights {network}: its regions are not those of bottom-up "
+                "attention. Give the .caffemodel or MILVLG's .pth with ResNet-101."
+            )
+    return ""
 
 
 def _layers(sizes: Sizes, is_caffe: bool) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -191,7 +215,7 @@ def _compare(path: str, tensors: Mapping[str, np.ndarray], layers) -> None:
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
         raise ValueError(
             f"{path} is not the released ResNet-101 of bottom-up attention: "
-            f"{'; '.join(faults[:3])}{more}. Give the .caffemodel or MILVLG's .pth."
+            f"{'; '.join(faults[:3])}{more}."
         )
 
 
