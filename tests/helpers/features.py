@@ -145,3 +145,11 @@ def lmdb_store(path: pathlib.Path, images: dict) -> pathlib.Path:
         for name in ("__keys__", "__len__", "__names__", "__meta__"):
             transaction.put(name.encode(), b"\x80\x04csystem\nexit\n.")
     return path
+
+
+def matrix(path: pathlib.Path, images: dict) -> pathlib.Path:
+    """train_ims.npy and train_ids.txt of images with the same number of regions."""
+    path.mkdir()
+    np.save(path / "train_ims.npy", np.stack([one.features for one in images.values()]))
+    (path / "train_ids.txt").write_text("".join(f"{key}\n" for key in images))
+    return path

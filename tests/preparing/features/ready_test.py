@@ -49,6 +49,12 @@ def group_hdf5(path, images):
     return path
 
 
+def scan_ids_per_caption(path, images):
+    features.matrix(path, images)
+    (path / "train_ids.txt").write_text("".join(f"{key}\n" * 5 for key in images))
+    return path
+
+
 def transposed(path, images):
     """MCAN and OpenVQA write [width, regions]."""
     path.mkdir()
@@ -68,6 +74,8 @@ GOLDEN = {
     "HDF5 of ruotianluo": ("HDF5", lambda p, i: features.hdf5(p, i, False), IMAGES, False, False),
     "groups": ("HDF5", group_hdf5, IMAGES, True, True),
     "LMDB": ("LMDB", features.lmdb_store, IMAGES, False, False),
+    "SCAN": ("ids + matrix", features.matrix, IMAGES, False, False),
+    "SCAN, id per caption": ("ids + matrix", scan_ids_per_caption, IMAGES, False, False),
     "X-modaler": ("one file per image", features.folder, IMAGES, True, False),
     "MILVLG": ("one file per image", features.milvlg, IMAGES, True, False),
     "MCAN": ("one file per image", transposed, IMAGES, True, False),
@@ -226,11 +234,18 @@ def cut(path):
     return path
 
 
+def wrong_ids(path, content):
+    folder = features.matrix(path / "scan", IMAGES)
+    (folder / "train_ids.txt").write_text(content)
+    return folder
+
+
 @pytest.mark.parametrize(
     "write, reason",
     [
         (lambda p: p / "no.tsv", "no file or directory .*no.tsv"),
         (lambda p: cut(features.hdf5(p / "a.h5", IMAGES)), "a.h5 cannot be opened"),
+        (lambda p: wrong_ids(p, "9\n30\n"), "2 ids for the 3 rows"),
         (lambda p: features.folder(p / "a", {5: IMAGES[9]}), "looked for .* or 9 or"),
         (lambda p: features.bottom_up(p / "a.tsv", {5: IMAGES[9]}), "no COCO.*9 in .*another is 5"),
         (lambda p: p, "none of the layouts"),
@@ -261,7 +276,7 @@ PADDED = ((0, 5), (0, 0))
     ],
 )
 def test_features_and_boxes_are_brought_into_one_form(found, size, boxes):
-    read = checked(ENTRIES[0], found, lambda: size)
+    read = checked(ENTRIES[0], found, lambda entry: size)
     np.testing.assert_array_equal(read.features, REGIONS)
     assert (read.boxes is None) == (boxes is None)
     assert read.boxes_dropped == (boxes is None and "boxes" in found)

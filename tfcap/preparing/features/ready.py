@@ -4,8 +4,8 @@ A layout finds its files by their names, and reads the arrays of an image by a k
 image, or a form of its file name. To add a layout, write a class and add it to `LAYOUTS`. `checked`
 turns the arrays into features [R, F] and boxes in 0..1.
 
-Letters: R regions, F feature width, F2 width of the vector of a whole image, H rows and W columns
-of a grid.
+Letters: N images, R regions, F feature width, F2 width of the vector of a whole image, H rows and W
+columns of a grid.
 """
 
 import abc
@@ -247,6 +247,50 @@ class Lmdb(Layout):
         return None
 
 
+class Matrix(Layout):
+    """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
+
+    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
+    image. The matrix is memory-mapped. The list may have five equal lines per row, one for each
+    caption.
+    """
+
+    title = "ids + matrix"
+
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
+        super().__init__(paths, cache)
+        self.keys: dict[str, tuple[np.ndarray, int]] = {}
+        for path in paths:
+            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+            for row, key in enumerate(self._ids(path, len(matrix))):
+                self.keys.setdefault(key, (matrix, row))
+
+    @classmethod
+    def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+        matrices = [file for file in inside if file.name.endswith("_ims.npy")]
+        return [file for file in matrices if cls._list_of(file).is_file()]
+
+    def read(self, key: str) -> Arrays:
+        matrix, row = self.keys[key]
+        return {"feat": np.array(matrix[row])}
+
+    @staticmethod
+    def _list_of(path: pathlib.Path) -> pathlib.Path:
+        return path.with_name(path.name.removesuffix("_ims.npy") + "_ids.txt")
+
+    @classmethod
+    def _ids(cls, path: pathlib.Path, rows: int) -> list[str]:
+        """Returns the id of each row of a matrix."""
+        file = cls._list_of(path)
+        ids = [key.strip() for key in file.read_text("utf-8-sig").rstrip().splitlines()]
+        # Another list of this length, such as all ids five times, belongs to another matrix.
+        if len(ids) == 5 * rows and ids == [key for key in ids[::5] for _ in range(5)]:
+            ids = ids[::5]
+        if len(ids) != rows:
+            raise ValueError(f"{file} has {len(ids)} ids for the {rows} rows of {path}.")
+        return ids
+
+
 class Folder(Layout):
     """Folders with one npz or npy file per image.
 
@@ -296,7 +340,7 @@ class Folder(Layout):
 
 
 # The first that recognises the files counts; a folder may also hold the files of another layout.
-LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Folder)
+LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
@@ -405,7 +449,7 @@ class ReadyFeatures:
             reason = f"no {key} in {self._files}{self.layout.near(key)}"
             return Extracted(entry, None, None, reason)
         try:
-            extracted = checked(entry, self.layout.read(key), lambda: self._size(entry))
+            extracted = checked(entry, self.layout.read(key), self._size)
             if self.dim and not self.image_dim:
                 extracted = extracted._replace(image=None)
             widths = _widths(extracted)
@@ -459,7 +503,9 @@ def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
         ) from None
 
 
-def checked(entry: Entry, arrays: Arrays, size_of: Callable[[], _Size | None]) -> Extracted:
+def checked(
+    entry: Entry, arrays: Arrays, size_of: Callable[[Entry], _Size | None] = lambda entry: None
+) -> Extracted:
     """Converts the arrays of an image to features [R, F] and boxes in 0..1.
 
     The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
@@ -501,7 +547,7 @@ def checked(entry: Entry, arrays: Arrays, size_of: Callable[[], _Size | None]) -
     features, unit = _rows(values)
     dropped = False
     if boxes is not None:
-        unit = _unit_boxes(boxes, len(features), size, size_of)
+        unit = _unit_boxes(boxes, len(features), size, lambda: size_of(entry))
         dropped = unit is None
     elif unit is None and features.shape[1] == _VINVL_WIDTH:
         unit = _last_columns(features)
