@@ -54,8 +54,6 @@ IGNORED = {
         "default_shard_dim",
         "use_tpu_mp_strategy",
     ),
-    "task.model.transformer": ("stored_positions",),
-    "task.model.xtransformer": ("stored_positions",),
 }
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
 _OVERRIDE = "--params_override"
@@ -106,12 +104,9 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
-    for dotted, keys in IGNORED.items():
-        group = content
-        for part in dotted.split("."):
-            group = group.get(part) or {}
+    for group, keys in IGNORED.items():
         for key in keys:
-            group.pop(key, None)
+            content.get(group, {}).pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)

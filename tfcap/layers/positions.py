@@ -29,26 +29,45 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable("tfcap")
 class PositionCodes(common.Layer):
-    """Looks up the `sinusoids` of the positions of a caption: P the longest caption, D width."""
+    """Looks up a fixed code for each position of a caption.
 
-    def __init__(self, positions: int, width: int, **kwargs):
+    By default the codes are `sinusoids` and the layer has no weights. With `stored` the codes are
+    the weight `table` [P, D]. The weight starts as the sinusoids, is not trained, and is saved in
+    every checkpoint and export. `tfcap.convert` sets `stored` if a released file has other codes.
+
+    Args:
+      positions: P, the longest caption.
+      width: D.
+      stored: whether the codes are a weight.
+    """
+
+    def __init__(self, positions: int, width: int, stored: bool = False, **kwargs):
         super().__init__(**kwargs)
-        self.positions, self.width = positions, width
+        self.positions, self.width, self.stored = positions, width, stored
+
+    def build(self, shape):
+        if self.stored:
+            self.table = self.add_weight(
+                shape=(self.positions, self.width),
+                initializer=lambda shape, dtype: ops.cast(sinusoids(*shape), dtype),
+                trainable=False,
+                name="table",
+            )
 
     def call(self, places):
         """Returns the codes [T', D] of `places` int [T'], in the compute dtype."""
-        table = ops.cast(sinusoids(self.positions, self.width), self.compute_dtype)
-        return ops.take(table, places, axis=0)
+        table = self.table if self.stored else sinusoids(self.positions, self.width)
+        return ops.take(ops.cast(table, self.compute_dtype), places, axis=0)
 
 
-def add_words(model: layers.Layer, width: int, word_dropout: float) -> None:
+def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool) -> None:
     """Adds the layers that embed words at their positions to a captioner.
 
     The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
     store weights by these names, and optimizer slots in this order: change neither.
     """
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
-    model.position_codes = PositionCodes(model.max_length, width, name="position_codes")
+    model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")
     model.word_norm = common.layer_norm("word_norm")
     model.word_dropout = Dropout(word_dropout, name="word_dropout")
 

@@ -90,6 +90,8 @@ class Transformer(Captioner):
       inner_width: of the feed-forward blocks; None means 4 D.
       weight_dropout: on all attention weights.
       block_dropout: on the output of every block, and inside the feed-forward blocks.
+      stored_positions: whether the position codes are a weight that is not trained, instead of
+        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
     reads_order = True
@@ -107,6 +109,7 @@ class Transformer(Captioner):
         weight_dropout: float = 0.1,
         block_dropout: float = 0.1,
         head_dropout: float = 0.5,
+        stored_positions: bool = False,
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
@@ -117,7 +120,7 @@ class Transformer(Captioner):
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
-        add_words(self, width, word_dropout)
+        add_words(self, width, word_dropout, stored_positions)
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 

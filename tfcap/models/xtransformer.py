@@ -96,6 +96,8 @@ class XTransformer(Captioner):
       decoder_dropout: on the output of the decoder's X-Linear attention.
       bifeat_dropout: on the update that is computed from query and word, or from query and region.
       feed_forward_dropout: in the feed-forward blocks.
+      stored_positions: whether the position codes are a weight that is not trained, instead of
+        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
     reads_order = True
@@ -118,6 +120,7 @@ class XTransformer(Captioner):
         bifeat_dropout: float = 0.3,
         feed_forward_dropout: float = 0.5,
         head_dropout: float = 0.5,
+        stored_positions: bool = False,
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
@@ -150,7 +153,7 @@ class XTransformer(Captioner):
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
-        add_words(self, width, word_dropout)
+        add_words(self, width, word_dropout, stored_positions)
         self.wbil1 = common.linear(width, width, "wbil1")
         self.wbil1_norm = common.layer_norm("wbil1_norm")
         self.wbil2 = common.linear(width, width, "wbil2")

@@ -81,8 +81,7 @@ def convert(
                 f"{vocab_file} has words for {ids.max() + 1} ids, and the checkpoint has "
                 f"{checkpoint.rows}."
             )
-        changes = _changes(family, checkpoint, max_length)
-        params = configs.resolve(checkpoint.system, (), override, changes)
+        params = _resolve(family, checkpoint, max_length, override)
         _check_groups(params.task.model.get().as_dict(), checkpoint)
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
@@ -166,6 +165,17 @@ def _check_groups(options, checkpoint):
     )
 
 
+def _resolve(family, checkpoint, max_length, override):
+    """Returns the configuration; keeps the position codes of the file if they are not sinusoids."""
+    changes = _changes(family, checkpoint, max_length)
+    params = configs.resolve(checkpoint.system, (), override, changes)
+    if not checkpoint.has_sinusoids(params.task.max_length):
+        checkpoint.store_positions(params.task.max_length)
+        changes = _changes(family, checkpoint, max_length)
+        params = configs.resolve(checkpoint.system, (), override, changes)
+    return params
+
+
 def _changes(family, checkpoint, max_length):
     """Returns how the configuration differs from the experiment of the same name."""
     system = checkpoint.system
@@ -192,7 +202,10 @@ def _assumed(checkpoint, params):
     if "heads" in options and "heads" not in checkpoint.options:
         assumed.append(f"heads {options['heads']}")
     why = "assumed, because tensor shapes do not show it (see --params_override)"
-    return f"{why}: {', '.join(assumed)}" if assumed else "tensor shapes show all of its options"
+    text = f"{why}: {', '.join(assumed)}" if assumed else "tensor shapes show all of its options"
+    if checkpoint.options.get("stored_positions"):
+        text += "; position codes of the file, which are not sinusoids"
+    return text
 
 
 # X-LAN's authors, in both of their toolkits, use the id 0 for beginning, end and padding; line i of
