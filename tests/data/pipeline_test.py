@@ -104,6 +104,22 @@ def test_workers_share_the_global_batch(data, stream):
     assert same(worker(1, 7, 16), workers[1][14:])
 
 
+def test_through_a_distribution_strategy(data, stream):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    dataset = strategy.distribute_datasets_from_function(
+        lambda context: pipeline.training_batches(
+            data,
+            batch_size=context.get_per_replica_batch_size(4),
+            captions_per_image=3,
+            max_length=8,
+            seed=11,
+            input_context=context,
+        )
+    )
+    first = next(iter(dataset))
+    assert same([{key: value.numpy() for key, value in first.items()}], stream[:1])
+
+
 def test_captions_are_drawn_without_replacement(data):
     drawn = {}
     for batch in training(data, 5 * 30, captions_per_image=3):
@@ -214,6 +230,33 @@ def test_training_refuses_an_image_without_captions(partly_captioned):
     message = "no captions for image 5.*Train on a split whose images all have captions"
     with pytest.raises(ValueError, match=message), partly_captioned.readable_errors():
         training(partly_captioned, 3, split="val", batch_size=2)
+
+
+@pytest.mark.slow
+def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
+    """What prepare never writes: a caption of punctuation, an index of other shards."""
+    folder = shutil.copytree(data.folder, tmp_path / "data")
+    made = make_records(IMAGES, 0)
+    made[2] = Record(2, "2.jpg", made[2].features, None, ["fine", "..."])
+    names = [shard_name("train", i, 2) for i in range(2)]
+    shards = [
+        write_shard(folder / name, part)
+        for name, part in zip(names, (made[:4], made[4:]), strict=True)
+    ]
+    fingerprint = {**data.fingerprint}
+    fingerprint["splits"]["train"]["shards"] = [shard.entry for shard in shards]
+    write_fingerprint(folder, fingerprint)
+    write_index(folder, "train", shards)
+    changed = PreparedData.load(folder)
+    with pytest.raises(ValueError, match="caption without a word for image 2"):
+        with changed.readable_errors():
+            training(changed, 5, captions_per_image=2, batch_size=23)
+    wrong = shards[0]._replace(ids=shards[0].ids[::-1])
+    write_index(folder, "train", [wrong, shards[1]])
+    changed = PreparedData.load(folder)
+    with pytest.raises(ValueError, match="index points to wrong image"):
+        with changed.readable_errors():
+            training(changed, 5, captions_per_image=2)
 
 
 def test_drawing_is_fair():

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import check
-from tfcap.ids import BOS, PAD
+from tfcap.ids import BOS, EOS, PAD
 
 References = Callable[[tf.Tensor], Any]  # maps all captions of the images to tensors
 
@@ -173,6 +173,7 @@ class _Assembler:
         self.data, self.split, self.pad, self.choose = data, split, pad, choose
         self.captions_per_image, self.max_length = captions_per_image, max_length
         self.max_regions = data.most_regions(max_regions)
+        self.ids = tf.constant(data.index(split).id)
         self.references: References | None = None
         self.captions_needed = False  # whether an image without captions is an error
 
@@ -188,15 +189,16 @@ class _Assembler:
         self, keys: tf.data.Dataset, batch_size: int, key_name: str | None = None
     ) -> tf.data.Dataset:
         """Returns batches for ``keys``, a dataset of (key of the batch, positions int64 [B])."""
-        # The keys are computed twice: cheaper than carrying them through the parallel reads.
+        # The positions are computed twice, once to read and once to describe the batch: cheaper
+        # than carrying them through the parallel reads.
         rows_alone = tf.autograph.experimental.do_not_convert(lambda _, rows: rows)
         positions = keys.map(rows_alone).unbatch()
         serialized = self.data.examples(self.split, positions).batch(batch_size, True)
 
         @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
         def assemble(batch, row):
-            key, _ = row
-            result = self._batch(batch, key)
+            key, rows = row
+            result = self._batch(batch, key, rows)
             return result if key_name is None else {**result, key_name: key}
 
         options = tf.data.Options()
@@ -209,12 +211,16 @@ class _Assembler:
         )
         return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
-    def _batch(self, serialized: tf.Tensor, key: tf.Tensor) -> dict:
-        """Makes a batch from serialized records [B]."""
+    def _batch(self, serialized: tf.Tensor, key: tf.Tensor, rows: tf.Tensor) -> dict:
+        """Makes a batch from serialized records [B] and their index positions `rows` [B]."""
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
         parsed = self.data.parse(serialized, self.max_regions, most)
-        words, references = self._captions(parsed["captions"], parsed["id"], key)
+        ids = parsed["id"]
+        right = check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")
+        with tf.control_dependencies([right]):
+            ids = tf.identity(ids)
+        words, references = self._captions(parsed["captions"], ids, key)
         length = self.max_length + 1 if self.pad else None
         shapes = {"features": [size, most, dim]}
         if self.data.backbone is not None:
@@ -223,7 +229,7 @@ class _Assembler:
             **{key: tf.ensure_shape(parsed[key], shape) for key, shape in shapes.items()},
             "mask": tf.ensure_shape(parsed["mask"], [size, most]),
             "tokens": tf.ensure_shape(words, [size, self.captions_per_image, length]),
-            "id": tf.ensure_shape(parsed["id"], [size]),
+            "id": tf.ensure_shape(ids, [size]),
         }
         if "image" in parsed:
             result["image"] = tf.ensure_shape(parsed["image"], [size, self.data.image_dim])
@@ -257,6 +263,9 @@ class _Assembler:
             words = tf.gather(every, places)[:, :, : self.max_length + 1]
         nothing = [BOS] + [PAD] * self.max_length
         words = tf.where(tf.reshape(described, [-1, 1, 1]), words, nothing)
+        filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)
+        with tf.control_dependencies([check(filled, ids, "caption without a word for image")]):
+            words = tf.identity(words)
         return words if self.pad else _cut(words, 2), references
 
     def _all_captions(self, words: tf.Tensor, splits: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
