@@ -15,6 +15,7 @@ TOTALS = [  # system, V, length, width of the features, options, trainable numbe
     ("expansionnet", 10000, 20, 2048, {}, 62_860_048),
     # The paper's 34.44 million, without the projections of all layers.
     ("expansionnet", 10000, 20, 2048, dict(width=512, reduce=False), 34_442_000),
+    ("expansionnet_v2", 10000, 20, 1536, {}, 38_604_560),
     ("mrnn", 2539, 20, 4096, {}, 4_085_867),
     ("mrnn_shared", 13691, 30, 2048, {}, 43_404_667),
     ("show_tell", 9488, 17, 2048, {}, 12_875_536),
