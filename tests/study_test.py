@@ -20,9 +20,7 @@ def study():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java")
-def test_a_run_is_trained_scored_and_then_only_read(
-    study, shapes, tmp_path, capsys, monkeypatch
-):
+def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, capsys, monkeypatch):
     """Its commands run in this process."""
 
     def here(line, stdout, **_):  # `python -m module arguments...`
