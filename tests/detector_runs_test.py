@@ -57,7 +57,10 @@ def prepared(few, tmp_path_factory):
 def region_run(small, prepared, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("regions_run") / "run")
     task = {**small["task"], "data_dir": prepared}
-    override = json.dumps({**small, "task": task})
+    # Two steps and one validation take less time than their graphs.
+    graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
+    trainer = {**small["trainer"], "train_steps": 2, "validation_interval": 2, "shown_images": 0}
+    override = json.dumps({"task": task, "trainer": trainer | dict.fromkeys(graphs, False)})
     with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
         train(configs.resolve("attention_lstm", override=override), "attention_lstm", folder)
     return folder
@@ -115,7 +118,7 @@ def test_python_savedmodel_and_demo_give_the_same_captions(
     assert [str(one) for one in served] == texts
     scores = [one.score for one in captions]
     np.testing.assert_allclose([one.score for one in served], scores, atol=1e-4)
-    assert np.ptp(scores) > 1e-3  # the pictures differ, even where captions after six steps do not
+    assert np.ptp(scores) > 1e-3  # the pictures differ, even where captions after two steps do not
 
     data = PreparedData.load(prepared)
     records = data.read("val", list(data.file_names("val")))
