@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 LENGTH = 11
 BUFFERS = ("attn_mask", "relative_position_index")
+TENSORS = pathlib.Path(__file__).parents[1] / "goldens" / "expansionnet_v2_tensors.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -196,64 +197,10 @@ def test_a_second_expansionnet_without_its_backbone_is_no_first_one(tmp_path):
         convert("expansionnet", path, words, str(tmp_path / "run"))
 
 
-def released_shapes():
-    """Names and shapes of the tensors of the released file, 485 without its buffers."""
-    shapes = {}
-
-    def affine(name, out, inputs):
-        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (out, inputs), (out,)
-
-    def norm(name, width):
-        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
-
-    top = "swin_transf"
-    shapes[f"{top}.patch_embed.proj.weight"] = (192, 3, 4, 4)
-    shapes[f"{top}.patch_embed.proj.bias"] = (192,)
-    norm(f"{top}.patch_embed.norm", 192)
-    for i, depth in enumerate((2, 2, 18, 2)):
-        width = 192 * 2**i
-        for j in range(depth):
-            block = f"{top}.layers.{i}.blocks.{j}"
-            norm(f"{block}.norm1", width)
-            norm(f"{block}.norm2", width)
-            shapes[f"{block}.attn.relative_position_bias_table"] = (529, 6 * 2**i)
-            affine(f"{block}.attn.qkv", 3 * width, width)
-            affine(f"{block}.attn.proj", width, width)
-            affine(f"{block}.mlp.fc1", 4 * width, width)
-            affine(f"{block}.mlp.fc2", width, 4 * width)
-        if i < 3:
-            norm(f"{top}.layers.{i}.downsample.norm", 4 * width)
-            shapes[f"{top}.layers.{i}.downsample.reduction.weight"] = (2 * width, 4 * width)
-    norm(f"{top}.norm", 1536)
-    kinds = {"encoders": ("stc_exp", 992, 2), "decoders": ("dyn_exp", 16, 3)}
-    for stack, (expansion, vectors, norms) in kinds.items():
-        for i in range(3):
-            for number in range(norms):
-                norm(f"{stack}.{i}.norm_{number + 1}", 512)
-            maps = [f"{expansion}.{name}_embed" for name in ("class_a", "class_b", "selector")]
-            if stack == "encoders":
-                maps += [f"{expansion}.key_embed"]
-            else:
-                maps += [f"{expansion}.cond_embed", f"{expansion}.key_linear"]
-                maps += [f"mha.{name}" for name in ("Wq", "Wk", "Wv", "out_linear")]
-            for name in maps:
-                affine(f"{stack}.{i}.{name}", 512, 512)
-            for name in ("query", "bias"):
-                shapes[f"{stack}.{i}.{expansion}.{name}_exp_vectors.weight"] = (vectors, 512)
-            affine(f"{stack}.{i}.ff.linear_1", 2048, 512)
-            affine(f"{stack}.{i}.ff.linear_2", 512, 2048)
-        affine(f"{stack[:3]}_reduce_group", 512, 1536)
-        norm(f"{stack[:3]}_reduce_norm", 512)
-    affine("input_linear", 512, 1536)
-    affine("vocab_linear", 10_000, 512)
-    shapes["out_embedder.embed.weight"] = (10_000, 512)
-    shapes["pos_encoder.weight"] = (74, 512)
-    return shapes
-
-
 def test_every_tensor_of_the_released_file_has_its_place():
-    """By names and shapes alone: the numbers would be 0.9 GB."""
-    state = {k: np.broadcast_to(np.float32(1), s) for k, s in released_shapes().items()}
+    """By names and shapes alone, without its buffers: the numbers are 0.9 GB."""
+    shapes = json.loads(TENSORS.read_text("utf-8"))
+    state = {name: np.broadcast_to(np.float32(1), shape) for name, shape in shapes.items()}
     assert len(state) == 485 and sum(v.size for v in state.values()) == 233_803_076
     checkpoint = systems.recognize("expansionnet_v2", state)
     assert swin.name_of(checkpoint.backbone) == "swin_large_384"
