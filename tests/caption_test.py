@@ -5,8 +5,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -99,22 +99,24 @@ def test_a_picture_is_read_from_standard_input(trained, captioner, pictures, cap
     assert capsys.readouterr().out.splitlines() == [f"-\t{first}", f"{pictures[1]}\t{second}"]
 
 
+class Interrupted(io.BytesIO):
+    """Standard input; Ctrl-C is pressed while it is read."""
+
+    def read(self, *size):
+        signal.raise_signal(signal.SIGINT)
+        return super().read(*size)
+
+
 @pytest.mark.slow
-def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
-    command = [sys.executable, "-m", "tfcap.caption", "--model_dir", trained, "--batch_size=1"]
-    with subprocess.Popen(
-        [*map(str, command), *(pictures * 200)],
-        cwd=commands.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
-    done = 1 + len(out.splitlines())
-    last = f"error: Interrupted after {done} of 1000 pictures."
-    assert process.returncode == 130 and err.splitlines()[-1] == last and "Traceback" not in err
+def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=Interrupted()))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    flags = ["--model_dir", trained, "--batch_size=1"]
+    done = commands.run_command("tfcap.caption", *flags, *pictures, "-", *pictures)
+    signal.signal(signal.SIGINT, before)
+    last = f"error: Interrupted after {len(done.stdout.splitlines())} of 11 pictures."
+    assert done.returncode == 130 and done.stderr.splitlines()[-1] == last
+    assert "Traceback" not in done.stderr and done.stdout
 
 
 @pytest.mark.slow

@@ -1,30 +1,44 @@
 """The command serves the page until it is interrupted, and refuses what cannot be shown."""
 
+import contextlib
 import signal
-import subprocess
+import threading
+import time
+import urllib.error
 import urllib.request
 
 import pytest
 from helpers import commands
 
 from tfcap import demo
+from tfcap.training import workers
 
 
 @pytest.mark.slow
 def test_the_command_serves_the_page_until_it_is_asked_to_end(exported):
-    arguments = [f"--model_dir={exported}", f"--beside=small={exported}", "--port=0"]
-    process = commands.start(
-        *("-m", "tfcap.demo", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert ": the SavedModel " in process.stdout.readline()
-    assert process.stdout.readline().startswith("small: the SavedModel ")
-    address = process.stdout.readline().split()[2]
-    assert address.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(address, timeout=60) as answer:
-        assert b"Caption a picture" in answer.read()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0 and errors == ""
+    [port] = workers.free_ports(1)
+    address, answers = f"http://127.0.0.1:{port}", []
+
+    def visit():
+        while not answers:
+            with contextlib.suppress(urllib.error.URLError):
+                answers.append(urllib.request.urlopen(address, timeout=60).read())
+            time.sleep(0.02)
+        signal.raise_signal(signal.SIGINT)
+
+    others = set(threading.enumerate())
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    threading.Thread(target=visit, daemon=True).start()
+    flags = [f"--model_dir={exported}", f"--beside=small={exported}", f"--port={port}"]
+    done = commands.run_command("tfcap.demo", *flags)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    for thread in set(threading.enumerate()) - others:
+        thread.join(60)
+    assert done.returncode == 0 and done.stderr == "" and b"Caption a picture" in answers[0]
+    first, second, page = done.stdout.splitlines()
+    assert ": the SavedModel " in first and second.startswith("small: the SavedModel ")
+    assert page.startswith(f"The page: {address} ")
 
 
 @pytest.mark.slow

@@ -6,8 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ import tensorflow as tf
 from helpers import commands, literal_detector, photos
 
 import tfcap
-from tfcap import caption, cli, configs
+from tfcap import cli, configs
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.features import detector
 from tfcap.preparing.run import prepare
@@ -36,36 +34,46 @@ def weights(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def prepared(shapes, weights, tmp_path_factory):
-    out = str(tmp_path_factory.mktemp("regions") / "data")
-    prepare(settings(shapes, weights, out))
-    return out
-
-
-def settings(shapes, weights, out, **changes):
+def few(shapes, weights, tmp_path_factory):
+    """Settings, without `out`, for 12 training and 5 validation scenes."""
+    folder = tmp_path_factory.mktemp("few")
+    images = json.loads(pathlib.Path(shapes, "dataset_shapes.json").read_text())["images"]
+    splits = [[image for image in images if image["split"] == name] for name in ("train", "val")]
+    captions = folder / "captions.json"
+    captions.write_text(json.dumps({"images": splits[0][:12] + splits[1][:5]}))
     given = {"images": f"{shapes}/images", "backbone": "bottom_up", "weights": weights}
-    given |= {"objects": True, "min_count": 1, "images_per_shard": 20}
-    return Settings(f"{shapes}/dataset_shapes.json", out, **(given | changes))
+    given |= {"objects": True, "min_count": 1, "images_per_shard": 4}
+    return {"captions": str(captions), **given}
+
+
+@pytest.fixture(scope="module")
+def prepared(few, tmp_path_factory):
+    out = str(tmp_path_factory.mktemp("regions") / "data")
+    prepare(Settings(out=out, **few))
+    return out
 
 
 @pytest.fixture(scope="module")
 def region_run(small, prepared, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("regions_run") / "run")
     task = {**small["task"], "data_dir": prepared}
-    override = json.dumps({**small, "task": task})
+    # Two steps and one validation take less time than their graphs.
+    graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
+    trainer = {**small["trainer"], "train_steps": 2, "validation_interval": 2, "shown_images": 0}
+    override = json.dumps({"task": task, "trainer": trainer | dict.fromkeys(graphs, False)})
     with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
         train(configs.resolve("attention_lstm", override=override), "attention_lstm", folder)
     return folder
 
 
 @pytest.mark.slow
-def test_records_have_regions_boxes_and_names(prepared, shapes, weights, capsys):
+def test_records_have_regions_boxes_and_names(prepared, few, weights, capsys):
     data = PreparedData.load(prepared)
     assert data.fingerprint["backbone"]["name"] == "bottom_up"
     assert not data.fingerprint["skipped"]
     network = detector.load(weights)
     image = int(data.index("val").id[0])
-    path = os.path.join(shapes, "images", data.file_names("val")[image])
+    path = os.path.join(few["images"], data.file_names("val")[image])
     content = tf.io.read_file(path)
     found = network.regions(network.decode(content)[None])
     count, read = int(found.count[0]), data.read("val", [image])
@@ -79,56 +87,41 @@ def test_records_have_regions_boxes_and_names(prepared, shapes, weights, capsys)
     scores = feature["objects/attributes/scores"].float_list.value
     np.testing.assert_allclose(scores, found.attribute_scores[0, :count], rtol=1e-6)
     assert list(feature["image/size"].int64_list.value) == [96, 96]
-    prepare(settings(shapes, weights, prepared))  # the same command again
+    prepare(Settings(out=prepared, **few))  # the same command again
     assert "is prepared already" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_shards_that_are_finished_are_kept(shapes, weights, prepared, tmp_path, capsys):
+def test_shards_that_are_finished_are_kept(few, prepared, tmp_path, capsys):
     """A killed prepare leaves no description of the shard that it was writing."""
-    out, name = tmp_path / "data", "train-00002-of-00004"
+    out, name = tmp_path / "data", "train-00002-of-00003"
     shutil.copytree(prepared, out)
     (out / "dataset.json").unlink()
     (out / ".shards" / f"{name}.json").unlink()
-    prepare(settings(shapes, weights, str(out)))
-    assert "finished already: 64 images" in capsys.readouterr().out
+    prepare(Settings(out=str(out), **few))
+    assert "finished already: 13 images" in capsys.readouterr().out
     for file in (f"{name}.tfrecord", "dataset.json"):
         assert (out / file).read_bytes() == pathlib.Path(prepared, file).read_bytes()
 
 
 @pytest.mark.slow
-def test_python_shell_savedmodel_and_demo_give_the_same_captions(
-    region_run, prepared, pictures, tmp_path, capsys
+def test_python_savedmodel_and_demo_give_the_same_captions(
+    region_run, prepared, pictures, tmp_path
 ):
     captioner = tfcap.load(region_run)
     captions = captioner(pictures, attention="attention")
     texts = [str(one) for one in captions]
     assert all(texts)
 
-    commands.run_here(caption, "--model_dir", region_run, *pictures)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[1] for line in lines] == texts
-
-    version = captioner.export(tmp_path / "served")
+    captioner.export(tmp_path / "served")
     served = tfcap.load(tmp_path / "served")(pictures)
     assert [str(one) for one in served] == texts
     scores = [one.score for one in captions]
     np.testing.assert_allclose([one.score for one in served], scores, atol=1e-4)
-    assert np.ptp(scores) > 1e-3  # the pictures differ, even where captions after six steps do not
-    program = (
-        "import json, sys; import tensorflow as tf\n"
-        "function = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
-        "contents = tf.constant([open(path, 'rb').read() for path in sys.argv[2:]])\n"
-        "found = function(image_bytes=contents)['captions'].numpy()\n"
-        "assert 'tfcap' not in sys.modules\n"
-        "print(json.dumps([row[0].decode() for row in found]))"
-    )
-    command = [sys.executable, "-c", program, version, *pictures]
-    bare = subprocess.run(command, capture_output=True, text=True)
-    assert json.loads(bare.stdout) == texts, bare.stderr
+    assert np.ptp(scores) > 1e-3  # the pictures differ, even where captions after two steps do not
 
     data = PreparedData.load(prepared)
-    records = data.read("val", list(data.file_names("val"))[:5])
+    records = data.read("val", list(data.file_names("val")))
     counts = records["mask"].numpy().sum(1)
     assert counts.min() < counts.max()
     for one, boxes, count in zip(captions, records["boxes"], counts, strict=True):

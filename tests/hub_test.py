@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from helpers import commands
+from helpers import commands, run_files
 
 import tfcap
 from tfcap import export, pretrained
@@ -21,33 +21,34 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Answers for the repository me/photos with the files of `folder`."""
+    """Answers for the repositories me/NAME with the files of `folder`/NAME."""
 
     def do_GET(self):
-        parts = self.path.partition("?")[0].strip("/").split("/")
-        files = [path for path in self.server.folder.rglob("*") if path.is_file()]
-        if parts[:4] == ["api", "models", "me", "photos"] and parts[4] == "revision":
-            names = [str(path.relative_to(self.server.folder)) for path in files]
-            content = {"id": "me/photos", "sha": COMMIT, "private": False, "tags": []}
+        parts = self.path.partition("?")[0].strip("/").removeprefix("api/models/").split("/")
+        folder, kind = self.server.folder / parts[1], parts[2]
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        if not files:
+            self._answer(b"", 404)
+        elif kind == "revision":
+            names = [str(path.relative_to(folder)) for path in files]
+            content = {"id": f"me/{folder.name}", "sha": COMMIT, "private": False, "tags": []}
             content["siblings"] = [{"rfilename": name} for name in names]
             self._answer(json.dumps(content).encode())
-        elif parts[:5] == ["api", "models", "me", "photos", "tree"]:
+        elif kind == "tree":
             entries = [
                 {
                     "type": "file",
-                    "path": str(path.relative_to(self.server.folder)),
+                    "path": str(path.relative_to(folder)),
                     "size": path.stat().st_size,
                     "oid": hashlib.sha1(path.read_bytes()).hexdigest(),
                 }
                 for path in files
             ]
             self._answer(json.dumps(entries).encode())
-        elif parts[:3] == ["me", "photos", "resolve"]:
+        else:  # resolve
             name = "/".join(parts[4:])
             self.server.asked.add(name)
-            self._answer((self.server.folder / name).read_bytes())
-        else:
-            self._answer(b"", 404)
+            self._answer((folder / name).read_bytes())
 
     do_HEAD = do_GET
 
@@ -66,10 +67,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path):
-    """The hub with the packaged captioner and a pickle, which nobody should read."""
-    folder = tmp_path / "repository"
-    shutil.copytree(pretrained.directory("flickr8k"), folder)
-    (folder / "evil.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    """The hub with the packaged captioner and a pickle, which nobody should read.
+
+    The run me/nested has no weights of its backbone, and names another model of a hub.
+    """
+    folder = tmp_path / "repositories"
+    shutil.copytree(pretrained.directory("flickr8k"), folder / "photos")
+    (folder / "photos" / "evil.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    content = json.loads((folder / "photos" / "dataset.json").read_text())
+    content["backbone"] |= {"name": "hub:hf://a/b", "weights": None}
+    (folder / "nested").mkdir()
+    (folder / "nested" / "dataset.json").write_text(json.dumps(content))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         server.folder, server.asked = folder, set()
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -77,40 +85,43 @@ def server(tmp_path):
         server.shutdown()
 
 
-def place(address, folder, port, **more):
-    """Runs `pretrained.place` in a process, whose environment tells it the hub."""
+PROGRAM = """
+import sys
+from tfcap import pretrained
+
+for address in sys.argv[1:]:
+    try:
+        print(pretrained.place(address))
+    except ValueError as error:
+        print(error)
+"""
+
+
+def places(folder, port, *addresses, **more):
+    """What `pretrained.place` says in a process, whose environment tells it the hub."""
     env = os.environ | {"HF_HOME": str(folder), "HF_ENDPOINT": f"http://127.0.0.1:{port}"} | more
-    program = f"from tfcap import pretrained; print(pretrained.place({address!r}))"
-    command = [sys.executable, "-c", program]
-    return subprocess.run(
-        command, env=env, cwd=commands.ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", PROGRAM, *addresses]
+    done = subprocess.run(command, env=env, cwd=commands.ROOT, capture_output=True, text=True)
+    return done.stdout.splitlines()
 
 
 @pytest.mark.slow
-def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(
-    server, pictures, tmp_path
-):
-    folder = place("hf://me/photos", tmp_path, server.server_port).stdout.strip()
+def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(server, tmp_path):
+    addresses = (f"hf://me/{name}" for name in ("photos", "nothing", "nested"))
+    folder, missing, refused = places(tmp_path, server.server_port, *addresses)
     assert "ckpt-0.index" in server.asked and not server.asked & {"evil.pkl", "MODEL_CARD.md"}
-    assert tfcap.load(folder)(pictures[0]) == tfcap.load("flickr8k")(pictures[0])
-    missing = place("hf://me/nothing", tmp_path, server.server_port)
-    assert "ValueError: hf://me/nothing cannot be downloaded: " in missing.stderr
-    path = server.folder / "dataset.json"
-    content = json.loads(path.read_text())
-    other = content | {"backbone": content["backbone"] | {"name": "hub:hf://a/b", "weights": None}}
-    path.write_text(json.dumps(other))
-    refused = place("hf://me/photos", tmp_path / "other", server.server_port)
-    assert "names another model of a hub" in refused.stderr
-    path.write_text(json.dumps(content))
+    packaged = run_files.contents(pretrained.directory("flickr8k"))
+    assert run_files.contents(folder) == {name: packaged[name] for name in server.asked}
+    tfcap.load(folder)
+    assert missing.startswith("hf://me/nothing cannot be downloaded: ")
+    assert "names another model of a hub" in refused
     server.asked.clear()
-    offline = place("hf://me/photos@main", tmp_path, server.server_port, HF_HUB_OFFLINE="1")
-    assert offline.stdout.strip() == folder and not server.asked
+    [offline] = places(tmp_path, server.server_port, "hf://me/photos@main", HF_HUB_OFFLINE="1")
+    assert offline == folder and not server.asked
     server.shutdown()
     server.server_close()
-    assert place("hf://me/photos", tmp_path, server.server_port).stdout.strip() == folder
-    new = place("hf://me/photos", tmp_path / "new", server.server_port)
-    assert "ValueError: hf://me/photos cannot be downloaded: " in new.stderr
+    again, new = places(tmp_path, server.server_port, "hf://me/photos", "hf://me/new")
+    assert again == folder and new.startswith("hf://me/new cannot be downloaded: ")
 
 
 def test_an_export_has_a_card_with_metadata_that_the_hub_reads(tmp_path):

@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel):
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_trains_and_exports(wheel, shapes, tmp_path):
+def test_the_installed_wheel_trains(wheel, shapes, tmp_path):
     """In a virtual environment that finds the other packages in the directories of this one."""
     venv.create(tmp_path / "venv", with_pip=False)
     variables = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
@@ -95,5 +95,4 @@ def test_the_installed_wheel_trains_and_exports(wheel, shapes, tmp_path):
     recipe = ["--experiment=show_tell", "--config_file=coco/show_tell_xe.yaml"]
     override = f"--params_override={json.dumps(small)}"
     run(programs / "tfcap", "train", *recipe, override, "--model_dir=run")
-    run(programs / "tfcap", "export", "--model_dir=run", "--export_dir=served")
-    assert (tmp_path / "served" / "1" / "saved_model.pb").is_file()
+    assert (tmp_path / "run" / "ckpt-1.index").is_file()

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import types
 
 import pytest
 from helpers import commands
@@ -19,7 +20,15 @@ def study():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java")
-def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, capsys):
+def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, capsys, monkeypatch):
+    """Its commands run in this process."""
+
+    def here(line, stdout, **_):  # `python -m module arguments...`
+        done = commands.run_command(*line[2:])
+        stdout.write(done.stdout + done.stderr)
+        return done
+
+    monkeypatch.setattr(study, "subprocess", types.SimpleNamespace(run=here, STDOUT=None))
     out, flags = tmp_path / "out", [f"--data={shapes}", *SMALL]
     study.main([f"--out={out}", *flags])
     line, table = capsys.readouterr().out.split("\n\n")

@@ -33,6 +33,7 @@ EAGER = {"trainer": {"train_tf_function": False, "eval_tf_function": False}}
 # Every step is a checkpoint. The loss falls, "higher" is called better, and so the learning rate is
 # halved after the validation at step 6, the second one that is not the best.
 EXACT = {
+    "task": {"decoding": {"beam": 1}, "validation_data": {"limit": 6}},
     "trainer": {
         "train_steps": 8,
         "steps_per_loop": 1,

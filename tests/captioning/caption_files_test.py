@@ -4,11 +4,6 @@ import csv
 import errno
 import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from unittest import mock
 
 import numpy as np
@@ -169,6 +164,11 @@ def test_prepare_reads_what_caption_wrote(trained, folder, capsys):
     assert "3 captions are written" in printed.out
     assert (folder / "sea/old/c.txt").read_text().startswith("Zed, ")
     (folder / "bad.png").unlink()
+    first = (folder / "a.txt").read_bytes()
+    (folder / "a.txt").unlink()  # as a command that was killed leaves a folder
+    commands.run_here(caption_command, *flags, "--write=txt", "--before=Zed, ", "--skip_existing")
+    assert "1 captions are written" in (said := capsys.readouterr().out)
+    assert "2 pictures had a caption" in said and (folder / "a.txt").read_bytes() == first
     commands.run_here(caption_command, *flags, "--write=csv")
     for captions, layout in ((folder, "sidecar"), (folder / "captions.csv", "csv")):
         entries = READERS[layout].read(Source((captions,), images=folder))
@@ -201,31 +201,3 @@ def test_a_read_only_folder_does_not_stop_the_others(trained, folder, capsys, mo
     with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
         texts.write(caption(folder / "a.png"), "a dog")
     assert not list(folder.glob("**/*.part"))
-
-
-@pytest.mark.slow
-def test_a_killed_command_goes_on(trained, tmp_path):
-    rng = np.random.default_rng(1)
-    for root in ("whole", "killed"):
-        (tmp_path / root).mkdir()
-    for number in range(150):
-        Image.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(
-            tmp_path / "whole" / f"{number:03}.png"
-        )
-        shutil.copy(tmp_path / "whole" / f"{number:03}.png", tmp_path / "killed")
-    flags = ["--model_dir", str(trained), "--batch_size=1", "--write=txt"]
-    commands.run_here(caption_command, *flags, tmp_path / "whole")
-    command = [sys.executable, "-m", "tfcap.caption", *flags, str(tmp_path / "killed")]
-    first = tmp_path / "killed" / "004.txt"
-    with subprocess.Popen(command, cwd=commands.ROOT, stderr=subprocess.DEVNULL) as process:
-        while not first.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed" / "149.txt").exists()
-    commands.run_here(caption_command, *flags, "--skip_existing", tmp_path / "killed")
-    whole, killed = (
-        {path.name: path.read_bytes() for path in (tmp_path / root).iterdir()}
-        for root in ("whole", "killed")
-    )
-    assert whole == killed

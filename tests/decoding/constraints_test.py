@@ -48,6 +48,7 @@ RULES = [
     options(no_repeat_ngram=1),
     options(no_repeat_ngram=3),
     options(no_repeat_ngram=10**9),  # longer than any caption; its graph is no larger
+    options(temperature=2.5),
     options(suppress=(B,), prefix=(B,)),  # what is asked for comes first
     options(suppress=(C,), bad_endings=(A,), prefix=(A, B), min_length=3, no_repeat_ngram=2),
 ]
@@ -75,7 +76,7 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
     chosen = dataclasses.replace(rules, beam=121, finished=finished)
     tokens, scores, _ = decoding.beam_search(model, context, LENGTH, chosen)
     for image, table in enumerate(tables):
-        logps = worlds.word_logps(table, model.factor)
+        logps = worlds.word_logps(table / rules.temperature, model.factor)
         ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)
         found = scores[image, : len(ranked)]
         np.testing.assert_allclose(found, [total for total, _ in ranked], atol=1e-3)
@@ -135,6 +136,9 @@ def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
 @pytest.mark.parametrize(
     ("rules", "cuts"),
     [
+        ({}, {}),
+        ({}, {"temperature": 0.5}),
+        ({}, {"temperature": 2.0}),
         ({}, {"top_k": 2}),
         ({}, {"top_p": 0.9, "temperature": 1.5}),
         ({}, {"top_k": 3, "top_p": 0.8, "temperature": 0.7}),

@@ -12,17 +12,18 @@ from helpers.released_files import V2_OPTIONS, checkpoint, v2_checkpoint, v2_sta
 from PIL import Image
 
 import tfcap
-from tfcap import caption as caption_command
 from tfcap import evaluate as evaluate_command
+from tfcap import models, runs
 from tfcap import prepare as prepare_command
-from tfcap import runs
+from tfcap.preparing.features import swin
+from tfcap.released import systems
 from tfcap.released.convert import convert
-from tfcap.runs.server import export
 
 pytestmark = pytest.mark.slow
 
 LENGTH = 11
 BUFFERS = ("attn_mask", "relative_position_index")
+TENSORS = pathlib.Path(__file__).parents[1] / "goldens" / "expansionnet_v2_tensors.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,19 +95,16 @@ def test_features_are_not_rounded(run, arrays):
     assert np.abs(features - arrays["out/swin"]).max() < 1e-5
 
 
-def test_captions_from_python_shell_and_savedmodel(run, cfg, pictures, tmp_path, capsys):
+def test_a_savedmodel_has_the_released_captions_and_scores(run, cfg, arrays, pictures, tmp_path):
+    """The two tests below find captions in Python."""
     expected = texts(cfg, "beam5")
-    captioner = tfcap.load(run)
-    captions = captioner(pictures)
-    assert [caption.text for caption in captions] == expected and len(set(expected)) > 1
-    commands.run_here(caption_command, "--model_dir", run, "--json", *pictures)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["caption"] for line in lines] == expected
-    exported = tf.saved_model.load(export(runs.server(runs.load(run)), str(tmp_path)))
+    exported = tf.saved_model.load(tfcap.load(run).export(tmp_path))
     contents = [pathlib.Path(path).read_bytes() for path in pictures]
     served = exported.signatures["serving_default"](image_bytes=tf.constant(contents))
     assert [row[0].decode() for row in served["captions"].numpy()] == expected
-    scores = [caption.score for caption in captions]
+    assert len(set(expected)) > 1
+    lengths = [len(image[0]) for image in cfg["beam5"]]  # SOS counts
+    scores = arrays["out/beam5_logp"][:, 0].sum(-1) / lengths
     np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-5)
 
 
@@ -134,9 +132,8 @@ def test_evaluation_of_pictures(run, cfg, pictures, tmp_path, capsys):
     assert "BLEU" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("write", [torch_writer.write, torch_writer.write_older])
-def test_both_layouts_and_a_file_without_buffers(run, write, tmp_path):
-    _, again = made(tmp_path, v2_state(without=BUFFERS), write=write)
+def test_the_older_layout_and_a_file_without_buffers(run, tmp_path):
+    _, again = made(tmp_path, v2_state(without=BUFFERS), write=torch_writer.write_older)
     for name in ("backbone.weights.h5", "ckpt-0.data-00000-of-00001", "vocab.txt"):
         paths = [pathlib.Path(folder, name) for folder in (run, again)]
         assert paths[0].read_bytes() == paths[1].read_bytes(), name
@@ -198,3 +195,28 @@ def test_a_second_expansionnet_without_its_backbone_is_no_first_one(tmp_path):
     _, path, words = v2_checkpoint(tmp_path, state)
     with pytest.raises(ValueError, match="it is an ExpansionNet v2"):
         convert("expansionnet", path, words, str(tmp_path / "run"))
+
+
+def test_every_tensor_of_the_released_file_has_its_place():
+    """By names and shapes alone, without its buffers: the numbers are 0.9 GB."""
+    shapes = json.loads(TENSORS.read_text("utf-8"))
+    state = {name: np.broadcast_to(np.float32(1), shape) for name, shape in shapes.items()}
+    assert len(state) == 485 and sum(v.size for v in state.values()) == 233_803_076
+    checkpoint = systems.recognize("expansionnet_v2", state)
+    assert swin.name_of(checkpoint.backbone) == "swin_large_384"
+    with tf.Graph().as_default():
+        sizes = checkpoint.rows + 2, 20, checkpoint.feature_dim
+        model = models.build("expansionnet_v2", *sizes, **checkpoint.options)
+        network = swin.build(swin.SIZES["swin_large_384"], 384)
+    assert runs.count_parameters(model) == 38_606_610
+    found = {name: list(tensor.shape) for name, tensor in checkpoint.tensors.items()}
+    for name, axis in model.vocabulary_axes.items():
+        found[name][axis] += 2  # <pad> and <bos>
+    weights = model.checkpoint_items["weights"]
+    assert found == {name: weight.shape.as_list() for name, weight in weights.items()}
+    wanted = {}
+    for layer, name, _ in swin.tensors(network):
+        values = [weight.shape for weight in layer.weights]
+        names = [name] if name.endswith("table") else [f"{name}.weight", f"{name}.bias"]
+        wanted |= {n: sorted(v) for n, v in zip(names, values, strict=False)}
+    assert {n: sorted(v.shape) for n, v in checkpoint.backbone.items()} == wanted
