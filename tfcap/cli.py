@@ -369,12 +369,6 @@ def define_rerank_flags() -> None:
         "Directory that keeps the vectors of the reference images between runs; by default the "
         "directory `vectors` of the prepared data.",
     )
-    flags.DEFINE_bool(
-        "rerank_approximate",
-        False,
-        "Find the similar images through a graph (needs the extra tfcap[search]): faster with "
-        "hundreds of thousands of images, but it may miss some.",
-    )
 
 
 def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,6 @@ def evaluate(
     rerank_references: Sequence[str] = ("train",),
     rerank_frequencies: Sequence[str] = ("train",),
     rerank_index: str = "",
-    rerank_approximate: bool = False,
     perplexity: bool = False,
     diversity: bool = False,
     output: str | None = None,

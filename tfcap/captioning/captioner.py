@@ -378,7 +378,6 @@ class ImageCaptioner:
         split: str = "val",
         *,
         index: str | None = "",
-        approximate: bool = False,
         batch_size: int = 8,
         images: str | os.PathLike | None = None,
     ) -> "Collection":
@@ -389,14 +388,12 @@ class ImageCaptioner:
           split: the split to search.
           index: the directory in which the vectors of the images are stored; "" takes a directory
             beside the prepared data, None holds the vectors in memory.
-          approximate: whether the search for the nearest vectors is approximate: faster, but it may
-            miss some. It needs the extra `tfcap[search]`.
           batch_size: number of images scored together.
           images: the directory of the picture files, if it has moved since the data was prepared.
         """
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, approximate, batch_size, images)
+        return Collection(self, data_dir, split, index, batch_size, images)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
