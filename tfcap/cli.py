@@ -377,16 +377,8 @@ def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
-def define_reference_set() -> None:
-    """Defines the flags of commands that score captions: which references are read."""
-    from tfcap.metrics import results
-
-    flags.DEFINE_enum(
-        "reference_set",
-        "all",
-        results.REFERENCE_SETS,
-        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
-    )
+def define_partial_flag() -> None:
+    """Defines `--partial` of commands that score captions of files."""
     flags.DEFINE_bool(
         "partial", False, "Score only the images that have references and captions in every file."
     )

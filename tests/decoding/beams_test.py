@@ -96,24 +96,6 @@ def test_beams_without_the_unknown_word_equal_the_literal_search(seed):
     np.testing.assert_allclose(found[1], totals, atol=1e-4)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_full_beam_finds_all_captions_of_a_world(policy):
-    """A beam as wide as the number of captions finds all in order: three words, three positions."""
-    size, length = 44, 3
-    model, _, tables = worlds.random_world(7, vocab=size, length=length)
-    tables[..., 6:] = -1e4  # words that a wide beam needs to exist and that never win
-    every = list(worlds.sentences([3, 4, 5], length))
-    assert len(every) == 40
-    context = model.encode({"features": tables})
-    tokens, scores, _ = searches.beam_search(model, context, 40, length, finished=policy)
-    for image, table in enumerate(tables):
-        logps = worlds.word_logps(table, model.factor)
-        ranked = sorted(((worlds.logp_of(logps, s), s) for s in every), reverse=True)
-        np.testing.assert_allclose(scores[image], [total for total, _ in ranked], atol=1e-4)
-        expected = [worlds.padded(s, length) for _, s in ranked]
-        np.testing.assert_array_equal(tokens[image], expected)
-
-
 @pytest.mark.slow
 def test_beam_of_one_is_greedy(tiny, batch):
     model, context, _ = worlds.random_world(3, images=16, end=1.0)

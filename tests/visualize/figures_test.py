@@ -40,7 +40,7 @@ def attended(words="a red dog", boxes=BOXES, kind="attention", seed=0):
 def test_the_strongest_region_is_outlined(strongest):
     weights = np.full(3, 0.1)
     weights[strongest] = 0.8
-    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
     assert pixels.shape == (60, 90, 3) and pixels.dtype == np.uint8
     expected = BOXES[strongest] * [90, 60, 90, 60]
     np.testing.assert_allclose(outlined(pixels), expected, atol=1)
@@ -49,7 +49,7 @@ def test_the_strongest_region_is_outlined(strongest):
 def test_the_brightness_of_a_region_follows_its_weight():
     """The strongest region is the picture; others are paler, and pixels without a box palest."""
     weights = np.array([0.6, 0.3, 0.1])
-    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
     middles = [(15, 18), (45, 67), (12, 67)]  # row and column
     first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
     nowhere = int(pixels[55, 3, 0])
@@ -62,7 +62,7 @@ def test_the_brightness_of_a_region_follows_its_weight():
 @pytest.mark.parametrize("cell", range(6))
 def test_a_grid_gives_a_heat_map(cell):
     """The cell with the weight is reddest; far cells show the picture, a little paler."""
-    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, SIZE)
+    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, 1.0)
     assert not (pixels == figures.OUTLINE).all(-1).any()
     red = pixels[..., 0].astype(int) - pixels[..., 2]
     row, column = np.unravel_index(red.argmax(), red.shape)
@@ -93,7 +93,7 @@ def test_zero_and_nan_weights_give_a_pale_picture(boxes):
     for value in (0, np.nan):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, SIZE)
+            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, 1.0)
             png = visualize.figure(
                 GREY, Attended(["a"], np.full((1, len(boxes)), value), boxes, "attention")
             )

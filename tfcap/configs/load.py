@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 }
 # Keys that `params.yaml` of older runs has, and nothing reads.
 IGNORED = {
+    "task.self_critical.reward": ("length", "diversity"),
     "trainer": (
         "eval_tf_while_loop",
         "allow_tpu_summary",
@@ -112,9 +113,12 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
-    for group, keys in IGNORED.items():
+    for path_of_group, keys in IGNORED.items():
+        group = content
+        for name in path_of_group.split("."):
+            group = group.get(name, {})
         for key in keys:
-            content.get(group, {}).pop(key, None)
+            group.pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)

@@ -124,16 +124,12 @@ class Reward(hyperparams.Config):
         that break off after "with a", because such captions score higher.
       cider: weight of CIDEr-D.
       bleu: weight of BLEU-4.
-      length: weight of the similarity to the length of the references.
-      diversity: weight of the difference from the other samples of the image.
     """
 
     convention: str = "jdai"
     count_eos: bool = True
     cider: float = 1.0
     bleu: float = 0.0
-    length: float = 0.0
-    diversity: float = 0.0
 
 
 @dataclasses.dataclass

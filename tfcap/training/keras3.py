@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfcap import configs
+from tfcap import cli, configs
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 from tfcap.training.workers import place
@@ -22,13 +22,13 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
-        raise ValueError(
+        raise cli.UsageError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
             "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
     if runtime.distribution_strategy == "multi_worker_mirrored" or place()[0] > 1:
         if runtime.replicas > 1:
-            raise ValueError(
+            raise cli.UsageError(
                 f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not "
                 "multi_worker_mirrored."
             )
@@ -97,7 +97,7 @@ def split_processor(devices: int) -> None:
         parts = [tf.config.LogicalDeviceConfiguration()] * devices
         tf.config.set_logical_device_configuration(processor, parts)
     except RuntimeError as error:
-        raise ValueError(
+        raise cli.UsageError(
             f"TensorFlow has started with another number of processors than runtime.replicas="
             f"{devices}. Start a new process."
         ) from error

@@ -105,10 +105,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     """Makes the distribution strategy; the batches must be divisible by its replicas."""
-    try:
-        strategy = keras3.strategy(params.runtime)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from error
+    strategy = keras3.strategy(params.runtime)
     replicas = strategy.num_replicas_in_sync
     for name in ("train_data", "validation_data"):
         size = getattr(params.task, name).global_batch_size

@@ -84,34 +84,21 @@ def panel(
     picture: np.ndarray,
     weights: np.ndarray,
     boxes: np.ndarray,
-    size: int = SIZE,
-    full: float | None = None,
+    full: float,
+    outline_cell: bool = False,
 ) -> np.ndarray:
-    """Draws the weights of one word over the picture.
+    """Draws the weights [R] of one word over `picture` uint8 [h, w, 3]; returns the same shape.
 
     A grid gives a heat map. With other boxes the brightness of a pixel follows the strongest of its
-    boxes, and the strongest region is outlined.
-
-    Args:
-      picture: uint8 [H, W, 3].
-      weights: [R], the weight of each region.
-      boxes: [R, 4], x1, y1, x2, y2 in 0..1.
-      size: the longer side of the panel, in pixels.
-      full: the weight that is drawn at full strength; use the same value for all words of a
-        caption. None takes `full_strength` of this word.
-
-    Returns:
-      uint8 [h, w, 3].
+    boxes, and the strongest region is outlined; `outline_cell` outlines it in a grid, too. `boxes`
+    [R, 4] are x1, y1, x2, y2 in 0..1. `full` is the weight that is drawn at full strength, the same
+    for all words of a caption.
     """
-    return _panel(_resized(picture, size), weights, boxes, full or full_strength(weights))
-
-
-def _panel(small, weights, boxes, full, outline_cell=False):
     if spread_evenly(weights):
-        return small
+        return picture
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
-    cells, places = grid(boxes), _places(boxes, small)
-    drawn = _heated(small, strength.reshape(cells)) if cells else _lit(small, strength, places)
+    cells, places = grid(boxes), _places(boxes, picture)
+    drawn = _heated(picture, strength.reshape(cells)) if cells else _lit(picture, strength, places)
     if strength.max() > 0 and (outline_cell or not cells):
         _outline(drawn, places[strength.argmax()])
     return drawn
@@ -130,7 +117,7 @@ def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int
       columns: number of panels per row.
     """
     small, full = _resized(picture, size), full_strength(seen.weights)
-    panels = [small, *(_panel(small, row, seen.boxes, full) for row in seen.weights)]
+    panels = [small, *(panel(small, row, seen.boxes, full) for row in seen.weights)]
     labels = [("", _uniform(seen)), *zip(seen.words, map(_share, seen.weights), strict=True)]
     title = f"{_TITLES[seen.kind]}: {' '.join(seen.words)}"
     height, width = small.shape[:2]
@@ -182,7 +169,7 @@ def compared(
         for number, (word, weights) in enumerate(zip(seen.words, seen.weights, strict=True)):
             line, column = divmod(number, _COLUMNS - 1)
             y, x = top + line * step, _MARGIN + (column + 1) * (width + _GAP)
-            drawn = _panel(small, weights, seen.boxes, full, outline_cell=True)
+            drawn = panel(small, weights, seen.boxes, full, outline_cell=True)
             texts += _paste(whole, drawn, x, y, word, _share(weights))
         top += count * step
     return _labelled(whole, texts)
