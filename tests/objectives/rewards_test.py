@@ -114,14 +114,14 @@ def test_a_hook_reads_ids_and_captions(world):
         return [[i % 9 + len(c) / 100 for c in r] for i, r in zip(ids, captions, strict=True)]
 
     ids = tf.constant([7, 8, 2**40], tf.int64)
-    reward = rewards.Reward(table, SIZE, hook=hook, hook_weight=0.5, detokenize=join)
+    reward = rewards.Reward(table, SIZE, hook=hook, detokenize=join)
     plain = score(rewards.Reward(table, SIZE), samples, rows)
     wanted = [[" é".join(map(str, row)) for row in image] for image in samples.numpy()]
     numbers = np.float32(hook(ids.numpy().tolist(), wanted))
     traced = tf.function(lambda x, r, i: reward(x, reward.references(r), i), autograph=False)
     seen.clear()
     for call in (lambda: score(reward, samples, rows, ids), lambda: traced(samples, rows, ids)):
-        np.testing.assert_allclose(call(), plain + 0.5 * numbers, rtol=1e-6)
+        np.testing.assert_allclose(call(), plain + numbers, rtol=1e-6)
         assert seen.pop() == ([7, 8, 2**40], wanted)
     assert not seen and traced.get_concrete_function(samples, rows, ids).output_shapes == (3, 4)
 

@@ -48,8 +48,8 @@ class Reward:
       vocab_size: V.
       convention: a name of `CONVENTIONS`. The caller cuts references to its ``reference_length``.
       count_eos: whether CIDEr-D and BLEU count EOS as a word.
-      cider, bleu, hook_weight: weights of the terms.
-      hook: the Python function, or None.
+      cider, bleu: weights of these terms.
+      hook: the Python function, whose weight is 1, or None.
       detokenize: int32 [..., T] to string [...] tensors; needed by the hook.
     """
 
@@ -63,10 +63,9 @@ class Reward:
         cider: float = 1.0,
         bleu: float = 0.0,
         hook: Callable[[list[int], list[list[str]]], Any] | None = None,
-        hook_weight: float = 1.0,
         detokenize: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
-        weights = {"cider": cider, "bleu": bleu, "hook": 0.0 if hook is None else hook_weight}
+        weights = {"cider": cider, "bleu": bleu, "hook": float(hook is not None)}
         self.weights = {name: float(weight) for name, weight in weights.items() if weight}
         if not self.weights or not all(map(math.isfinite, self.weights.values())):
             raise ValueError(f"The weights of a reward must be finite and not all 0: {weights}.")
