@@ -117,7 +117,8 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
     data, split = task.data, task.task_config.validation_data.split
     references, files = data.references(split), data.file_names(split)
     chosen = sorted(task.captions)[:count]
-    pictures = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    read = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    pictures = {i: picture for i, picture in read.items() if picture is not None}
     rows = ["| image | caption | references |", "|---|---|---|"]
     rows += [
         f"| {files[i]} | **{_cell(task.captions[i])}** | {'<br>'.join(map(_cell, references[i]))} |"
@@ -126,10 +127,10 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
     with summaries.writing():
         tf.summary.text("captions", "\n".join(rows))
         for index, image in enumerate(chosen):
-            if (picture := pictures[image]) is not None:
+            if image in pictures:
                 text = _cell(task.captions[image])
-                tf.summary.image(f"samples/{index}", picture[None], description=text)
-        captions = {i: task.captions[i] for i in chosen if pictures[i] is not None}
+                tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
+        captions = {i: task.captions[i] for i in pictures}
         regions = task.task_config.validation_data.region_limit
         attended = visualize.attended_split(
             model.on_features(), data.vocab, data, split, captions, count, regions
