@@ -89,7 +89,7 @@ def test_the_installed_wheel_trains(wheel, shapes, tmp_path):
             "validation_data": {"global_batch_size": 8, "limit": 8},
             "metrics": ["CIDEr"],
         },
-        "trainer": {"train_steps": 1, "steps_per_loop": 1, "summary_interval": 1}
+        "trainer": {"train_steps": 1, "steps_per_loop": 1}
         | {"checkpoint_interval": 1, "validation_interval": 1, "shown_images": 0},
     }
     recipe = ["--experiment=show_tell", "--config_file=coco/show_tell_xe.yaml"]

@@ -58,9 +58,9 @@ def _define_flags() -> None:
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
-        [*visualize.KINDS, "details"],
+        list(visualize.KINDS),
         "What --attention draws. attention: the attention weights; contribution: how much each "
-        "region contributed, by gradients; details: layers, heads, channels and expansions.",
+        "region contributed, by gradients.",
     )
     flags.DEFINE_bool(
         "json", False, "Print a JSON object per picture, with all captions and scores."

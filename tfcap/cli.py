@@ -369,12 +369,6 @@ def define_rerank_flags() -> None:
         "Directory that keeps the vectors of the reference images between runs; by default the "
         "directory `vectors` of the prepared data.",
     )
-    flags.DEFINE_bool(
-        "rerank_approximate",
-        False,
-        "Find the similar images through a graph (needs the extra tfcap[search]): faster with "
-        "hundreds of thousands of images, but it may miss some.",
-    )
 
 
 def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,16 +377,8 @@ def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
-def define_reference_set() -> None:
-    """Defines the flags of commands that score captions: which references are read."""
-    from tfcap.metrics import results
-
-    flags.DEFINE_enum(
-        "reference_set",
-        "all",
-        results.REFERENCE_SETS,
-        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
-    )
+def define_partial_flag() -> None:
+    """Defines `--partial` of commands that score captions of files."""
     flags.DEFINE_bool(
         "partial", False, "Score only the images that have references and captions in every file."
     )

@@ -2,7 +2,6 @@
 
 python -m tfcap.compare runs/a runs/b --split val
 python -m tfcap.compare A.json B.json --references references_val.json
-python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
 
 All are scored with the same references. A run captions the split with its own decoding options, as
 `tfcap.evaluate` does; the references come from the data of the first run whose data still exists. A
@@ -139,7 +138,7 @@ def _define_flags() -> None:
         "references", None, "References for all files: a COCO annotation file. Runs need none."
     )
     flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
-    cli.define_reference_set()
+    cli.define_partial_flag()
     flags.DEFINE_list(
         "scores",
         results.DEFAULTS,
@@ -170,7 +169,6 @@ def compare(
     references: str | None = None,
     *,
     split: str = "val",
-    reference_set: str = "all",
     partial: bool = False,
     scores: Sequence[str] | None = None,
     instances: Sequence[str] = (),
@@ -189,7 +187,7 @@ def compare(
       metrics: JSON file to write.
       show: how many images with the largest gains and losses are printed below the tables; None
         prints nothing at all.
-      reference_set, partial, instances, samples, seed: as the flags of the command.
+      partial, instances, samples, seed: as the flags of the command.
     """
     paths = list(map(pretrained.place, paths))
     folders = [path for path in paths if os.path.isdir(path)]
@@ -208,7 +206,6 @@ def compare(
             print(f"note: {len(shared)} of {len(every)} images with references are scored")
             every = {image: every[image] for image in shared}
             runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
-    every = results.reference_set(every, reference_set)
     if len(every) < 2:
         raise cli.UsageError(
             f"{source} has references of {len(every)} image, and intervals need several. To score "
@@ -223,14 +220,10 @@ def compare(
     with coco.CocoScorer(scores, options=options) as scorer:
         compared = bootstrap.compare(runs, every, scorer, samples=samples, seed=seed)
     if metrics:
-        about = {"images": len(every), "reference_set": reference_set}
-        about |= {"samples": samples, "seed": seed}
+        about = {"images": len(every), "samples": samples, "seed": seed}
         write_json(metrics, about | _as_json(compared), indent=2)
     if show is not None:
-        print(
-            f"{len(every)} images of {source} ({reference_set} references), "
-            f"{samples} resamples, 95 % intervals\n"
-        )
+        print(f"{len(every)} images of {source}, {samples} resamples, 95 % intervals\n")
         print(format_scores(compared))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))

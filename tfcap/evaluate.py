@@ -33,7 +33,7 @@ def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
     cli.define_seed_flag()
-    cli.define_reference_set()
+    cli.define_partial_flag()
     cli.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
@@ -111,7 +111,6 @@ def evaluate(
     references: str | os.PathLike | Mapping[int, Sequence[str]] | Sequence[Sequence[str]] = (),
     metrics: str | Sequence[str] | None = None,
     *,
-    reference_set: str = "all",
     partial: bool = False,
     instances: Sequence[str] = (),
     clip: str | None = None,
@@ -133,7 +132,6 @@ def evaluate(
     rerank_references: Sequence[str] = ("train",),
     rerank_frequencies: Sequence[str] = ("train",),
     rerank_index: str = "",
-    rerank_approximate: bool = False,
     perplexity: bool = False,
     diversity: bool = False,
     output: str | None = None,
@@ -161,7 +159,6 @@ def evaluate(
         references of the prepared data.
       metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore"; None
         computes all but the last two.
-      reference_set: "all", "c5" (the first five references of each image) or "c40".
       partial: score only the images that have predictions and references, in place of an error.
       instances: COCO's files of labelled objects, for CHAIR.
       clip: preset of keras-hub, for CLIPScore; the pictures are those of `data_dir` or the run.
@@ -279,7 +276,7 @@ class _Evaluation:
             given.say(f"note: {len(kept)} of {len(references)} images with references are scored")
             self.captions = self.captions.of_images(kept)
             references = {image: references[image] for image in kept}
-        self.references = references = results.reference_set(references, given.reference_set)
+        self.references = references
         self.labels = chair.read_labels(given.instances, references)
         if given.data_dir:
             from tfcap.data.prepared import PreparedData
@@ -330,7 +327,7 @@ class _Evaluation:
         reranker = self._reranker() if given.rerank else None
         if given.perplexity:
             stored = stored_captions(data, given.split)
-            stored = {image: stored[image][: len(own)] for image, own in self.references.items()}
+            stored = {image: stored[image] for image in self.references}
             options = {"limit": given.limit, "references": stored}
             self.perplexities = perplexities_of_split(run, data, given.split, **options)
         model, regions = (run.model, run.vocab, search), run.max_regions
@@ -362,7 +359,7 @@ class _Evaluation:
             given.say(
                 f"note: {len(ids) - len(references)} images have no captions and are not scored"
             )
-        return results.reference_set(references, given.reference_set)
+        return references
 
     def _reranker(self) -> Any:
         from tfcap.scoring import rerank

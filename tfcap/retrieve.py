@@ -74,12 +74,6 @@ def _define_flags() -> None:
         "Directory that keeps the vectors of the images between runs; by default the directory "
         "`vectors` of the prepared data.",
     )
-    flags.DEFINE_bool(
-        "approximate",
-        False,
-        "Find the nearest vectors through a graph (needs the extra tfcap[search]): faster with "
-        "hundreds of thousands of images, but it may miss some.",
-    )
 
 
 def _run() -> None:
@@ -108,7 +102,6 @@ def retrieve(
     sheet: str | None = None,
     candidates: int = 0,
     index: str = "",
-    approximate: bool = False,
 ) -> dict[str, retrieval.Summary]:
     """Ranks a split in both directions, or answers queries, and prints what it finds.
 
@@ -140,7 +133,7 @@ def retrieve(
     if candidates:
         if limit or not (images or image):
             raise cli.UsageError("--candidates needs a query, and cannot be used with --limit.")
-        first = Candidates(data, split, index, run.max_regions, approximate)
+        first = Candidates(data, split, index, run.max_regions)
     captioner = captioner_of_run(run) if query_image or image else None
     if images:
         _find_images(pairs, first, captioner, query, query_image, candidates, top, sheet)

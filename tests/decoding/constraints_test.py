@@ -232,24 +232,3 @@ def test_pad_and_bos_give_their_probability_to_the_other_words():
     )
     assert (found[..., :2] < -1e8).all()
     assert decoding.log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32
-
-
-def test_each_image_can_have_its_own_prefix(wide):
-    """The captions are those of a search in which all images have this prefix."""
-    model, context, _ = wide
-    prefixes = tf.constant([[B, 0], [C, A]])
-    draws = tf.random.stateless_uniform([6, LENGTH], [3, 4])
-    found = {
-        "beam": decoding.beam_search(model, context, LENGTH, options(beam=3), prefixes)[:2],
-        "sample": decoding.sample(model, context, LENGTH, draws, prefixes=prefixes),
-    }
-    for image, prefix in enumerate(((B,), (C, A))):
-        rules = options(beam=3, prefix=prefix)
-        wanted = {
-            "beam": decoding.beam_search(model, context, LENGTH, rules)[:2],
-            "sample": decoding.sample(model, context, LENGTH, draws, rules),
-        }
-        for search, both in wanted.items():
-            for own, other in zip(found[search], both, strict=True):
-                rows = [tf.reshape(one, [2, 3, -1])[image] for one in (own, other)]
-                np.testing.assert_array_equal(*rows)

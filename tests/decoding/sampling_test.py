@@ -55,23 +55,6 @@ def test_extreme_draws_give_possible_words(size):
     assert words[0] == possible[0] and words[1] in possible and words[2] == possible[2]
 
 
-def free_words(seed, length=12):
-    """Sixty-two words with equal probability at every place, and no end."""
-    model, _, tables = worlds.random_world(0, images=1, vocab=64, length=length, scale=0.0)
-    tables[..., EOS] = -1e4
-    context = model.encode({"features": tables})
-    return searches.sample(model, context, length, uniform(20, length, seed))[0].numpy()
-
-
-def test_neighbouring_seeds_are_independent():
-    """A training step folds its number into the seed: its draws must not repeat the last one's."""
-    first, second = free_words([7, 0]), free_words([7, 1])
-    for shift in range(-2, 3):
-        there = first[:, max(shift, 0) : 12 + min(shift, 0)]
-        here = second[:, max(-shift, 0) : 12 + min(-shift, 0)]
-        assert (there == here).mean() < 0.1, f"place t is place t + {shift} of the next seed"
-
-
 def test_pad_and_bos_are_never_sampled():
     """This holds even if the model prefers them."""
     model, _, tables = worlds.random_world(2, images=4, vocab=6, end=-1.0)

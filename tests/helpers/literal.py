@@ -58,7 +58,7 @@ class Weights:
         """X-Linear attention of one query [D] over visible keys and values [S, D].
 
         `noise` [H, S, e] multiplies E where the released code drops. The list `kept` gets the
-        spatial weights [S] and the channel gate [d] of each head.
+        spatial weights [S] of each head.
         """
         normalised = f"{name}/in_proj_q/norm/gamma" in self
 
@@ -82,7 +82,7 @@ class Weights:
             gate = sigmoid(self.linear(f"{name}/channel", joint.mean(0)))
             out.append(v1[head] * (weights @ v2[:, head]) * gate)
             if kept is not None:
-                kept.append((weights, gate))
+                kept.append(weights)
         return np.concatenate(out)
 
     def heads(self, name, query, keys, heads):
@@ -94,21 +94,19 @@ class Weights:
         out = [softmax(k[:, h] @ q[h] / np.sqrt(q.shape[-1])) @ v[:, h] for h in range(q.shape[0])]
         return np.concatenate(out)
 
-    def static(self, name, x, seen=1.0, noise=None, kept=None, groups=()):
+    def static(self, name, x, seen=1.0, noise=None, groups=()):
         """Static expansion of regions [R, D], where `seen` [R] is 1 for real ones.
 
-        `noise` has factors for some of the five dropouts. `kept` gets Phi as `recording` names it.
-        `groups` are the sizes of the groups of vectors; without them there is one.
+        `noise` has factors for some of the five dropouts. `groups` are the sizes of the groups of
+        vectors; without them there is one.
         """
         scores = self[f"{name}/query_exp_vectors"] @ self.linear(f"{name}/key_embed", x).T
         noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
-        scores, kept = scores / x.shape[-1] ** 0.5 * noise["score"], {} if kept is None else kept
-        found = []
+        scores, found = scores / x.shape[-1] ** 0.5 * noise["score"], []
         for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
-            kept[f"forward_{letter}"] = forward = shares(half * seen)  # [E, R]
+            forward = shares(half * seen)  # [E, R]
             parts = np.split(half.T, np.cumsum(groups[:-1], dtype=int), axis=1)
             backward = np.concatenate([shares(part) / len(parts) for part in parts], 1)  # [R, E]
-            kept[f"backward_{letter}"] = backward
             classes = self.linear(f"{name}/class_{letter}_embed", x)
             vectors = forward @ classes + self[f"{name}/bias_exp_vectors"]
             gathered = backward @ (vectors * noise[f"expanded_{letter}"])
@@ -116,7 +114,7 @@ class Weights:
         gate = sigmoid(self.linear(f"{name}/selector_embed", x))
         return gate * found[0] + (1 - gate) * found[1]
 
-    def dynamic(self, name, x, may, noise=None, kept=None):
+    def dynamic(self, name, x, may, noise=None):
         """Dynamic expansion of positions [T, D], where `may` [T, T] says which reads which.
 
         Row t E + n of the scores is vector n of position t; the rest as in `static`.
@@ -125,14 +123,12 @@ class Weights:
         cond, keys = (self.linear(f"{name}/{which}_embed", x) for which in ("cond", "key"))
         noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
         scores = np.concatenate([(c + queries) @ keys.T for c in cond]) / x.shape[-1] ** 0.5
-        scores, kept = scores * noise["score"], {} if kept is None else kept
+        scores = scores * noise["score"]
         beta = np.concatenate([c + biases for c in cond])
         forward, backward = np.repeat(may, len(queries), 0), np.repeat(may, len(queries), 1)
         found = []
         for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
             made, back = shares(half * forward), shares(half.T * backward)
-            kept[f"forward_{letter}"] = made.reshape(len(x), len(queries), len(x))
-            kept[f"backward_{letter}"] = back.reshape(len(x), len(x), len(queries))
             vectors = made @ self.linear(f"{name}/class_{letter}_embed", x)
             gathered = back @ (vectors * noise[f"expanded_{letter}"] + beta)
             found.append(gathered * noise[f"gathered_{letter}"])

@@ -24,7 +24,7 @@ CASES = {
         (None, WIDTH),
     ),
     "DynamicExpansion": (
-        lambda: expansion.DynamicExpansion(WIDTH, 3, 0.1, over="words"),
+        lambda: expansion.DynamicExpansion(WIDTH, 3, 0.1),
         (5, WIDTH),
     ),
     "LSTMCell": (lambda: recurrent.LSTMCell(4, WIDTH), (4,), (WIDTH,), (WIDTH,)),

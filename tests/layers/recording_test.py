@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from helpers import literal, seeds
 
-from tfcap.layers import attention, expansion, recording, xlinear
+from tfcap.layers import attention, recording, xlinear
 from tfcap.layers.trees import build_when_called
 
 IMAGES, GROUP, TIMES, KEYS, WIDTH, HEADS = 2, 3, 4, 5, 12, 3
@@ -28,8 +28,6 @@ def blocks():
         "additive": attention.AdditiveAttention(WIDTH, WIDTH, 7, name="additive"),
         "heads": attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads"),
         "xlinear": xlinear.XLinearAttention(WIDTH, HEADS, name="xlinear"),
-        "static": expansion.StaticExpansion(WIDTH, 2, name="static"),
-        "dynamic": expansion.DynamicExpansion(WIDTH, 2, name="dynamic"),
     }
     for block in made.values():
         build_when_called(block)
@@ -38,8 +36,6 @@ def blocks():
 
 def call(block, query, keys, mask=MASK, **options):
     mask = tf.constant(mask)
-    if block.name in ("static", "dynamic"):
-        return block(keys, mask, **options)
     if block.name == "additive":
         return block(query[:, 0], block.project(keys), keys, mask)
     return block(query, *block.project(keys), visible=mask, **options)
@@ -51,7 +47,7 @@ def test_additive_weights_equal_the_formula(arrays):
     with recording.recording() as records:
         call(block, query, keys)
     (record,) = records
-    assert (record.layer, record.kind, record.over) == (block, "attention", "regions")
+    assert record.layer is block
     assert record.weights.shape == (IMAGES * GROUP, 1, 1, KEYS)
     assert record.weights.dtype == np.float32
     w = literal.Weights(block)
@@ -66,13 +62,12 @@ def test_additive_weights_equal_the_formula(arrays):
 def test_multi_head_weights_equal_the_formula(arrays):
     """Recorded weights have no dropout, even in training; each query has its own mask."""
     query, keys = arrays
-    block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, over="words", name="heads")
+    block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads")
     seen = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
     seen[..., 0] = True
     with recording.recording() as records:
         call(block, query, keys, seen, training=True)
     (record,) = records
-    assert (record.kind, record.over) == ("attention", "words")
     assert record.weights.shape == (IMAGES * GROUP, HEADS, TIMES, KEYS)
     seen = seen.reshape(IMAGES * GROUP, TIMES, KEYS)
     w, depth = literal.Weights(block), WIDTH // HEADS
@@ -91,11 +86,9 @@ def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
     outside = call(block, *arrays)
     with recording.recording() as records:
         inside = call(block, *arrays)
-        count = len(records)
-    assert count == {"xlinear": 2, "static": 4, "dynamic": 4}.get(name, 1)
     np.testing.assert_array_equal(inside, outside)
     call(block, *arrays)
-    assert len(records) == count
+    assert len(records) == 1
 
 
 def test_recording_in_a_graph_is_an_error(arrays):

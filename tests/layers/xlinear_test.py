@@ -32,20 +32,20 @@ def make(width, heads, seed, middle=None, activation="celu", **options):
 def literal(w, query, key, value, visible, heads, activation, noise=None):
     """The released block: query [N, T, D], key and value [B, S, D], visible [N, T, S].
 
-    `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D], the
-    spatial weights [N, H, T, S] and the channel gates [N, H, T, d].
+    `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D], and the
+    spatial weights [N, H, T, S].
     """
-    (rows, times, width), keys = query.shape, key.shape[1]
+    (rows, times, _), keys = query.shape, key.shape[1]
     out, weights = np.zeros(query.shape), np.zeros((rows, heads, times, keys))
-    gates, activation = np.zeros((rows, heads, times, width // heads)), ACTIVATIONS[activation]
+    activation = ACTIVATIONS[activation]
     for n, t in itertools.product(range(rows), range(times)):
         image, seen, kept = n // (rows // len(key)), visible[n, t], []
         factors = None if noise is None else noise[n, :, t][:, seen]
         arguments = query[n, t], key[image][seen], value[image][seen], heads, activation
         out[n, t] = w.xlinear("", *arguments, factors, kept)
-        for head, (spatial, gate) in enumerate(kept):
-            weights[n, head, t, seen], gates[n, head, t] = spatial, gate
-    return out, weights, gates
+        for head, spatial in enumerate(kept):
+            weights[n, head, t, seen] = spatial
+    return out, weights
 
 
 def paper(w, query, key, value, visible, activation):
@@ -84,12 +84,11 @@ def attend(block, query, key, value, visible, **options):
 
 
 def attend_and_record(*arguments):
-    """Output, spatial weights [N, H, T, S] and channel gates [N, H, T, d]."""
+    """Output and spatial weights [N, H, T, S]."""
     with recording() as records:
         out = attend(*arguments)
-    assert [record.kind for record in records] == ["attention", "channel"]
-    assert [record.over for record in records] == ["regions", "channels"]
-    return out, *(record.weights for record in records)
+    (record,) = records
+    return out, record.weights
 
 
 @pytest.mark.parametrize(
@@ -100,11 +99,10 @@ def test_eight_heads_equal_the_released_block(activation, images, group, times, 
     block, w = make(32, 8, seed=keys, activation=activation)
     query, key, value, mask = draw(group, images, group, times, keys, 32)
     visible = np.broadcast_to(np.repeat(mask, group, 0), (images * group, times, keys))
-    expected, weights, channel = literal(w, query, key, value, visible, 8, activation)
-    out, found, gates = attend_and_record(block, query, key, value, mask)
+    expected, weights = literal(w, query, key, value, visible, 8, activation)
+    out, found = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
     np.testing.assert_allclose(found, weights, atol=1e-5)
-    np.testing.assert_allclose(gates, channel, atol=1e-5)
     # Without a T axis, as X-LAN and the encoder call it.
     flat = attend(block, query[:, 0], key, value, mask)
     np.testing.assert_allclose(flat, expected[:, 0], atol=2e-5, rtol=2e-5)
@@ -119,12 +117,11 @@ def test_each_query_can_have_its_own_mask(group):
     rng = np.random.default_rng(2)
     visible = np.tril(rng.random((images * group, times, times)) < 0.7)
     visible[..., 0] = True
-    expected, weights, channel = literal(w, query, key, value, visible, 8, "celu")
+    expected, weights = literal(w, query, key, value, visible, 8, "celu")
     mask = visible.reshape(images, group * times, times)
-    out, found, gates = attend_and_record(block, query, key, value, mask)
+    out, found = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
     np.testing.assert_allclose(found, weights, atol=1e-5)
-    np.testing.assert_allclose(gates, channel, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +169,6 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     block.dropout = lambda joint, training: joint * noise.astype("float32")
     visible = np.repeat(mask, 2, 0)
     of_rows = noise.transpose(0, 3, 1, 2, 4).reshape(4, 4, 1, 5, 2)  # -> [N, H, T, S, e]
-    expected, _, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
+    expected, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
     out = attend(block, query, key, value, mask, training=True)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)

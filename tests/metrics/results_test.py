@@ -64,17 +64,6 @@ def test_metrics_are_written_with_missing_metrics_and_notes(tmp_path):
     assert json.loads(path.read_text()) == {"CIDEr": 1.0}
 
 
-def test_reference_sets_take_the_first_five_or_forty():
-    references = {1: [f"a {n}" for n in range(40)], 2: [f"b {n}" for n in range(45)]}
-    assert results.reference_set(references, "all") == references
-    five = results.reference_set(references, "c5")
-    assert five == {1: references[1][:5], 2: references[2][:5]}
-    forty = results.reference_set(references, "c40")
-    assert [len(captions) for captions in forty.values()] == [40, 40]
-    with pytest.raises(ValueError, match=r"c40 needs 40 references per image; image 3 of 3"):
-        results.reference_set(references | {3: ["c"] * 6}, "c40")
-
-
 def test_several_captions_and_their_scores_are_read_back(tmp_path):
     captions = {7: ["a dog", "ein Mädchen"], 3: ["", "a\nb", "c"]}
     scores = {7: [-1.5, -2.0], 3: [0.0, -1e-30, -7]}

@@ -22,20 +22,6 @@ def test_ranks_equal_the_literal_ones():
         np.testing.assert_array_equal(retrieval.ranks(scores, right), _literal(scores, right))
 
 
-@pytest.mark.parametrize(
-    ("scores", "right", "expected"),
-    [
-        ([3.0, 2.0, 1.0], [0, 1, 0], [2]),
-        ([2.0, 2.0, 2.0], [1, 0, 0], [3]),  # equal scores for all items find nothing
-        ([2.0, 2.0, 1.0], [1, 1, 0], [1, 2]),  # correct items with equal scores get ranks 1 and 2
-        ([5.0, 4.0, 4.0, 3.0], [0, 1, 0, 1], [3, 4]),
-        ([-1e30, -2e30], [0, 1], [2]),
-    ],
-)
-def test_ranks_equal_those_by_hand(scores, right, expected):
-    assert retrieval.ranks(np.array(scores), np.array(right, bool)).tolist() == expected
-
-
 # Three images with two, one and two captions.
 OWNERS = np.array([0, 0, 1, 2, 2])
 SCORES = np.array(

@@ -62,7 +62,8 @@ def test_missing_jars_are_named_and_not_downloaded(
         raise AssertionError("tried to use the network")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
-    with coco.CocoScorer(("CIDEr", "SPICE"), java=java.path, spice_jars=tmp_path) as scorer:
+    monkeypatch.setenv("TFCAP_SPICE_JARS", str(tmp_path))
+    with coco.CocoScorer(("CIDEr", "SPICE"), java=java.path) as scorer:
         found = scorer.score(references, predictions)
     assert found.corpus.keys() == {"CIDEr"}
     assert f"3.6.0-models.jar of Maven Central in {tmp_path}" in found.unavailable["SPICE"]
@@ -102,7 +103,8 @@ def test_scores_in_blocks_equal_serial_ones(
     monkeypatch.setattr(cli, "LOG_INTERVAL", 0.0)
     real = java_lib.spice
     monkeypatch.setattr(java_lib, "spice", lambda *given, **how: real(*given, block=3, **how))
-    with coco.CocoScorer(("SPICE",), java=stand_in, spice_jars=jars) as scorer:
+    monkeypatch.setenv("TFCAP_SPICE_JARS", str(jars))
+    with coco.CocoScorer(("SPICE",), java=stand_in) as scorer:
         found = scorer.score(references, predictions)
         tokens = scorer.tokenize([predictions[image] for image in references])
     each = [found.per_image[image]["SPICE"] for image in references]

@@ -89,11 +89,6 @@ ROWS = [[W[0], W[1], EOS], [W[0], W[1], W[2], EOS], [W[0], EOS], [W[3], W[1], EO
 
 
 @pytest.fixture(scope="module")
-def mrnn():
-    return systems.make("mrnn", **SMALL["mrnn"])
-
-
-@pytest.fixture(scope="module")
 def captions():
     """Captions with common prefixes; one occurs twice and one has no end mark."""
     tokens = np.zeros((len(ROWS), LENGTH), np.int32)
@@ -115,17 +110,3 @@ def test_a_tree_holds_each_prefix_once(captions):
                 place = given.parents[back, place]
             assert beginning == [BOS, *ROWS[n][:t]]
     assert given.counts.tolist() == [1, 2, 2, 1, 2, 1]
-
-
-def test_scores_equal_those_of_teacher_forcing(mrnn, captions):
-    batch = systems.padded_batch()
-    context = mrnn.encode({key: batch[key] for key in ("features", "mask")})
-    given = likelihood.prefix_tree(captions.tokens)
-    tensors = likelihood.Prefixes(*map(tf.constant, given))
-    score = tf.function(lambda: likelihood.score_prefixes(mrnn, context, tensors), autograph=False)
-    scores = score()
-    tokens = tf.tile(captions.tokens, [IMAGES, 1])
-    wanted = decoding.score(mrnn, context, tokens).numpy()
-    wanted = wanted.reshape(IMAGES, len(ROWS), LENGTH)
-    wanted = (wanted * (captions.tokens != PAD)).sum(-1)
-    np.testing.assert_allclose(scores, wanted, rtol=1e-5)

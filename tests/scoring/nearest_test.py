@@ -110,26 +110,6 @@ def test_an_image_is_not_its_own_neighbour():
     assert positions[:2, -1].tolist() == [-1, -1] and np.isinf(distances[:2, -1]).all()
 
 
-def test_the_graph_finds_nearly_all_and_measures_exactly():
-    pytest.importorskip("faiss", reason="the extra tfcap[search] is not installed")
-    rng = np.random.default_rng(1)  # clusters of a hundred, as features of similar pictures are
-    drawn = 0.5 * rng.standard_normal((3050, 16), np.float32)
-    drawn += rng.standard_normal((30, 16), np.float32)[rng.integers(30, size=3050)]
-    vectors, queries, ids = drawn[:3000], drawn[3000:], np.arange(3000)
-    index = nearest.Index(vectors, ids, nearest._build_graph(vectors))
-    found, distances = index.search(queries, 60)
-    right, far = literal(vectors, queries, 60)
-    assert np.mean([np.isin(a, b).mean() for a, b in zip(found, right, strict=True)]) > 0.95
-    measured = np.linalg.norm(vectors[found].astype(float) - queries[:, None], axis=-1)
-    np.testing.assert_allclose(distances, measured, rtol=1e-12)
-    assert not (index.search(vectors[:5], 4, ids[:5])[0] == ids[:5, None]).any()
-    equal = np.ones([200, 4], np.float32)  # the graph reaches few of them
-    index = nearest.Index(equal, ids[:200], nearest._build_graph(equal))
-    assert sorted(index.search(equal[:1], 90)[0][0].tolist()) == sorted(
-        set(index.search(equal[:1], 90)[0][0].tolist())
-    )
-
-
 def test_an_index_is_made_once_for_what_it_depends_on(shapes, tmp_path, monkeypatch):
     folder = shutil.copytree(shapes, tmp_path / "data", ignore=shutil.ignore_patterns("vectors"))
     data, space = PreparedData.load(folder), nearest.Space()
@@ -147,14 +127,6 @@ def test_an_index_is_made_once_for_what_it_depends_on(shapes, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(PreparedData, "examples", None)  # fails if features are read again
         nearest.load(data, space, "")
-    faiss = pytest.importorskip("faiss", reason="the extra tfcap[search] is not installed")
-    nearest.load(data, space, "", approximate=True)
-    monkeypatch.setattr(faiss, "IndexHNSWSQ", None)
-    again = nearest.load(data, space, "", approximate=True)
-    for found, wanted in zip(
-        again.search(first.vectors[:9], 60), first.search(first.vectors[:9], 60), strict=True
-    ):
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_vectors_are_the_mean_of_real_regions(data):

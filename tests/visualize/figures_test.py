@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfcap import cli, visualize
 from tfcap.visualize import figures
-from tfcap.visualize.attention import Attended, Details, Layer
+from tfcap.visualize.attention import Attended
 
 BOXES = np.array([[0, 0, 0.4, 0.5], [0.5, 0.5, 1, 1], [0.6, 0.1, 0.9, 0.3]], np.float32)
 GRID = np.array(
@@ -40,7 +40,7 @@ def attended(words="a red dog", boxes=BOXES, kind="attention", seed=0):
 def test_the_strongest_region_is_outlined(strongest):
     weights = np.full(3, 0.1)
     weights[strongest] = 0.8
-    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
     assert pixels.shape == (60, 90, 3) and pixels.dtype == np.uint8
     expected = BOXES[strongest] * [90, 60, 90, 60]
     np.testing.assert_allclose(outlined(pixels), expected, atol=1)
@@ -49,7 +49,7 @@ def test_the_strongest_region_is_outlined(strongest):
 def test_the_brightness_of_a_region_follows_its_weight():
     """The strongest region is the picture; others are paler, and pixels without a box palest."""
     weights = np.array([0.6, 0.3, 0.1])
-    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
     middles = [(15, 18), (45, 67), (12, 67)]  # row and column
     first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
     nowhere = int(pixels[55, 3, 0])
@@ -62,7 +62,7 @@ def test_the_brightness_of_a_region_follows_its_weight():
 @pytest.mark.parametrize("cell", range(6))
 def test_a_grid_gives_a_heat_map(cell):
     """The cell with the weight is reddest; far cells show the picture, a little paler."""
-    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, SIZE)
+    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, 1.0)
     assert not (pixels == figures.OUTLINE).all(-1).any()
     red = pixels[..., 0].astype(int) - pixels[..., 2]
     row, column = np.unravel_index(red.argmax(), red.shape)
@@ -93,60 +93,11 @@ def test_zero_and_nan_weights_give_a_pale_picture(boxes):
     for value in (0, np.nan):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, SIZE)
+            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, 1.0)
             png = visualize.figure(
                 GREY, Attended(["a"], np.full((1, len(boxes)), value), boxes, "attention")
             )
         assert (pixels == pixels[0, 0]).all() and image(png).any()
-
-
-def expansion(path, *shapes):
-    rng = np.random.default_rng(0)
-    kinds = ("forward_a", "forward_b", "backward_a", "backward_b")
-    return [
-        Layer(path, kind, "regions", rng.random(shape, np.float32))
-        for kind, shape in zip(kinds, shapes, strict=True)
-    ]
-
-
-@pytest.fixture(scope="module")
-def whole():
-    seen, rng = attended(), np.random.default_rng(2)
-    cross = rng.dirichlet(np.ones(3), (2, 3)).astype("float32")
-    decoder = [
-        *expansion("decoder/0/expansion", (3, 4, 3), (3, 4, 3), (3, 3, 4), (3, 3, 4)),
-        Layer("decoder/0/cross_att", "attention", "regions", cross),
-        Layer("decoder/1/cross_att", "attention", "regions", cross),
-        Layer("decoder/1/cross_att", "channel", "channels", rng.random((2, 3, 5))),
-    ]
-    encoder = expansion("encoder/0/expansion", (4, 3), (4, 3), (3, 4), (3, 4))
-    return Details(seen, encoder, decoder)
-
-
-def test_channels_and_expansions_are_drawn_in_the_right_places(whole, monkeypatch):
-    """Compares every number of the arrays that the heat maps draw."""
-    drawn = []
-    real = figures._heat_map
-    monkeypatch.setattr(
-        figures,
-        "_heat_map",
-        lambda d, axis, values, *rest: drawn.append(values) or real(d, axis, values, *rest),
-    )
-    layer = whole.last("channel")
-    assert image(figures.channel_figure(whole.attended.words, layer)).any()
-    for (head, word, channel), value in np.ndenumerate(layer.weights):
-        assert drawn[0][word, head * 5 + channel] == value
-    drawn.clear()
-    assert image(figures.expansion_figure(whole.encoder)).any()
-    np.testing.assert_array_equal(drawn[0], whole.encoder[0].weights)
-    np.testing.assert_array_equal(drawn[2], whole.encoder[2].weights.T)  # vectors x regions
-    drawn.clear()
-    dynamic = whole.decoder[:4]
-    assert image(figures.expansion_figure(dynamic, whole.attended.words)).any()
-    for (word, vector, read), value in np.ndenumerate(dynamic[0].weights):
-        assert drawn[0][word * 4 + vector, read] == value
-    for (gathers, word, vector), value in np.ndenumerate(dynamic[2].weights):
-        assert drawn[2][word * 4 + vector, gathers] == value
 
 
 def looking_at(words, boxes, strongest):
@@ -208,13 +159,8 @@ def test_a_contact_sheet_shows_pictures_of_all_kinds_upright(tmp_path):
     assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]
 
 
-def test_details_are_one_page_with_layers_heads_channels_and_expansions(tmp_path, whole):
-    figures.write_picture(tmp_path / "out.PNG", GREY, whole)
-    pixels = image((tmp_path / "out.PNG").read_bytes())
-    first = image(figures.figure(GREY, whole.attended))
-    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
-    channels = image(figures.channel_figure(whole.attended.words, whole.last("channel")))
-    rows = {row.tobytes() for row in pixels[:, : channels.shape[1]]}
-    assert {row.tobytes() for row in channels} <= rows
+def test_a_figure_of_a_caption_is_a_png(tmp_path):
+    figures.write_picture(tmp_path / "out.PNG", GREY, attended())
+    assert image((tmp_path / "out.PNG").read_bytes()).any()
     with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
-        figures.write_picture(tmp_path / "out.jpg", GREY, whole)
+        figures.write_picture(tmp_path / "out.jpg", GREY, attended())

@@ -79,9 +79,7 @@ class Caption:
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
-    seen: "visualize.Attended | visualize.Details | None" = dataclasses.field(
-        default=None, repr=False, compare=False
-    )
+    seen: "visualize.Attended | None" = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -101,9 +99,9 @@ class Caption:
 
     def draw(self, path: str | os.PathLike) -> None:
         """Writes a PNG file of the picture with the weights of each word."""
-        self._attended()
-        assert self.picture is not None and self.seen is not None
-        visualize.write_picture(path, self.picture, self.seen)
+        seen = self._attended()
+        assert self.picture is not None
+        visualize.write_picture(path, self.picture, seen)
 
     def _repr_png_(self) -> bytes | None:
         """Returns the figure for a notebook; without attention None, so that the text is shown."""
@@ -115,13 +113,13 @@ class Caption:
             with open(path, "rb") as file:
                 return file.read()
 
-    def _attended(self) -> Any:
+    def _attended(self) -> "visualize.Attended":
         if self.seen is None:
             raise ValueError(
                 "This caption has no weights of regions. Call the captioner with "
                 'attention="attention" or attention="contribution".'
             )
-        return getattr(self.seen, "attended", self.seen)
+        return self.seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,8 +235,7 @@ class ImageCaptioner:
         Args:
           images: a picture, or several. An iterator is read one batch at a time.
           attention: `attention` also computes the attention weights; `contribution` computes how
-            much each region contributed, by gradients; `details` computes the weights of all
-            layers, which only `Caption.draw` shows.
+            much each region contributed, by gradients.
           attention_captions: number of captions of a picture, best first, that get these weights.
           batch_size: number of pictures captioned together. It does not change the captions.
           seed: random seed for sampling. A caption depends on it and on the picture's position.
@@ -248,9 +245,9 @@ class ImageCaptioner:
           does not stop the other pictures. A `Caption` holds the features of its batch in memory
           until its `log_probs` are read.
         """
-        kinds = (*visualize.KINDS, "details")
-        if attention is not None and attention not in kinds:
-            raise ValueError(f"attention must be one of {', '.join(kinds)}, not {attention!r}.")
+        if attention not in (None, *visualize.KINDS):
+            known = ", ".join(visualize.KINDS)
+            raise ValueError(f"attention must be one of {known}, not {attention!r}.")
         if attention and self.engine.exported:
             self.engine.attend()
         inputs.is_single(images)  # raises an error now and not at the first caption
@@ -381,7 +378,6 @@ class ImageCaptioner:
         split: str = "val",
         *,
         index: str | None = "",
-        approximate: bool = False,
         batch_size: int = 8,
         images: str | os.PathLike | None = None,
     ) -> "Collection":
@@ -392,14 +388,12 @@ class ImageCaptioner:
           split: the split to search.
           index: the directory in which the vectors of the images are stored; "" takes a directory
             beside the prepared data, None holds the vectors in memory.
-          approximate: whether the search for the nearest vectors is approximate: faster, but it may
-            miss some. It needs the extra `tfcap[search]`.
           batch_size: number of images scored together.
           images: the directory of the picture files, if it has moved since the data was prepared.
         """
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, approximate, batch_size, images)
+        return Collection(self, data_dir, split, index, batch_size, images)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""

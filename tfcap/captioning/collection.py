@@ -26,7 +26,6 @@ class Collection:
         data_dir: str | os.PathLike | None,
         split: str,
         index: str | None,
-        approximate: bool,
         batch_size: int,
         images: str | os.PathLike | None,
     ):
@@ -35,7 +34,7 @@ class Collection:
         runs.check_vocabulary(run, data)
         self._captioner = captioner
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
-        self._options = index, run.max_regions, approximate
+        self._options = index, run.max_regions
         self._images = images
         self._scoring = threading.Lock()  # the pairs hold the texts of one call
 

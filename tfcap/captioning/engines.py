@@ -166,10 +166,10 @@ class TrainedRun:
 
     def attend(
         self, found: Found, captions: Sequence[Sequence[str]], kind: str
-    ) -> list[list["visualize.Attended | visualize.Details"]]:
+    ) -> list[list["visualize.Attended"]]:
         """Computes the weights of the regions for captions [B][K], from a result of `find`.
 
-        `kind` is `attention`, `contribution` or `details`. Returns one result for each caption.
+        `kind` is `attention` or `contribution`. Returns one result for each caption.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(found.features, rows)
@@ -179,25 +179,15 @@ class TrainedRun:
             boxes = tf.gather(found.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
         texts = [text for texts in captions for text in texts]
-        arguments = (self.model, self.run.vocab, inputs, boxes, texts)
-        if kind == "details":
-            seen: Any = iter(visualize.details(*arguments))
-        else:
-            seen = iter(visualize.attended(*arguments, kind))
+        seen = iter(visualize.attended(self.model, self.run.vocab, inputs, boxes, texts, kind))
         return [[next(seen) for _ in texts] for texts in captions]
 
-    def placed(
-        self, seen: "visualize.Attended | visualize.Details", height: int, width: int
-    ) -> "visualize.Attended | visualize.Details":
+    def placed(self, seen: "visualize.Attended", height: int, width: int) -> "visualize.Attended":
         """Returns a result of `attend` whose boxes are relative to the whole picture."""
-        attended = seen.attended if isinstance(seen, visualize.Details) else seen
         boxes = self.server.backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
-            boxes = np.clip(attended.boxes / boxes, 0, 1)
-        attended = dataclasses.replace(attended, boxes=boxes[: self.regions])
-        if isinstance(seen, visualize.Details):
-            return dataclasses.replace(seen, attended=attended)
-        return attended
+            boxes = np.clip(seen.boxes / boxes, 0, 1)
+        return dataclasses.replace(seen, boxes=boxes[: self.regions])
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
         """Computes log P(text | picture) float32 [B, S], and a note on unknown words."""

@@ -31,18 +31,27 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "trainer.optimizer_config.clip": ("value", "norm", "none"),
     "trainer.optimizer_config.schedule.name": ("constant", "noam", "linear", "hyperbolic"),
     "trainer.best_checkpoint_metric_comp": ("higher", "lower"),
-    "runtime.distribution_strategy": (
-        "mirrored",
-        "multi_worker_mirrored",
-        "one_device",
-        "tpu",
-    ),
+    "runtime.distribution_strategy": ("mirrored", "multi_worker_mirrored"),
     "runtime.mixed_precision_dtype": (None, "float32", "bfloat16", "float16"),
 }
 # Keys that `params.yaml` of older runs has, and nothing reads.
 IGNORED = {
-    "trainer": ("eval_tf_while_loop", "allow_tpu_summary", "preemption_on_demand_checkpoint"),
+    "task.self_critical.reward": ("length", "diversity"),
+    "trainer": (
+        "eval_tf_while_loop",
+        "allow_tpu_summary",
+        "preemption_on_demand_checkpoint",
+        "summary_interval",
+        "continuous_eval_timeout",
+        "recovery_begin_steps",
+        "recovery_max_trials",
+        "validation_summary_subdir",
+    ),
     "runtime": (
+        "tpu",
+        "worker_hosts",
+        "task_index",
+        "num_packs",
         "gpu_thread_mode",
         "dataset_num_private_threads",
         "per_gpu_thread_count",
@@ -104,9 +113,12 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
-    for group, keys in IGNORED.items():
+    for path_of_group, keys in IGNORED.items():
+        group = content
+        for name in path_of_group.split("."):
+            group = group.get(name, {})
         for key in keys:
-            content.get(group, {}).pop(key, None)
+            group.pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)

@@ -32,7 +32,6 @@ def beam_search(
     context: Tree,
     max_length: int,
     options: Options = UNCONSTRAINED,
-    prefixes: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
     """Finds the most probable captions by keeping K hypotheses of each image.
 
@@ -46,7 +45,6 @@ def beam_search(
       model, context: the captioner, and what `model.encode` returned for B images.
       max_length: T.
       options: the options after `with_ids`; options of sampling have no effect.
-      prefixes: int32 [B, P], see `constraints.apply_constraints`.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed natural
@@ -74,7 +72,7 @@ def beam_search(
         logits, cache = model.step(context, state.cache, state.words, index)
         logp = log_probs(logits / options.temperature if options.temperature != 1 else logits)
         words_so_far = tf.reshape(state.tokens, [-1, max_length])
-        logp = apply_constraints(logp, words_so_far, index, options, prefixes)
+        logp = apply_constraints(logp, words_so_far, index, options)
         state = _advance(state._replace(cache=cache), logp, index, options)
         if retire:
             done = state.ended | (index == max_length - 1)

@@ -31,18 +31,12 @@ def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
 
 
 def apply_constraints(
-    logp: tf.Tensor,
-    tokens: tf.Tensor,
-    index: tf.Tensor,
-    options: Options,
-    prefixes: tf.Tensor | None = None,
+    logp: tf.Tensor, tokens: tf.Tensor, index: tf.Tensor, options: Options
 ) -> tf.Tensor:
     """Excludes the words that may not stand at position `index`.
 
     `logp` is float32 [N, V]. `tokens` int32 [N, T] are the words so far; those from `index` on are
-    ignored. `options` are options after `with_ids`. `prefixes` int32 [B, P], padded with PAD, are
-    the first words of the captions of each image; `options.prefix` follows them. N is a multiple of
-    B.
+    ignored. `options` are options after `with_ids`.
 
     Returns [N, V]; the tensor `logp` itself if the options constrain nothing. If a row allows no
     word, all its values are `NEVER`.
@@ -60,21 +54,11 @@ def apply_constraints(
         logp = tf.where(at_end, _exclude(bad_endings, logp), logp)
     if options.min_length:
         logp = tf.where(index < options.min_length, _exclude((EOS,), logp), logp)
-    if prefix := options.ids("prefix"):
-        logp = _force(tf.constant([prefix]), given, logp, index)
-    if prefixes is not None:
-        logp = _force(prefixes, given, logp, index)
+    if prefix := options.ids("prefix"):  # with the log-probability of the model
+        word = tf.constant(prefix)[tf.minimum(index, len(prefix) - 1)]
+        forced = tf.where(tf.one_hot(word, logp.shape[-1]) > 0, given, NEVER)
+        logp = tf.where(index < len(prefix), forced, logp)
     return logp
-
-
-def _force(prefixes, given, logp, index):
-    """Allows only the word `index` of a prefix [B, P], with its log-probability in `given`."""
-    length = prefixes.shape[-1]
-    words = tf.repeat(
-        prefixes[:, tf.minimum(index, length - 1)], tf.shape(logp)[0] // tf.shape(prefixes)[0]
-    )
-    forced = tf.where(tf.one_hot(words, logp.shape[-1]) > 0, given, NEVER)
-    return tf.where(((index < length) & (words != PAD))[:, None], forced, logp)
 
 
 def _exclude_repeats(logp, tokens, index, n):

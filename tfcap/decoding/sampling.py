@@ -28,7 +28,6 @@ def sample(
     draws: tf.Tensor | None = None,
     options: Options = UNCONSTRAINED,
     training: bool = False,
-    prefixes: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes greedily, or samples from the model's distribution.
 
@@ -43,7 +42,6 @@ def sample(
       options: the options after `with_ids`; options of beam search have no effect. `temperature`,
         `top_k` and `top_p` apply after the constraints, in this order.
       training: switches dropout on.
-      prefixes: as in `beam_search`.
 
     Returns:
       Tokens [N, T] int32, PAD after EOS, and the model's log-probability [N, T] of each (0 at
@@ -59,7 +57,7 @@ def sample(
     def body(index, words, ended, tokens, logps, cache):
         logits, cache = model.step(context, cache, words, index, training)
         unconstrained = log_probs(logits)
-        logp = apply_constraints(unconstrained, tokens, index, options, prefixes)
+        logp = apply_constraints(unconstrained, tokens, index, options)
         words = tf.argmax(logp, -1, tf.int32)
         if draws is not None:
             now = draws[:, index]

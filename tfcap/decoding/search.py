@@ -67,18 +67,16 @@ class Search(tf.Module):
         model: Captioner,
         context: Tree,
         seeds: tf.Tensor | None = None,
-        prefixes: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the captions of B images.
 
         `context` is what `model.encode` returned. `seeds` int64 [B] are for sampling: an image with
-        a seed has the same captions in any batch. `prefixes` int32 [B, P], padded with PAD, are the
-        first words of the captions of each image.
+        a seed has the same captions in any batch.
 
         Returns tokens [B, K, T] int32, PAD after EOS, best first, and their scores [B, K] float32.
         """
         if not self.samples:
-            return beam_search(model, context, self.max_length, self.options, prefixes)[:2]
+            return beam_search(model, context, self.max_length, self.options)[:2]
         shape = (self.options.samples, self.max_length)
         draws = tf.map_fn(
             lambda seed: tf.random.stateless_uniform(shape, tf.stack([seed, 0])),
@@ -86,9 +84,7 @@ class Search(tf.Module):
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
         draws = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
-        tokens, logps = sample(
-            model, context, self.max_length, draws, self.options, prefixes=prefixes
-        )
+        tokens, logps = sample(model, context, self.max_length, draws, self.options)
         tokens = tf.reshape(tokens, [-1, *shape])
         if self.consensus is not None:
             scores = self.consensus(tokens)

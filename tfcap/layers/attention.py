@@ -77,7 +77,7 @@ class AdditiveAttention(common.Layer):
         if visible is not None:
             logits = ops.where(common.per_query(visible), logits, -1e9)  # [B, G T, S]
         weights = ops.softmax(logits, axis=-1)
-        record(self, "attention", "regions", lambda: ops.reshape(weights, (rows[0], 1, -1, length)))
+        record(self, lambda: ops.reshape(weights, (rows[0], 1, -1, length)))
         attended = precision.matmul(self, weights, values)  # [B, G T, V]
         return ops.reshape(attended, (*rows, values.shape[-1]))
 
@@ -93,21 +93,12 @@ class MultiHeadAttention(common.Layer):
       heads: H.
       dropout: rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
       output: whether there is a last affine map; False for attention on attention.
-      over: what the keys are, `regions` or `words`; used by `recording` only.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        dropout: float = 0.0,
-        output: bool = True,
-        over: str = "regions",
-        **kwargs,
-    ):
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, output: bool = True, **kwargs):
         super().__init__(**kwargs)
         self.scale = common.head_width(width, heads) ** -0.5
-        self.width, self.heads, self.over = width, heads, over
+        self.width, self.heads = width, heads
         self.query = common.linear(width, width, "query", dtype=self.dtype_policy)
         self.key = common.linear(width, width, "key", dtype=self.dtype_policy)
         self.value = common.linear(width, width, "value", dtype=self.dtype_policy)
@@ -144,7 +135,7 @@ class MultiHeadAttention(common.Layer):
         if visible is not None:
             logits = ops.where(common.per_query(visible)[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
-        record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
+        record(self, lambda: common.ungroup_weights(weights, shape))
         dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
         out = common.ungroup_rows(precision.matmul(self, dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))

@@ -172,15 +172,13 @@ class HeadNorm(Layer):
 
     Args:
       heads: H.
-      normalize: whether to normalise; False only splits into heads.
-      epsilon: added to the variance.
+      normalize: whether to normalise, with epsilon 1e-5; False only splits into heads.
     """
 
-    def __init__(self, heads: int, normalize: bool = True, epsilon: float = 1e-5, **kwargs):
+    def __init__(self, heads: int, normalize: bool = True, **kwargs):
         super().__init__(**kwargs)
         self.heads = heads
         self.normalize = normalize
-        self.epsilon = epsilon
 
     def build(self, shape):
         if self.normalize:
@@ -193,7 +191,7 @@ class HeadNorm(Layer):
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
         if self.normalize:
             x, gamma, beta = (ops.cast(v, "float32") for v in (x, self.gamma, self.beta))
-            x = normalise(x, gamma, beta, self.epsilon)
+            x = normalise(x, gamma, beta, 1e-5)
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 
 

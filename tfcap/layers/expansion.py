@@ -31,7 +31,6 @@ from keras import layers, ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
-from tfcap.layers.recording import record
 
 EPSILON = 1e-9
 # The five dropouts of the released code, in both blocks. The static block drops its biases too.
@@ -71,20 +70,12 @@ class _Expansion(common.Layer):
       width: D.
       vectors: E, or the sizes of the groups into which the E vectors are divided, in order.
       dropout: the rate of all five dropouts.
-      over: what is expanded, `regions` or `words`; used by `recording` only.
     """
 
-    def __init__(
-        self,
-        width: int,
-        vectors: int | Sequence[int],
-        dropout: float = 0.0,
-        over: str = "regions",
-        **kwargs,
-    ):
+    def __init__(self, width: int, vectors: int | Sequence[int], dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.groups = (vectors,) if isinstance(vectors, int) else tuple(vectors)
-        self.width, self.vectors, self.over = width, sum(self.groups), over
+        self.width, self.vectors = width, sum(self.groups)
         for name in ("key_embed", "class_a_embed", "class_b_embed", "selector_embed"):
             setattr(self, name, linear(width, width, name, dtype=self.dtype_policy))
         for name in ("query_exp_vectors", "bias_exp_vectors"):
@@ -143,8 +134,7 @@ class StaticExpansion(_Expansion):
         scores = precision.matmul(self, query, ops.swapaxes(self.key_embed(x), -1, -2))  # [B, E, R]
         halves = self._halves(self.score_dropout(scores, training=training))
         out = []
-        for name, half, values, expanded_dropout, gathered_dropout in zip(
-            "ab",
+        for half, values, expanded_dropout, gathered_dropout in zip(
             halves,
             (self.class_a_embed(x), self.class_b_embed(x)),
             (self.expanded_a_dropout, self.expanded_b_dropout),
@@ -152,14 +142,11 @@ class StaticExpansion(_Expansion):
             strict=True,
         ):
             forward = _phi(ops.where(visible, half, 0.0), -1)  # [B, E, R]
-            backward = self._gathering(half)
-            record(self, f"forward_{name}", "regions", lambda x=forward: x)
-            record(self, f"backward_{name}", "vectors", lambda x=backward: ops.swapaxes(x, 1, 2))
             forward = ops.cast(forward, self.compute_dtype)
             expanded = expanded_dropout(
                 precision.matmul(self, forward, values) + bias, training=training
             )
-            backward = ops.cast(backward, self.compute_dtype)
+            backward = ops.cast(self._gathering(half), self.compute_dtype)
             gathered = precision.matmul(self, ops.swapaxes(backward, -1, -2), expanded)
             out.append(gathered_dropout(gathered, training=training))
         return self._select(x, *out)
@@ -328,21 +315,10 @@ class DynamicExpansion(_Expansion):
           Two tensors [N, T E, S] in the compute dtype.
         """
         out = []
-        for name, half in zip("ab", self._halves(scores), strict=True):
+        for half in self._halves(scores):
             weights = _phi(self._flat(ops.where(visible[:, :, None], half, 0.0)), axis)
-            self._record(axis, name, weights, scores.shape)
             out.append(ops.cast(weights, self.compute_dtype))
         return out
-
-    def _record(self, axis, half, weights, shape):
-        """Records weights [N, T E, S]: forward as [N, T, E, S], backward as [N, S, T, E]."""
-
-        def reshaped():
-            whole = ops.reshape(weights, shape)
-            return whole if axis == -1 else ops.transpose(whole, (0, 3, 1, 2))
-
-        kind, over = ("forward", self.over) if axis == -1 else ("backward", "vectors")
-        record(self, f"{kind}_{half}", over, reshaped)
 
     def _expand(self, half, weights, parts, training):
         """Returns A + beta or B + beta [N, T E, D], from `weights` [N, T E, T] over positions."""

@@ -1,7 +1,6 @@
 """Records the attention weights of a captioner while it runs eagerly.
 
-Letters: B images, N rows of words, T positions, S what is read, H heads, d channels of a head,
-E expansion vectors.
+Letters: N rows of words, T positions, S keys, H heads.
 
 Layers call `record`. Outside of `recording`, `record` does nothing and adds nothing to a graph. A
 recording holds only the weights that its thread computes.
@@ -20,25 +19,10 @@ from keras import layers, ops
 class Record:
     """The attention weights of one call of one layer, before dropout.
 
-    Kinds and shapes; the last axis runs over what is weighted:
-
-    * `attention` [N, H, T, S]: a distribution over S. H is 1 for additive attention.
-    * `channel` [N, H, T, d]: gates in 0..1, one for each channel.
-    * `forward_a`, `forward_b`: the weights Phi of an expansion, [B, E, S] for the static and
-      [N, T, E, S] for the dynamic block. They sum to 1 over S, or are all 0 if a class is empty.
-    * `backward_a`, `backward_b`: the weights Phi of gathering, [B, S, E] for the static and
-      [N, S, T, E] for the dynamic block. They sum to 1 over E, or over T and E, or are all 0.
-
-    Attributes:
-      layer: the layer that computed the weights.
-      kind: one of the kinds above.
-      over: what the last axis runs over: `regions`, `words`, `channels` or `vectors`.
-      weights: float32, in the shape of the kind.
+    `weights` are float32 [N, H, T, S], a distribution over S. H is 1 for additive attention.
     """
 
     layer: layers.Layer
-    kind: str
-    over: str
     weights: np.ndarray
 
 
@@ -65,7 +49,7 @@ def recording() -> Iterator[list[Record]]:
         _ACTIVE.records = before
 
 
-def record(layer: layers.Layer, kind: str, over: str, weights: Callable) -> None:
+def record(layer: layers.Layer, weights: Callable) -> None:
     """Adds a `Record` to the current recording; does nothing outside of `recording`.
 
     `weights` is a function without arguments, which is only called inside of `recording`.
@@ -79,4 +63,4 @@ def record(layer: layers.Layer, kind: str, over: str, weights: Callable) -> None
             f"The weights of {layer.name} can be recorded only in eager mode. Call encode and "
             "decode inside of recording() without tf.function."
         ) from None
-    _ACTIVE.records.append(Record(layer, kind, over, values))
+    _ACTIVE.records.append(Record(layer, values))

@@ -58,7 +58,6 @@ class XLinearAttention(common.Layer):
       activation: of the four projections, `celu` or `relu`.
       middle_dropout: dropout rate on E, after the ReLU.
       normalize: whether the projections are normalised; False is the paper's text.
-      over: what the keys are, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(
@@ -69,12 +68,11 @@ class XLinearAttention(common.Layer):
         activation: str = "celu",
         middle_dropout: float = 0.1,
         normalize: bool = True,
-        over: str = "regions",
         **kwargs,
     ):
         super().__init__(**kwargs)
         depth = common.head_width(width, heads)
-        self.width, self.heads, self.over = width, heads, over
+        self.width, self.heads = width, heads
         self.middle = middle or depth // 2
 
         def project(name):
@@ -122,8 +120,7 @@ class XLinearAttention(common.Layer):
         logits = ops.squeeze(self.spatial(joint), -1)  # -> [B, H, S, GT]
         logits = ops.cast(ops.swapaxes(logits, -1, -2), "float32")
         weights = ops.softmax(ops.where(visible, logits, -1e9), axis=-1)
-        record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
-        record(self, "channel", "channels", lambda: common.ungroup_weights(gate, shape))
+        record(self, lambda: common.ungroup_weights(weights, shape))
         attended = precision.matmul(self, weights, values)
         out = common.ungroup_rows(v1 * attended * gate, shape)  # -> [N, T, H, d]
         return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))

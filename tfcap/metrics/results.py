@@ -27,7 +27,6 @@ KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "S
 KEYS += [key for keys in ON_REQUEST.values() for key in keys]
 LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of a validation; a lower one is better
 
-REFERENCE_SETS = ("all", "c5", "c40")
 SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
 _REMEDY = "Give a whole file of captions in a COCO format."
 
@@ -181,24 +180,6 @@ def _entries(content: Any) -> list[dict]:
 
 def _is_id(image: Any) -> bool:
     return type(image) is int  # True is an int as well
-
-
-def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, list[str]]:
-    """Returns the references of a published evaluation setting (c5 or c40), or all.
-
-    COCO's test server scores against five references per image (c5) and, on 5,000 images, against
-    forty (c40): Chen et al., "Microsoft COCO Captions", 2015. Some images have six or
-    seven references; c5 takes the first five [GUESS: the server does not say which].
-    """
-    if name == "all":
-        return {image: list(captions) for image, captions in references.items()}
-    needed = int(name[1:])
-    if short := [image for image, captions in references.items() if len(captions) < needed]:
-        raise ValueError(
-            f"{name} needs {needed} references per image; {some(short)} of {len(references)} have "
-            "fewer. Use --reference_set all, or a file with more references."
-        )
-    return {image: list(captions[:needed]) for image, captions in references.items()}
 
 
 def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:

@@ -15,20 +15,13 @@ from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
 class DeviationNorm(layers.Layer):
-    """Layer normalisation that divides by the unbiased standard deviation plus epsilon.
+    """Layer normalisation that divides by the unbiased standard deviation plus 1e-6.
 
-    gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + epsilon) + beta
+    gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + 1e-6) + beta
 
     The released code uses this form. The usual layer normalisation divides by D instead of D - 1,
-    and adds epsilon to the variance. Statistics are float32.
-
-    Args:
-      epsilon: added to the standard deviation.
+    and adds the small number to the variance. Statistics are float32.
     """
-
-    def __init__(self, epsilon: float = 1e-6, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
 
     def build(self, shape):
         self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones", name="gamma")
@@ -39,7 +32,7 @@ class DeviationNorm(layers.Layer):
         centred = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (x.shape[-1] - 1)
         # The root of 0 has no gradient; a row of equal numbers stays 0.
-        deviation = ops.sqrt(ops.maximum(variance, 1e-30)) + self.epsilon
+        deviation = ops.sqrt(ops.maximum(variance, 1e-30)) + 1e-6
         return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
 
 

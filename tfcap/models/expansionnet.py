@@ -55,17 +55,16 @@ class PreNormLayer(layers.Layer):
       inner: inner width of the feed-forward block; `aoa` has no such block.
       vectors: E of an expansion.
       dropout: the rate of all dropouts.
-      over: what the positions are, `regions` or `words`; used by `recording` only.
     """
 
-    def __init__(self, block, width, heads, inner, vectors, dropout, over="regions", **kwargs):
+    def __init__(self, block, width, heads, inner, vectors, dropout, **kwargs):
         super().__init__(**kwargs)
         self.block = block
         if block in ("static", "dynamic"):
             expansion = StaticExpansion if block == "static" else DynamicExpansion
-            self.expansion = expansion(width, vectors, dropout, over=over, name="expansion")
+            self.expansion = expansion(width, vectors, dropout, name="expansion")
         else:
-            self.self_mha = _attention(block, width, heads, dropout, "self_mha", over)
+            self.self_mha = _attention(block, width, heads, dropout, "self_mha")
         self.norm_1 = common.layer_norm("norm_1")
         self.block_dropout = Dropout(dropout, name="block_dropout")
         self.ff = None
@@ -109,7 +108,7 @@ class DecoderLayer(PreNormLayer):
     """One decoder layer: the block over words, attention to regions, feed-forward block."""
 
     def __init__(self, block, width, heads, dropout, **sizes):
-        super().__init__(block, width, heads=heads, dropout=dropout, over="words", **sizes)
+        super().__init__(block, width, heads=heads, dropout=dropout, **sizes)
         self.norm_2 = common.layer_norm("norm_2")
         self.mha = _attention(block, width, heads, dropout, "mha")
         self.mha_dropout = Dropout(dropout, name="mha_dropout")
@@ -293,10 +292,10 @@ class ExpansionNet(Captioner):
         return getattr(self, f"{stack}_norm")(x)
 
 
-def _attention(block, width, heads, dropout, name, over="regions"):
+def _attention(block, width, heads, dropout, name):
     if block == "aoa":
-        return glorot(AttentionOnAttention(width, heads, dropout, over=over, name=name))
-    return glorot(MultiHeadAttention(width, heads, over=over, name=name))
+        return glorot(AttentionOnAttention(width, heads, dropout, name=name))
+    return glorot(MultiHeadAttention(width, heads, name=name))
 
 
 def _table(size, width, name):

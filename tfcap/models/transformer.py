@@ -19,9 +19,9 @@ EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddin
 class AttentionBlock(layers.Layer):
     """Post-norm attention block: LN(x + Dropout(attention of x over the keys))."""
 
-    def __init__(self, width, heads, weight_dropout, dropout, over="regions", **kwargs):
+    def __init__(self, width, heads, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.attend = MultiHeadAttention(width, heads, weight_dropout, over=over, name="attend")
+        self.attend = MultiHeadAttention(width, heads, weight_dropout, name="attend")
         self.dropout = Dropout(dropout, name="dropout")
         self.norm = common.layer_norm("norm", EPSILON)
 
@@ -51,7 +51,7 @@ class DecoderLayer(layers.Layer):
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
         sizes = (width, heads, weight_dropout, dropout)
-        self.self_att = AttentionBlock(*sizes, over="words", name="self_att")
+        self.self_att = AttentionBlock(*sizes, name="self_att")
         self.cross_att = AttentionBlock(*sizes, name="cross_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 

@@ -40,7 +40,7 @@ class DecoderLayer(layers.Layer):
     def __init__(self, width, attention, inner, dropouts, last, **kwargs):
         super().__init__(**kwargs)
         self.last = last
-        self.word_attn = attention(over="words", name="word_attn")
+        self.word_attn = attention(name="word_attn")
         self.cross_att = attention(name="cross_att")
         self.word_dropout = Dropout(dropouts["attention"], name="word_dropout")
         self.cross_dropout = Dropout(dropouts["attention"], name="cross_dropout")

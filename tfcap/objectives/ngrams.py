@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfcap.ids import EOS, PAD, UNK
 
 ORDERS = 4  # n-grams of 1 to 4 words
+SIGMA = 6.0  # standard deviation of the penalty of CIDEr-D, in bigrams
 LARGEST_VOCABULARY = 55_106  # (V + 2) ** 4 < 2 ** 63
 NONE = 0  # in place of an n-gram: no n-gram starts here
 UNMATCHED = -1  # in place of an n-gram: it equals no other one
@@ -43,7 +44,6 @@ class CiderD:
         UNK then have the idf ln N of an unseen n-gram, in the samples too. This is the reward on
         strings of ExpansionNet, except for words outside the vocabulary that several images share
         [GUESS: ids cannot distinguish these words, and they are rare by definition].
-      sigma: standard deviation of the penalty, in bigrams.
     """
 
     def __init__(
@@ -52,10 +52,8 @@ class CiderD:
         vocab_size: int,
         count_eos: bool = True,
         unknown_matches: bool = True,
-        sigma: float = 6.0,
     ):
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
-        self.sigma = sigma
         ngrams = np.asarray(table.ngrams, np.int64)
         keys: np.ndarray = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
@@ -116,7 +114,7 @@ class CiderD:
         _, _, norms = self._vectors(keys)
         cosine = tf.math.divide_no_nan(_shared(keys, references), norms[..., tf.newaxis])
         delta = _totals(keys)[:, 1, :, tf.newaxis] - references["lengths"][:, tf.newaxis]
-        penalty = tf.exp(-tf.square(delta) / (2 * self.sigma**2))
+        penalty = tf.exp(-tf.square(delta) / (2 * SIGMA**2))
         return 10.0 * tf.reduce_mean(cosine, 1) * penalty
 
     def _vectors(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

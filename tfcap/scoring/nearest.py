@@ -1,4 +1,4 @@
-"""Finds the images whose vectors are nearest to a picture or a sentence, exactly or with a graph.
+"""Finds the images whose vectors are nearest to a picture or a sentence.
 
 Letters: B images of a batch, R regions, F feature width, D width of a vector, M indexed images, Q
 queries, k neighbours.
@@ -31,8 +31,6 @@ BEST = 50  # the most similar captions, whose images give a sentence its vector
 _RECORDS = 64  # records read together
 _BLOCK = 16384  # vectors multiplied together; their products stay in the processor's cache
 _QUERIES = 256  # queries multiplied together
-_SPARE = 32  # vectors that a graph proposes beyond k: it holds 8 bits of each number
-_TRAINED = 65536  # vectors from which the graph takes the ranges of its 8-bit numbers
 
 
 class Space:
@@ -89,15 +87,13 @@ class Space:
 
 
 class Index:
-    """Finds the nearest vectors by Euclidean distance.
+    """Finds the nearest vectors by Euclidean distance, exactly.
 
-    `vectors` are float32 [M, D], which may be memory-mapped, and `ids` int64 [M] their images. The
-    `graph` is a faiss index, which proposes candidates and may miss some; without it a query is
-    compared with all vectors.
+    `vectors` are float32 [M, D], which may be memory-mapped, and `ids` int64 [M] their images.
     """
 
-    def __init__(self, vectors: np.ndarray, ids: np.ndarray, graph: Any = None):
-        self.vectors, self.ids, self.graph = vectors, ids, graph
+    def __init__(self, vectors: np.ndarray, ids: np.ndarray):
+        self.vectors, self.ids = vectors, ids
 
     def search(
         self, queries: np.ndarray, k: int, own_ids: np.ndarray | None = None
@@ -114,20 +110,19 @@ class Index:
             own = np.array([places.get(image, -1) for image in own_ids.tolist()], np.int64)
         positions = np.full([len(queries), k], -1, np.int64)
         distances = np.full([len(queries), k], np.inf)
-        find = self._compare if self.graph is None else self._follow
         for start in range(0, len(queries), _QUERIES):
             part = np.arange(start, min(start + _QUERIES, len(queries)))
-            for row, found in zip(part, find(queries[part], k, own[part]), strict=True):
-                found = found[(found >= 0) & (found != own[row])]
+            for row, found in zip(part, self._nearest(queries[part], k, own[part]), strict=True):
+                found = found[found >= 0]
                 # Products of float32 are too coarse for equal and for very near images.
                 exact = self.vectors[found].astype(np.float64) - queries[row]
                 exact = np.sqrt((exact * exact).sum(1))
-                order = np.lexsort((found, exact))[:k]
+                order = np.lexsort((found, exact))
                 positions[row, : len(order)] = found[order]
                 distances[row, : len(order)] = exact[order]
         return positions, distances
 
-    def _compare(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
+    def _nearest(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
         """Returns the positions [Q, k] of the k nearest, unordered, by |t|^2 - 2 q t."""
         positions = np.full([len(queries), k], -1, np.int64)
         best = np.full([len(queries), k], np.inf, np.float32)
@@ -147,15 +142,6 @@ class Index:
             positions = np.take_along_axis(places, chosen, 1)
         return np.where(np.isinf(best), -1, positions)
 
-    def _follow(self, queries: np.ndarray, k: int, own: np.ndarray) -> np.ndarray:
-        """Returns the candidates of the graph; compares all vectors if there are too few."""
-        faiss = _faiss()
-        number = min(k + _SPARE, len(self.ids))
-        parameters = faiss.SearchParametersHNSW(efSearch=max(128, 2 * number))
-        found = self.graph.search(np.ascontiguousarray(queries), number, params=parameters)[1]
-        few = ((found >= 0) & (found != own[:, None])).sum(1).min(initial=number) < k
-        return self._compare(queries, k, own) if few and number < len(self.ids) else found
-
 
 def load(
     data: PreparedData,
@@ -163,13 +149,12 @@ def load(
     folder: str | os.PathLike | None = None,
     max_regions: int | None = None,
     splits: Sequence[str] = ("train",),
-    approximate: bool = False,
 ) -> Index:
     """Opens the index of the images of some splits, or makes it if there is none.
 
     `folder` is the directory of the stored vectors; "" takes a directory in the prepared data, None
     holds the vectors in memory. Regions beyond `max_regions` are ignored, as the model ignores
-    them. Approximate searches use a graph, which is built the first time.
+    them.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
@@ -183,19 +168,14 @@ def load(
             print(f"{data.folder} cannot be written: the vectors are kept in memory", flush=True)
             folder = None
     if folder is None:
-        vectors = compute(lambda shape: np.empty(shape, np.float32))
-        return Index(vectors, ids, _build_graph(vectors) if approximate else None)
+        return Index(compute(lambda shape: np.empty(shape, np.float32)), ids)
     if not os.path.exists(f"{path}.npy"):
         files.make_directory(os.path.dirname(path))
         with files.replacing(f"{path}.npy") as temporary:
             compute(
                 lambda shape: np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             ).flush()
-    vectors = np.load(f"{path}.npy", mmap_mode="r", allow_pickle=False)
-    if approximate and not os.path.exists(f"{path}.faiss"):
-        with files.replacing(f"{path}.faiss") as temporary:
-            _faiss().write_index(_build_graph(vectors), temporary)
-    return Index(vectors, ids, _faiss().read_index(f"{path}.faiss") if approximate else None)
+    return Index(np.load(f"{path}.npy", mmap_mode="r", allow_pickle=False), ids)
 
 
 def _name(data, space, max_regions, splits) -> str:
@@ -224,29 +204,6 @@ def _compute(data, space, max_regions, splits, images: int, allocate: Callable) 
     return vectors
 
 
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise ValueError(
-            "An approximate search needs faiss. Run: pip install 'tfcap[search]', or search "
-            "exactly."
-        ) from None
-    return faiss
-
-
-def _build_graph(vectors: np.ndarray) -> Any:
-    """Builds the graph of Malkov and Yashunin 2020 (arXiv 1603.09320) with 8 bits per number."""
-    faiss = _faiss()
-    index = faiss.IndexHNSWSQ(vectors.shape[1], faiss.ScalarQuantizer.QT_8bit, 32)
-    index.hnsw.efConstruction = 40
-    index.train(np.ascontiguousarray(vectors[:: -(-len(vectors) // _TRAINED)]))
-    starts = range(0, len(vectors), _BLOCK)
-    for start in cli.progress(starts, len(starts), "linking vectors"):
-        index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
-    return index
-
-
 class Candidates:
     """Finds the images of a split that are nearest to a sentence or to another image.
 
@@ -263,12 +220,11 @@ class Candidates:
         split: str,
         folder: str | None = "",
         max_regions: int | None = None,
-        approximate: bool = False,
     ):
         self._data = data
         self._references = load(data, Space(), folder, max_regions, (REFERENCES,))
         self.space = Space(mean=np.asarray(np.mean(self._references.vectors, 0, np.float64)))
-        self.index = load(data, self.space, folder, max_regions, (split,), approximate)
+        self.index = load(data, self.space, folder, max_regions, (split,))
 
     @functools.cached_property
     def _captions(self) -> "SentenceVectors":

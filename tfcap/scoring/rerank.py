@@ -61,8 +61,7 @@ class Consensus:
     Fei-Fei. The document frequencies of `cider` are counted on the splits `frequencies`; the
     released code takes the validation set, which contains the reranked images, so that their
     references influence the ranking a little. `best` is m; 0 takes m of the paper. If `refine` is
-    an m-RNN, the vectors are its refined features. The other arguments are those of `nearest.load`,
-    beginning with `folder`.
+    an m-RNN, the vectors are its refined features. `index` is the `folder` of `nearest.load`.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class Consensus:
         refine: Captioner | None = None,
         index: str | None = None,
         max_regions: int | None = None,
-        approximate: bool = False,
     ):
         self.kind, self.neighbours, self.best = kind, neighbours, best or BEST[similarity]
         space = nearest.Space(refine)
@@ -86,9 +84,7 @@ class Consensus:
         self._corpus: list[list[np.ndarray]] = []  # the captions of each image of the index
         if kind == "consensus":
             self._corpus = self._read(data, references, "references")
-            self.index = nearest.load(
-                data, space, index, max_regions, tuple(references), approximate
-            )
+            self.index = nearest.load(data, space, index, max_regions, tuple(references))
         scorer: ngrams.CiderD | ngrams.NgramF1 = ngrams.NgramF1(ngrams.LARGEST_VOCABULARY)
         if similarity == "cider":
             counted = self._corpus

@@ -7,10 +7,9 @@ import sys
 
 import keras
 import tensorflow as tf
-from official.common import distribute_utils
 from tensorflow.python.eager import context
 
-from tfcap import configs
+from tfcap import cli, configs
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 from tfcap.training.workers import place
@@ -21,34 +20,24 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
 
     Where `TF_CONFIG` names several workers, `mirrored` is `multi_worker_mirrored`.
     """
-    gpus, name = len(tf.config.list_physical_devices("GPU")), runtime.distribution_strategy
+    gpus = len(tf.config.list_physical_devices("GPU"))
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
-        raise ValueError(
+        raise cli.UsageError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
             "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
-    if name == "mirrored" and place()[0] > 1:
-        name = "multi_worker_mirrored"
-    if name != "mirrored" and runtime.replicas > 1:
-        raise ValueError(
-            f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not {name}."
-        )
-    if name == "mirrored":
-        replicas = runtime.replicas or runtime.num_gpus or gpus or 1
-        if not gpus and replicas > 1:
-            split_processor(replicas)
-        return _mirrored("GPU" if gpus else "CPU", replicas)
-    distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
-    if name == "multi_worker_mirrored":
+    if runtime.distribution_strategy == "multi_worker_mirrored" or place()[0] > 1:
+        if runtime.replicas > 1:
+            raise cli.UsageError(
+                f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not "
+                "multi_worker_mirrored."
+            )
         timeouts = runtime.start_timeout, runtime.worker_timeout
         return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
-    return distribute_utils.get_distribution_strategy(
-        name,
-        num_gpus=runtime.num_gpus,
-        all_reduce_alg=runtime.all_reduce_alg,
-        num_packs=runtime.num_packs,
-        tpu_address=runtime.tpu,
-    )
+    replicas = runtime.replicas or runtime.num_gpus or gpus or 1
+    if not gpus and replicas > 1:
+        split_processor(replicas)
+    return _mirrored("GPU" if gpus else "CPU", replicas)
 
 
 @functools.cache
@@ -108,7 +97,7 @@ def split_processor(devices: int) -> None:
         parts = [tf.config.LogicalDeviceConfiguration()] * devices
         tf.config.set_logical_device_configuration(processor, parts)
     except RuntimeError as error:
-        raise ValueError(
+        raise cli.UsageError(
             f"TensorFlow has started with another number of processors than runtime.replicas="
             f"{devices}. Start a new process."
         ) from error

@@ -50,8 +50,7 @@ def train(
             "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
             "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
         )
-    tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
-    policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
+    policy = precision.scope(params.runtime.mixed_precision_dtype)
     lock = contextlib.ExitStack()  # the chief enters it: no other process can train in `model_dir`
 
     def begin() -> int:
@@ -90,11 +89,8 @@ def train(
 
 def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     """Loads the data, and checks that all workers have the same code, configuration and data."""
-    if workers.count > 1 and mode == "continuous_eval":
-        raise cli.UsageError("--mode=continuous_eval needs a single worker.")
-    options = params.as_dict()
-    options["runtime"].pop("task_index", None)
-    workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
+    common = {"experiment": experiment, "mode": mode, "configuration": params.as_dict()}
+    workers.compare(version=__version__, **common)
     folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
@@ -109,10 +105,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     """Makes the distribution strategy; the batches must be divisible by its replicas."""
-    try:
-        strategy = keras3.strategy(params.runtime)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from error
+    strategy = keras3.strategy(params.runtime)
     replicas = strategy.num_replicas_in_sync
     for name in ("train_data", "validation_data"):
         size = getattr(params.task, name).global_batch_size

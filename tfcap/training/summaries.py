@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfcap import cli, visualize
 from tfcap.data import clips, pictures
-from tfcap.data.record import inputs_of
 from tfcap.files import read_bytes
 
 # Attention figures: pixels of a panel, panels in a row.
@@ -118,7 +117,8 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
     data, split = task.data, task.task_config.validation_data.split
     references, files = data.references(split), data.file_names(split)
     chosen = sorted(task.captions)[:count]
-    pictures = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    read = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    pictures = {i: picture for i, picture in read.items() if picture is not None}
     rows = ["| image | caption | references |", "|---|---|---|"]
     rows += [
         f"| {files[i]} | **{_cell(task.captions[i])}** | {'<br>'.join(map(_cell, references[i]))} |"
@@ -127,31 +127,18 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
     with summaries.writing():
         tf.summary.text("captions", "\n".join(rows))
         for index, image in enumerate(chosen):
-            if (picture := pictures[image]) is not None:
+            if image in pictures:
                 text = _cell(task.captions[image])
-                tf.summary.image(f"samples/{index}", picture[None], description=text)
-        for image, png in _attention(task, model, pictures):
+                tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
+        captions = {i: task.captions[i] for i in pictures}
+        regions = task.task_config.validation_data.region_limit
+        attended = visualize.attended_split(
+            model.on_features(), data.vocab, data, split, captions, count, regions
+        )
+        for image, seen in attended.items():
+            png = visualize.figure(pictures[image].numpy(), seen, **FIGURE)
             figure = tf.io.decode_png(png, channels=3)
             tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
-
-
-def _attention(task, model, pictures) -> Iterator[tuple[int, bytes]]:
-    """Yields (image id, PNG) for each image that has a picture and boxes."""
-    shown = [image for image, picture in pictures.items() if picture is not None]
-    if not shown:
-        return
-    data, config = task.data, task.task_config.validation_data
-    batch = data.read(config.split, shown, config.region_limit)
-    places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
-    if not places:
-        return
-    shown = [shown[i] for i in places]
-    inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
-    boxes = tf.gather(batch["boxes"], places)
-    captions = [task.captions[image] for image in shown]
-    attended = visualize.attended(model.on_features(), data.vocab, inputs, boxes, captions)
-    for image, seen in zip(shown, attended, strict=True):
-        yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 
 
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:

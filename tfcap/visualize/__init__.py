@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfcap.visualize.attention import (
         Attended,
-        Details,
-        Layer,
         attended,
         attended_split,
-        details,
         has_boxes,
         pictures_of,
         shown_paths,
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
 _MODULES = {
-    "attention": "Attended Details Layer attended attended_split details has_boxes pictures_of "
-    "shown_paths",
+    "attention": "Attended attended attended_split has_boxes pictures_of shown_paths",
     "figures": "figure figure_paths grid panel picture_path write_figures write_picture",
 }
 

@@ -4,8 +4,7 @@ The weights are either the attention, recorded while the finished caption is dec
 forcing, or the contribution of each region to the word, from gradients. Every system has
 contributions.
 
-Letters: B images, R regions of an image, T' words of a caption, H heads, d channels of a head,
-E expansion vectors.
+Letters: B images, R regions of an image, T' words of a caption, F feature width.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import BOS, PAD
-from tfcap.layers.recording import Record, recording
+from tfcap.layers.recording import recording
 from tfcap.layers.trees import named_layers
 from tfcap.models.captioner import Captioner
 
@@ -46,43 +45,6 @@ class Attended:
     weights: np.ndarray
     boxes: np.ndarray
     kind: str
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Layer:
-    """The recorded weights of one layer for one image, without padding.
-
-    Attributes:
-      path: path of the layer in the model, for example `decoder/0/cross_att`.
-      kind: `attention`, `channel`, `forward_a`, `forward_b`, `backward_a` or `backward_b`.
-      over: meaning of the last axis: `regions`, `words`, `channels` or `vectors`.
-      weights: float32, with the axes of `recording.Record` except the first one.
-    """
-
-    path: str
-    kind: str
-    over: str
-    weights: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Details:
-    """All recorded weights for one caption.
-
-    Attributes:
-      attended: the result of `attended` for this caption.
-      encoder: layers that read the regions once, in the order of their calls.
-      decoder: layers that ran for each word, in the order of their calls.
-    """
-
-    attended: Attended
-    encoder: list[Layer]
-    decoder: list[Layer]
-
-    def last(self, kind: str, over: str = "") -> Layer | None:
-        """Returns the last decoder layer of this kind (and `over`, unless empty), or None."""
-        layers = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
-        return layers[-1] if layers else None
 
 
 def attended(
@@ -113,37 +75,35 @@ def attended(
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
     """
-    batch = _Batch(model, vocab, inputs, boxes, captions)
-    return batch.attended(_cross_attention(batch.decoder()) if kind == "attention" else None)
-
-
-def details(
-    model: Captioner,
-    vocab: Vocab,
-    inputs: Mapping[str, tf.Tensor | np.ndarray],
-    boxes: np.ndarray | tf.Tensor | None,
-    captions: Sequence[str],
-) -> list[Details]:
-    """Computes the weights of all layers, heads, channels and expansions.
-
-    The arguments are those of `attended`.
-    """
-    batch = _Batch(model, vocab, inputs, boxes, captions)
-    with recording() as records:
-        model.encode(batch.inputs)
-    encoder, decoder = batch.layers(records), batch.decoder()
-    result = []
-    for i, seen in enumerate(batch.attended(_cross_attention(decoder))):
-        regions, words = np.flatnonzero(batch.mask[i]), np.arange(len(seen.words))
-        own = {"regions": regions, "words": words}
-        result.append(
-            Details(
-                seen,
-                [_of_image(layer, i, own, regions) for layer in encoder],
-                [_of_image(layer, i, own, words) for layer in decoder],
-            )
+    if not has_boxes(boxes):
+        raise ValueError(
+            "Attention needs features with boxes: prepare the data from pictures, or from "
+            "features with boxes."
         )
-    return result
+    tensors = {
+        key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)
+        for key, value in inputs_of(inputs).items()
+    }
+    words = [caption.split() for caption in captions]
+    longest = max(words, key=len)
+    if len(longest) > model.max_length:
+        raise ValueError(
+            f"Attention needs captions of at most {model.max_length} words, and this one is "
+            f"longer: {' '.join(longest)}"
+        )
+    targets = np.full((len(words), max(1, len(longest))), PAD, np.int32)  # [B, T']
+    for row, own in zip(targets, words, strict=True):
+        row[: len(own)] = vocab.ids(own)
+    tokens = tf.constant(np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1])
+    weights = _attention(model, tensors, tokens) if kind == "attention" else None
+    if weights is None:
+        kind, weights = "contribution", _contribution(model, tensors, tokens, targets)
+    return [
+        Attended(own, rows[: len(own), real], corners[real], kind)  # without padding
+        for own, rows, real, corners in zip(
+            words, weights, tensors["mask"].numpy(), np.asarray(boxes, np.float32), strict=True
+        )
+    ]
 
 
 def attended_split(
@@ -231,102 +191,40 @@ def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 
 
-class _Batch:
-    """Images with their captions, and the model that reads them."""
+def _attention(model, inputs, tokens) -> np.ndarray | None:
+    """Computes [B, T', R]: the last attention of each member, mean over heads and members.
 
-    def __init__(self, model, vocab, inputs, boxes, captions):
-        if not has_boxes(boxes):
-            raise ValueError(
-                "Attention needs features with boxes: prepare the data from pictures, or from "
-                "features with boxes."
-            )
-        self.model, self.boxes = model, np.asarray(boxes, np.float32)
-        self.inputs = {
-            key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)
-            for key, value in inputs_of(inputs).items()
-        }
-        self.mask = self.inputs["mask"].numpy()
-        self.words = [caption.split() for caption in captions]
-        self.longest = max(1, *(len(words) for words in self.words))
-        if self.longest > model.max_length:
-            longest = max(self.words, key=len)
-            raise ValueError(
-                f"Attention needs captions of at most {model.max_length} words, and this one is "
-                f"longer: {' '.join(longest)}"
-            )
-        self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
-        for row, words in zip(self.targets, self.words, strict=True):
-            row[: len(words)] = vocab.ids(words)
-        self.tokens = np.pad(self.targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
-
-    def decoder(self):
-        context = self.model.encode(self.inputs)
-        with recording() as records:
-            self.model.decode(context, tf.constant(self.tokens))
-        return self.layers(records)
-
-    def layers(self, records: list[Record]) -> list[Layer]:
-        """Groups records by layer and kind; joins the steps of a recurrence along the time axis."""
-        names: dict[int, str] = {}
-        for path, layer in named_layers(self.model):
-            names.setdefault(id(layer), path.rstrip("/"))
-        groups: dict[tuple[str, str, str], list[np.ndarray]] = {}
-        for record in records:
-            key = names[id(record.layer)], record.kind, record.over
-            groups.setdefault(key, []).append(record.weights)
-        return [
-            Layer(*key, weights[0] if len(weights) == 1 else np.concatenate(weights, 2))
-            for key, weights in groups.items()
-        ]
-
-    def attended(self, weights: np.ndarray | None) -> list[Attended]:
-        """Removes the padding of `weights` [B, T', R]; None stands for the contribution."""
-        kind = "attention"
-        if weights is None:
-            kind, weights = "contribution", self.contribution()
-        return [
-            Attended(words, rows[: len(words), mask], boxes[mask], kind)
-            for words, rows, mask, boxes in zip(
-                self.words, weights, self.mask, self.boxes, strict=True
-            )
-        ]
-
-    def contribution(self) -> np.ndarray:
-        """Computes gradient x input [B, T', R], positive parts with sum 1 over the regions."""
-        features, products = self.inputs["features"], []
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(features)
-            logits = self.model.decode(self.model.encode(self.inputs), tf.constant(self.tokens))
-            each = tf.gather(tf.nn.log_softmax(logits), self.targets, batch_dims=2)  # [B, T']
-            totals = [tf.reduce_sum(column) for column in tf.unstack(each, axis=1)]
-        for total in totals:  # the sum keeps gradients of images apart
-            gradient = tape.gradient(
-                total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
-            products.append(tf.reduce_sum(gradient * features, -1).numpy())
-        positive = np.maximum(np.stack(products, 1), 0) * self.mask[:, None]
-        return positive / np.maximum(positive.sum(-1, keepdims=True), 1e-30)
-
-
-def _cross_attention(decoder: Sequence[Layer]) -> np.ndarray | None:
-    """Computes [B, T', R]: each member's last layer over regions, mean over heads and members."""
+    In every system it is the attention to the regions; other attention, to earlier words, comes
+    before it. Returns None for a model without attention.
+    """
+    context = model.encode(inputs)
+    with recording() as records:
+        model.decode(context, tokens)
+    paths: dict[int, str] = {}
+    for path, layer in named_layers(model):
+        paths.setdefault(id(layer), path)
+    steps: dict[str, list[np.ndarray]] = {}  # by layer; a recurrence makes a record at each word
+    for record in records:
+        steps.setdefault(paths[id(record.layer)], []).append(record.weights.mean(1))
     last = {}
-    for layer in decoder:
-        if layer.kind == "attention" and layer.over == "regions":
-            first, *rest = layer.path.split("/")
-            last[rest[0] if first == "members" else ""] = layer.weights.mean(1)
+    for path, weights in steps.items():
+        first, member, *_ = path.split("/")
+        last[member if first == "members" else ""] = np.concatenate(weights, 1)
     return np.mean(list(last.values()), 0) if last else None
 
 
-def _of_image(layer: Layer, image: int, own: Mapping, queries: np.ndarray) -> Layer:
-    """Cuts one image out of a layer, without the padding."""
-    weights, kind = layer.weights[image], layer.kind.split("_")[0]
-    if kind in ("attention", "forward"):
-        weights = weights[..., own[layer.over]]
-    if kind in ("attention", "channel") and weights.shape[1] > 1:  # 1: one query for all
-        weights = weights[:, queries]
-    if kind == "backward" or weights.ndim == 3 and kind == "forward":
-        weights = weights[queries]
-    if kind == "backward" and weights.ndim == 3:
-        weights = weights[:, queries]
-    return dataclasses.replace(layer, weights=weights)
+def _contribution(model, inputs, tokens, targets) -> np.ndarray:
+    """Computes gradient x input [B, T', R], positive parts with sum 1 over the regions."""
+    features, products = inputs["features"], []
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(features)
+        logits = model.decode(model.encode(inputs), tokens)
+        each = tf.gather(tf.nn.log_softmax(logits), targets, batch_dims=2)  # [B, T']
+        totals = [tf.reduce_sum(column) for column in tf.unstack(each, axis=1)]
+    for total in totals:  # the sum keeps gradients of images apart
+        gradient = tape.gradient(
+            total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        products.append(tf.reduce_sum(gradient * features, -1).numpy())
+    positive = np.maximum(np.stack(products, 1), 0) * inputs["mask"].numpy()[:, None]
+    return positive / np.maximum(positive.sum(-1, keepdims=True), 1e-30)

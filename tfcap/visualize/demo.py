@@ -148,7 +148,7 @@ def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
     if caption.seen is None or caption.picture is None:
         return found
     found["attention"] = [
-        {**report_lib.packed_weights(one.weights), "kind": getattr(one.seen, "kind", "")}
+        {**report_lib.packed_weights(one.weights), "kind": one.seen.kind}
         for one in every
         if one.seen is not None
     ]

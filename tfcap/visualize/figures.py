@@ -1,11 +1,10 @@
-"""Draws attention over pictures, heat maps of layers, and contact sheets, as PNG files.
+"""Draws attention over pictures, and contact sheets, as PNG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
 use pyplot, so they need no display and do not affect other figures.
 
-Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel, N heads,
-d channels of a head.
+Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel.
 """
 
 import io
@@ -22,14 +21,13 @@ from tfcap.files import replacing
 from tfcap.images import upright
 
 if TYPE_CHECKING:
-    from tfcap.visualize.attention import Attended, Details, Layer
+    from tfcap.visualize.attention import Attended
 
 TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in pixels
 TILE, EDGE, LINE = 240, 12, 28  # pixels of a contact sheet: a picture, the gaps, a line of text
 _GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
-_NAMES = 90  # pixels for the names of the rows of a table
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {
     "attention": "attention",
@@ -86,34 +84,21 @@ def panel(
     picture: np.ndarray,
     weights: np.ndarray,
     boxes: np.ndarray,
-    size: int = SIZE,
-    full: float | None = None,
+    full: float,
+    outline_cell: bool = False,
 ) -> np.ndarray:
-    """Draws the weights of one word over the picture.
+    """Draws the weights [R] of one word over `picture` uint8 [h, w, 3]; returns the same shape.
 
     A grid gives a heat map. With other boxes the brightness of a pixel follows the strongest of its
-    boxes, and the strongest region is outlined.
-
-    Args:
-      picture: uint8 [H, W, 3].
-      weights: [R], the weight of each region.
-      boxes: [R, 4], x1, y1, x2, y2 in 0..1.
-      size: the longer side of the panel, in pixels.
-      full: the weight that is drawn at full strength; use the same value for all words of a
-        caption. None takes `full_strength` of this word.
-
-    Returns:
-      uint8 [h, w, 3].
+    boxes, and the strongest region is outlined; `outline_cell` outlines it in a grid, too. `boxes`
+    [R, 4] are x1, y1, x2, y2 in 0..1. `full` is the weight that is drawn at full strength, the same
+    for all words of a caption.
     """
-    return _panel(_resized(picture, size), weights, boxes, full or full_strength(weights))
-
-
-def _panel(small, weights, boxes, full, outline_cell=False):
     if spread_evenly(weights):
-        return small
+        return picture
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
-    cells, places = grid(boxes), _places(boxes, small)
-    drawn = _heated(small, strength.reshape(cells)) if cells else _lit(small, strength, places)
+    cells, places = grid(boxes), _places(boxes, picture)
+    drawn = _heated(picture, strength.reshape(cells)) if cells else _lit(picture, strength, places)
     if strength.max() > 0 and (outline_cell or not cells):
         _outline(drawn, places[strength.argmax()])
     return drawn
@@ -132,7 +117,7 @@ def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int
       columns: number of panels per row.
     """
     small, full = _resized(picture, size), full_strength(seen.weights)
-    panels = [small, *(_panel(small, row, seen.boxes, full) for row in seen.weights)]
+    panels = [small, *(panel(small, row, seen.boxes, full) for row in seen.weights)]
     labels = [("", _uniform(seen)), *zip(seen.words, map(_share, seen.weights), strict=True)]
     title = f"{_TITLES[seen.kind]}: {' '.join(seen.words)}"
     height, width = small.shape[:2]
@@ -184,7 +169,7 @@ def compared(
         for number, (word, weights) in enumerate(zip(seen.words, seen.weights, strict=True)):
             line, column = divmod(number, _COLUMNS - 1)
             y, x = top + line * step, _MARGIN + (column + 1) * (width + _GAP)
-            drawn = _panel(small, weights, seen.boxes, full, outline_cell=True)
+            drawn = panel(small, weights, seen.boxes, full, outline_cell=True)
             texts += _paste(whole, drawn, x, y, word, _share(weights))
         top += count * step
     return _labelled(whole, texts)
@@ -240,14 +225,12 @@ def write_figures(
     return written
 
 
-def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended | Details") -> None:
-    """Writes the figure of a caption on `picture` uint8 [H, W, 3], or the page of its details."""
+def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended") -> None:
+    """Writes the figure of a caption on `picture` uint8 [H, W, 3]."""
     path = os.path.expanduser(path)
     if not path.lower().endswith(".png"):
         raise ValueError(f"The figure is a PNG file, so the name {path} must end in .png.")
-    from tfcap.visualize.attention import Details
-
-    _write(path, sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen))
+    _write(path, figure(picture, seen))
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
@@ -256,122 +239,6 @@ def picture_path(path: str, image: str, several: bool) -> str:
         return path
     stem, ending = os.path.splitext(path)
     return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
-
-
-def sheet(picture: np.ndarray, details: "Details") -> bytes:
-    """Draws all recorded weights of a caption on one page, as a PNG.
-
-    The page shows every decoder layer with attention over regions (mean over heads), the heads and
-    channels of the last such layer, and the forward and backward weights of the last expansions.
-    """
-    seen = details.attended
-    parts = [figure(picture, seen)]
-    if not seen.words:
-        return parts[0]
-    cross = [x for x in details.decoder if (x.kind, x.over) == ("attention", "regions")]
-    rows = [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
-    if cross and len(cross[-1].weights) > 1:
-        rows += [(f"head {h + 1}", weights) for h, weights in enumerate(cross[-1].weights)]
-    if len(rows) > 1:
-        parts.append(_table(picture, seen, rows, f"layers, and heads of {cross[-1].path}"))
-    for layer in details.decoder:
-        if layer.kind == "channel" and cross and layer.path == cross[-1].path:
-            parts.append(channel_figure(seen.words, layer))
-    for layers, words in ((details.encoder, ()), (details.decoder, seen.words)):
-        last = [layer for layer in layers if layer.kind.startswith(("forward", "backward"))][-4:]
-        if last:
-            parts.append(expansion_figure(sorted(last, key=lambda x: x.kind[-1]), words))
-    opened = [Image.open(io.BytesIO(part)) for part in parts]
-    size = max(part.width for part in opened), sum(part.height for part in opened)
-    whole, top = Image.new("RGB", size, "white"), 0
-    for part in opened:
-        whole.paste(part, (0, top))
-        top += part.height
-    return _png(whole)
-
-
-def _table(picture, seen, rows, title):
-    """Draws a row of panels for each (name, weights [T', R]) in `rows`, and a column per word."""
-    size = min(110, max(60, 1060 // len(seen.words) - _GAP))
-    small, full = _resized(picture, size), max(full_strength(weights) for _, weights in rows)
-    height, width = small.shape[:2]
-    title, left, top = f"{title}   ({_uniform(seen)})", _MARGIN + _NAMES, _MARGIN + 24 + _LABEL
-    across = max(left + len(seen.words) * (width + _GAP) + _MARGIN, 60 + 8 * len(title))
-    whole = np.full((top + len(rows) * (height + _GAP), across, 3), 255, np.uint8)
-    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
-    for column, word in enumerate(seen.words):
-        short = word if len(word) <= width // 9 else f"{word[: width // 9 - 1]}…"
-        texts.append((left + column * (width + _GAP) + 2, top - 12, short, 12, "left", "black"))
-    for row, (name, layer) in enumerate(rows):
-        y = top + row * (height + _GAP)
-        texts.append((left - 8, y + height // 2, name, 11, "right", "#333333"))
-        for column, weights in enumerate(layer):
-            _paste(
-                whole, _panel(small, weights, seen.boxes, full), left + column * (width + _GAP), y
-            )
-    return _labelled(whole, texts)
-
-
-def channel_figure(words: Sequence[str], layer: "Layer") -> bytes:
-    """Draws channel attention [N, T', d], a row per word with the heads side by side, as a PNG."""
-    heads, times, depth = layer.weights.shape
-    strips = layer.weights.transpose(1, 0, 2).reshape(times, heads * depth)
-    drawing, (axis,) = _axes(1, 11, 1.3 + 0.28 * times)
-    _heat_map(drawing, axis, strips, f"{layer.path}: gates of the channels", 1)
-    axis.set_yticks(range(times), words, fontsize=11)
-    for h in range(1, heads):
-        axis.axvline(h * depth - 0.5, color="white", linewidth=1)
-    middles = [(h + 0.5) * depth - 0.5 for h in range(heads)]
-    axis.set_xticks(middles, [f"head {h + 1}" for h in range(heads)], fontsize=11)
-    return _drawn(drawing)
-
-
-def expansion_figure(layers: Sequence["Layer"], words: Sequence[str] = ()) -> bytes:
-    """Draws the forward and backward weights of one expansion as heat maps in a PNG.
-
-    Rows are expansion vectors; for a dynamic expansion they are grouped by the words of the
-    caption. The inputs of a static expansion are regions, so it has no words. Columns of forward
-    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
-    """
-    drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
-    for axis, layer in zip(axes, layers, strict=True):
-        direction, name = layer.kind.split("_")
-        weights = layer.weights
-        if direction == "backward":  # the axis of outputs becomes the last one
-            weights = np.moveaxis(weights, 0, -1)
-        _heat_map(drawing, axis, weights.reshape(-1, weights.shape[-1]), None, None)
-        axis.set_title(f"{direction} {name.upper()}", fontsize=11)
-        if not words:
-            axis.set_xlabel("region", fontsize=11)
-            axis.set_ylabel("vector", fontsize=11)
-            continue
-        # The inputs of a vector are the start mark and the words before its position.
-        columns = ["(start)", *words[:-1]] if direction == "forward" else words
-        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=10)
-        vectors = weights.shape[1]
-        middles = [(t + 0.5) * vectors - 0.5 for t in range(len(words))]
-        axis.set_yticks(middles, words, fontsize=10)
-        for t in range(1, len(words)):
-            axis.axhline(t * vectors - 0.5, color="white", linewidth=0.6)
-    drawing.suptitle(layers[0].path, fontsize=12)
-    return _drawn(drawing)
-
-
-def _axes(count, width, height):
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(width, height), dpi=100, layout="constrained")
-    return drawing, list(drawing.subplots(1, count, squeeze=False)[0])
-
-
-def _heat_map(drawing, axis, values, title, high):
-    """Draws `values` [rows, columns] with a colour bar from 0 to `high`."""
-    image = axis.imshow(
-        values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
-    )
-    axis.set_title(title, fontsize=12)
-    axis.tick_params(labelsize=10)
-    drawing.colorbar(image, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)
 
 
 def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
@@ -474,7 +341,7 @@ def _share(weights: np.ndarray) -> str:
     return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 
 
-def _paste(whole, pixels, x, y, word="", note=""):
+def _paste(whole, pixels, x, y, word, note):
     """Puts a panel at x, y of a page, and returns the texts below it."""
     height, width = pixels.shape[:2]
     whole[y : y + height, x : x + width] = pixels
