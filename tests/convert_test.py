@@ -76,7 +76,7 @@ EAGER = {"train_tf_function": False, "train_tf_while_loop": False, "eval_tf_func
 
 def further(data, **task):
     """Returns overrides for one training step on `data` with label smoothing."""
-    trainer = {**EAGER, "train_steps": 1, "steps_per_loop": 1}
+    trainer = {**EAGER, "train_steps": 1, "steps_per_loop": 1, "summary_interval": 1}
     trainer["shown_images"] = 0
     task = {
         "data_dir": data,

@@ -106,7 +106,7 @@ def test_the_packaged_captioner_is_trained_further(shapes, tmp_path, monkeypatch
     small = "task.data_dir=data/mine,task.metrics=[CIDEr],trainer.shown_images=0,"
     small += "trainer.optimizer_config.schedule.learning_rate=1.0e-30,trainer.train_steps=1,"
     small += "trainer.train_tf_function=false,trainer.train_tf_while_loop=false,"
-    small += "trainer.steps_per_loop=1,task.validation_data.limit=4"
+    small += "trainer.steps_per_loop=1,trainer.summary_interval=1,task.validation_data.limit=4"
     more = ["--experiment=finetune", f"--params_override={small}", "--model_dir=runs/mine"]
     commands.run_here(train, *more)
     assert "step 0: " in capsys.readouterr().out  # the score of the packaged captioner

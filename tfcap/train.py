@@ -106,7 +106,7 @@ def train(
       model_dir: the directory of the run; empty for `runs/<experiment>`.
       config_file: YAML files of changes to the experiment, in order.
       params_override: changes as a dictionary, as YAML text or as `a.b=1,c=2`, applied last.
-      mode: train, eval or train_and_eval.
+      mode: train, eval, train_and_eval or continuous_eval.
       then: the experiments of later stages, each of which starts from the best checkpoint of the
         stage before it; `EXPERIMENT:FILE,FILE` names YAML files of one stage, too.
       then_config_file: YAML files for every later stage, applied after the files in `then`.

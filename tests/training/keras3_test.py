@@ -29,9 +29,11 @@ def test_a_strategy_has_the_configured_replicas(two):
     assert two.num_replicas_in_sync == 2
     assert keras3.strategy(configs.Runtime(replicas=2)) is two  # all-reduces of two would collide
     assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
+    one = configs.Runtime(distribution_strategy="one_device", num_gpus=0)
+    assert keras3.strategy(one).num_replicas_in_sync == 1
     for wrong, word in (
         (dict(num_gpus=99), "runtime.num_gpus"),
-        (dict(distribution_strategy="multi_worker_mirrored", replicas=2), "not multi_worker"),
+        (dict(distribution_strategy="one_device", replicas=2), "not one_device"),
         (dict(replicas=3), "runtime.replicas=3"),
     ):
         with pytest.raises(ValueError, match=word):

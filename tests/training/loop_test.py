@@ -171,6 +171,11 @@ def test_a_loss_that_diverges_ends_training(wrong, tmp_path):
     with pytest.raises(ValueError, match="Training diverged: the loss of step 4 is"):
         counter.run()
     assert counter.saves == []
+    counter = Counter(tmp_path)
+    counter.params = counter.params.replace(trainer={"recovery_max_trials": -1})
+    counter.losses = [1.0, wrong]
+    counter.run()
+    assert counter.saves == [7, 10, 10]
 
 
 # ---- signals ------------------------------------------------------------------------------------

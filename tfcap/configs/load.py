@@ -31,27 +31,19 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "trainer.optimizer_config.clip": ("value", "norm", "none"),
     "trainer.optimizer_config.schedule.name": ("constant", "noam", "linear", "hyperbolic"),
     "trainer.best_checkpoint_metric_comp": ("higher", "lower"),
-    "runtime.distribution_strategy": ("mirrored", "multi_worker_mirrored"),
+    "runtime.distribution_strategy": (
+        "mirrored",
+        "multi_worker_mirrored",
+        "one_device",
+        "tpu",
+    ),
     "runtime.mixed_precision_dtype": (None, "float32", "bfloat16", "float16"),
 }
 # Keys that `params.yaml` of older runs has, and nothing reads.
 IGNORED = {
     "task.self_critical.reward": ("length", "diversity"),
-    "trainer": (
-        "eval_tf_while_loop",
-        "allow_tpu_summary",
-        "preemption_on_demand_checkpoint",
-        "summary_interval",
-        "continuous_eval_timeout",
-        "recovery_begin_steps",
-        "recovery_max_trials",
-        "validation_summary_subdir",
-    ),
+    "trainer": ("eval_tf_while_loop", "allow_tpu_summary", "preemption_on_demand_checkpoint"),
     "runtime": (
-        "tpu",
-        "worker_hosts",
-        "task_index",
-        "num_packs",
         "gpu_thread_mode",
         "dataset_num_private_threads",
         "per_gpu_thread_count",

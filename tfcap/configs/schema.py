@@ -299,19 +299,25 @@ class Trainer(hyperparams.Config):
       train_tf_function: whether a training step is compiled into a graph.
       eval_tf_function: whether a step of validation is compiled into a graph.
       steps_per_loop: number of steps between two reports of the loss.
+      summary_interval: not used; TensorBoard gets values after every loop of steps.
       checkpoint_interval: number of steps between two checkpoints.
       max_to_keep: number of newest checkpoints that are not deleted; the best one is stored apart.
+      continuous_eval_timeout: seconds to wait for the next checkpoint, with
+        `--mode=continuous_eval`.
       train_steps: number of steps of the whole training.
       validation_steps: number of batches of a validation; -1 validates on the whole split.
       validation_interval: number of steps between two validations.
       best_checkpoint_export_subdir: the directory in the run for the best checkpoint, with
-        `--mode=train_and_eval`.
+        `--mode=train_and_eval` and `continuous_eval`.
       best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
         as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
       best_checkpoint_metric_comp: `higher` or `lower`: which score is better.
-      loss_upper_bound: a training loss above it is an error. Training never restores an older
+      loss_upper_bound: a training loss above it is an error.
+      recovery_begin_steps: the loss is checked after this step.
+      recovery_max_trials: below 0 the loss is never checked. Training never restores an older
         checkpoint by itself, because the same steps would give the same loss.
+      validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`.
       shown_images: number of validation images that TensorBoard shows with their captions.
@@ -322,8 +328,10 @@ class Trainer(hyperparams.Config):
     train_tf_function: bool = True
     eval_tf_function: bool = True
     steps_per_loop: int = 20
+    summary_interval: int = 20
     checkpoint_interval: int = 500
     max_to_keep: int = 2
+    continuous_eval_timeout: int = 3600
     train_steps: int = 1000
     validation_steps: int = -1
     validation_interval: int = 500
@@ -331,6 +339,9 @@ class Trainer(hyperparams.Config):
     best_checkpoint_eval_metric: str = "CIDEr"
     best_checkpoint_metric_comp: str = "higher"
     loss_upper_bound: float = 1e6
+    recovery_begin_steps: int = 0
+    recovery_max_trials: int = 0
+    validation_summary_subdir: str = "validation"
     patience: int = 0
     shown_images: int = 8
 
@@ -340,13 +351,19 @@ class Runtime(hyperparams.Config):
     """Devices and precision, with the keys of TF Model Garden's runtime.
 
     Attributes:
-      distribution_strategy: mirrored or multi_worker_mirrored. With a `TF_CONFIG` of several
-        workers, mirrored is multi_worker_mirrored.
+      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
+        of several workers, mirrored is multi_worker_mirrored.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
         Dropout draws other masks than without XLA, and scheduled sampling other words.
+      tpu: address of the TPU.
       num_gpus: number of GPUs to use; 0 uses all.
+      worker_hosts: HOST:PORT of every worker, with commas between them, with
+        `multi_worker_mirrored`.
+      task_index: number of this worker, from 0, with `multi_worker_mirrored`.
       all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
+      num_packs: number of groups in which gradients are added; not used with `mirrored` and
+        `multi_worker_mirrored`.
       mixed_precision_dtype: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a larger number divides the processor into as many
@@ -359,8 +376,12 @@ class Runtime(hyperparams.Config):
 
     distribution_strategy: str = "mirrored"
     enable_xla: bool = False
+    tpu: str | None = None
     num_gpus: int = 0
+    worker_hosts: str | None = None
+    task_index: int = -1
     all_reduce_alg: str | None = None
+    num_packs: int = 1
     mixed_precision_dtype: str | None = "float32"
     replicas: int = 0
     start_timeout: float = 600.0

@@ -37,27 +37,29 @@ class Products(keras.dtype_policies.DTypePolicy):
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
     """Makes the Keras policy for a value of `runtime.mixed_precision_dtype`; None is float32.
 
-    `accelerated` says whether the model runs on a GPU.
+    `accelerated` says whether the model runs on a GPU or TPU.
     """
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
     return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")
 
 
-def set_global(dtype: str | None) -> None:
+def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the precision of layers that are made after this call.
 
-    The function of the Model Garden sets the policy of tf_keras only.
+    The function of the Model Garden sets the policy of tf_keras only. `accelerated` says whether
+    there will be a GPU or TPU, in addition to the devices that TensorFlow already lists.
     """
-    accelerated = bool(tf.config.list_physical_devices("GPU"))
+    for kind in ("GPU", "TPU"):
+        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
     keras.config.set_dtype_policy(policy(dtype, accelerated))
 
 
 @contextlib.contextmanager
-def scope(dtype: str | None) -> Iterator[None]:
+def scope(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
     """Sets the precision inside the block, and restores the old precision after the block."""
     before = keras.config.dtype_policy()
-    set_global(dtype)
+    set_global(dtype, accelerated)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import sys
 
 import keras
 import tensorflow as tf
+from official.common import distribute_utils
 from tensorflow.python.eager import context
 
 from tfcap import cli, configs
@@ -20,24 +21,34 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
 
     Where `TF_CONFIG` names several workers, `mirrored` is `multi_worker_mirrored`.
     """
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    gpus, name = len(tf.config.list_physical_devices("GPU")), runtime.distribution_strategy
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
         raise cli.UsageError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
             "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
-    if runtime.distribution_strategy == "multi_worker_mirrored" or place()[0] > 1:
-        if runtime.replicas > 1:
-            raise cli.UsageError(
-                f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not "
-                "multi_worker_mirrored."
-            )
+    if name == "mirrored" and place()[0] > 1:
+        name = "multi_worker_mirrored"
+    if name != "mirrored" and runtime.replicas > 1:
+        raise cli.UsageError(
+            f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not {name}."
+        )
+    if name == "mirrored":
+        replicas = runtime.replicas or runtime.num_gpus or gpus or 1
+        if not gpus and replicas > 1:
+            split_processor(replicas)
+        return _mirrored("GPU" if gpus else "CPU", replicas)
+    distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
+    if name == "multi_worker_mirrored":
         timeouts = runtime.start_timeout, runtime.worker_timeout
         return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
-    replicas = runtime.replicas or runtime.num_gpus or gpus or 1
-    if not gpus and replicas > 1:
-        split_processor(replicas)
-    return _mirrored("GPU" if gpus else "CPU", replicas)
+    return distribute_utils.get_distribution_strategy(
+        name,
+        num_gpus=runtime.num_gpus,
+        all_reduce_alg=runtime.all_reduce_alg,
+        num_packs=runtime.num_packs,
+        tpu_address=runtime.tpu,
+    )
 
 
 @functools.cache

@@ -5,6 +5,7 @@ it is written for tf_keras, and to resume bit for bit nearly every method would 
 """
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -83,14 +84,16 @@ class Loop:
             keep = options.max_to_keep
             self.manager = tf.train.CheckpointManager(self.checkpoint, model_dir, keep)
         # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
-        if mode == "train_and_eval" and self.workers.is_chief:
+        if mode in ("train_and_eval", "continuous_eval") and self.workers.is_chief:
             if options.best_checkpoint_export_subdir:
                 self.best = BestCheckpoint(self.checkpoint, model_dir, params, signature)
         self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
         self._said: set[str] = set()  # notes about validations
         folder = model_dir if self.workers.is_chief else None
         self.train_summaries = summaries.Summaries(folder, "train", self.step, "train")
-        self.validation_summaries = summaries.Summaries(folder, "validation", self.step, "scores")
+        self.validation_summaries = summaries.Summaries(
+            folder, options.validation_summary_subdir, self.step, "scores"
+        )
 
     @property
     def done(self) -> int:
@@ -104,10 +107,11 @@ class Loop:
 
     # ---- the run --------------------------------------------------------------------------------
 
-    def restore(self) -> None:
-        """Restores the newest checkpoint; without one, initialises the task."""
+    def restore(self, path: str | None = None) -> None:
+        """Restores `path` or the newest checkpoint; without one, initialises the task."""
+        path = path or runs.newest_checkpoint(self.model_dir)
         with self.strategy.scope():
-            if path := runs.newest_checkpoint(self.model_dir):
+            if path:
                 with damage_named(path):
                     self.checkpoint.restore(path)
                 self._saved = self.done, int(self.validated.numpy())
@@ -117,13 +121,21 @@ class Loop:
 
     def run(self) -> None:
         """Runs the mode; call `restore` first. A signal raises `cli.Interrupted`."""
+        options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
         self._stream = sys.stderr if self.workers.is_chief else sys.stdout
-        steps = self.params.trainer.train_steps
-        self._progress = summaries.Progress(self.step, steps, self._stream)
+        self._progress = summaries.Progress(self.step, options.train_steps, self._stream)
         with self.strategy.scope(), self._progress:
             if self.mode == "eval":
                 self.validate()
+            elif self.mode == "continuous_eval":
+                for path in tf.train.checkpoints_iterator(
+                    self.model_dir,
+                    timeout=options.continuous_eval_timeout,
+                    timeout_fn=lambda: self.done >= options.train_steps,
+                ):
+                    self.restore(path)
+                    self.validate()
             else:
                 with signals.noted() as self.received:
                     self._train()
@@ -164,7 +176,8 @@ class Loop:
         self._train_steps(batches, tf.constant(goal - step))
         values = _results(self.train_metrics)
         loss = values["loss"]
-        if not loss <= options.loss_upper_bound:  # also where it is NaN
+        limit = options.loss_upper_bound if goal >= options.recovery_begin_steps else math.inf
+        if options.recovery_max_trials >= 0 and not loss <= limit:
             raise ValueError(
                 f"Training diverged: the loss of step {goal} is {loss}. The checkpoints in "
                 f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."

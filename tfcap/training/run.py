@@ -50,7 +50,8 @@ def train(
             "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
             "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
         )
-    policy = precision.scope(params.runtime.mixed_precision_dtype)
+    tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
+    policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
     lock = contextlib.ExitStack()  # the chief enters it: no other process can train in `model_dir`
 
     def begin() -> int:
@@ -89,8 +90,11 @@ def train(
 
 def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     """Loads the data, and checks that all workers have the same code, configuration and data."""
-    common = {"experiment": experiment, "mode": mode, "configuration": params.as_dict()}
-    workers.compare(version=__version__, **common)
+    if workers.count > 1 and mode == "continuous_eval":
+        raise cli.UsageError("--mode=continuous_eval needs a single worker.")
+    options = params.as_dict()
+    options["runtime"].pop("task_index", None)
+    workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
     folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
