@@ -50,11 +50,11 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     done = commands.run_command(
         *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),
         *(files / "references.json", "--samples", "200", "--seed", "5"),
-        *("--show", "2", "--scores", "BLEU,CIDEr", "--metrics", files / "metrics.json"),
+        *("--scores", "BLEU,CIDEr", "--metrics", files / "metrics.json"),
     )
     assert done.returncode == 0, done.stderr
     assert "40 images" in done.stdout and "200 resamples, 95 % intervals" in done.stdout
-    assert "better minus worse" in done.stdout and "better gains most, by CIDEr" in done.stdout
+    assert "better minus worse" in done.stdout
     content = json.loads((files / "metrics.json").read_text())
     assert content["images"] == 40 and content["against"] == "worse"
     change = content["differences"]["better"]["CIDEr"]
@@ -88,15 +88,6 @@ def test_three_sets_are_compared_with_the_first(world):
     assert table.count("plain tokenizer") == 1  # once, not once per set
     text = compare.format_difference(found.differences["same"], "same", "a")
     assert "+0.00 [+0.00, +0.00]" in text and "not significant" in text
-    gains, losses = bootstrap.most_different(found.scores["a"], found.scores["b"], 3)
-    assert len(losses) == 3 and not set(gains) & set(losses)
-    change = [
-        found.scores["b"].per_image[i]["CIDEr"] - found.scores["a"].per_image[i]["CIDEr"]
-        for i in references
-    ]
-    lost = found.scores["b"].per_image[losses[0]]["CIDEr"]
-    assert lost - found.scores["a"].per_image[losses[0]]["CIDEr"] == min(change)
-    assert bootstrap.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
 
 
 @pytest.mark.slow

@@ -25,11 +25,8 @@ _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_sc
 def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
-    cli.define_rerank_flags()
     flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Prepared data for --rerank and order=consensus; by default that of the run.",
+        "data_dir", None, "Prepared data for order=consensus; by default that of the run."
     )
     cli.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
@@ -71,19 +68,15 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    clips = any(map(captioning.reads_clips, given.model_dir))
-    paths = inputs.expand(argv[1:], clips, given.recursive)
-    if not paths:
+    if not argv[1:]:
         raise cli.UsageError("Give at least one picture file.")
-    if given.rerank == "oracle":
-        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
-    if not (given.recursive or clips):
+    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
+    captioner = captioning.load(given.model_dir, *options)
+    paths = inputs.expand(argv[1:], captioner.engine.reads_clips, given.recursive)
+    if not (given.recursive or captioner.engine.reads_clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
-    captioner = _load(given)
-    if captioner.engine.reads_clips and not clips:  # what only a loaded export knows
-        paths = inputs.expand(argv[1:], True, given.recursive)
     output = _open_output(given, paths)
     wanted = [path for path in paths if not (output and output.has(path))]
     done, reasons = _caption(captioner, wanted, given, output)
@@ -195,25 +188,8 @@ def _open_output(given, paths: list[str]) -> caption_files.Output | None:
     return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
 
 
-def _load(given) -> captioning.ImageCaptioner:
-    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
-    captioner = captioning.load(given.model_dir, *options)
-    if given.rerank:
-        if all(map(captioning.exported_model, given.model_dir)):
-            raise cli.UsageError(
-                "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
-            )
-        from tfcap import runs
-        from tfcap.scoring import rerank
-
-        run, settings = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
-        data = runs.load_data(run, given.data_dir)
-        captioner.engine.reranker = rerank.load(run, data, given.rerank, **settings)
-    return captioner
-
-
-def _check_attention(given, paths):
-    """Raises UsageError, before any work, if the figures cannot be written."""
+def _check_attention(given, paths: list[str]) -> None:
+    """Raises UsageError if the figures cannot be written."""
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]

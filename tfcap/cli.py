@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
@@ -146,6 +146,12 @@ def _parse(argv: list[str]) -> list[str]:
 def _with_home(word: str) -> str:
     """Replaces `~` after `=`, `,` or `:` by the home directory, which a shell does not do."""
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
+
+
+def arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the values of the flags that are parameters of a function, by name."""
+    values = flags.FLAGS.flag_values_dict()
+    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
 def require(*names: str) -> None:
@@ -322,69 +328,8 @@ def define_seed_flag() -> None:
     )
 
 
-def define_rerank_flags() -> None:
-    """Defines the flags of every command that reranks captions, see `scoring.rerank`."""
-    flags.DEFINE_enum(
-        "rerank",
-        None,
-        ["consensus", "oracle"],
-        "Reorder the captions of each image: consensus ranks them by the captions of similar "
-        "reference images; oracle by the image's own references, an upper bound (evaluate only).",
-    )
-    flags.DEFINE_enum(
-        "rerank_similarity",
-        "cider",
-        ["cider", "bleu"],
-        "Similarity of two captions: cider or bleu.",
-    )
-    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
-    flags.DEFINE_integer(
-        "rerank_best",
-        0,
-        "Number of captions of the similar images that count for a caption, the most similar ones; "
-        "0 means 125 with cider, 175 with bleu.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "rerank_refined",
-        None,
-        "Run directory of an m-RNN whose refined features decide which images are similar; "
-        "by default the mean of an image's features decides.",
-    )
-    flags.DEFINE_list(
-        "rerank_references",
-        ["train"],
-        "Splits that the similar images are taken from, separated by commas, such as "
-        "train,val. An image is never its own neighbour.",
-    )
-    flags.DEFINE_list(
-        "rerank_frequencies",
-        ["train"],
-        "Splits whose captions give the document frequencies of cider, separated by commas (the "
-        "m-RNN code uses val).",
-    )
-    flags.DEFINE_string(
-        "rerank_index",
-        "",
-        "Directory that keeps the vectors of the reference images between runs; by default the "
-        "directory `vectors` of the prepared data.",
-    )
-    flags.DEFINE_bool(
-        "rerank_approximate",
-        False,
-        "Find the similar images through a graph (needs the extra tfcap[search]): faster with "
-        "hundreds of thousands of images, but it may miss some.",
-    )
-
-
-def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of the flags `--rerank_NAME` by NAME, for `scoring.rerank.load`."""
-    prefix = "rerank_"
-    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
-
-
-def define_reference_set() -> None:
-    """Defines the flags of commands that score captions: which references are read."""
+def define_scoring_flags() -> None:
+    """Defines the flags of commands that score captions."""
     from tfcap.metrics import results
 
     flags.DEFINE_enum(
@@ -395,4 +340,16 @@ def define_reference_set() -> None:
     )
     flags.DEFINE_bool(
         "partial", False, "Score only the images that have references and captions in every file."
+    )
+    flags.DEFINE_list(
+        "scores",
+        results.DEFAULTS,
+        "Scores to compute, separated by commas. These must be asked for: CHAIR, and CLIPScore of "
+        "tfcap.evaluate.",
+    )
+    flags.DEFINE_list(
+        "instances",
+        [],
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "CHAIR knows only the objects that the references mention.",
     )

@@ -12,7 +12,6 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
-import inspect
 import os
 import pathlib
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 
 _BATCH = 16  # pictures that a run captions together
-_WIDTH = 68  # longest caption in the list of images, in characters
 
 
 def format_scores(compared: Compared) -> str:
@@ -67,24 +65,6 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
             cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
             wins = f"{100 * change.wins:.1f} %"
             lines.append(f"{key:<{width}}{cell:>28}{change.p:>9.3g}{wins:>11}  {change.verdict}")
-    return "\n".join(lines)
-
-
-def _format_images(
-    compared: Compared, runs: dict[str, dict[int, str]], name: str, count: int
-) -> str:
-    first = next(iter(runs))
-    lines = []
-    groups = bootstrap.most_different(compared.scores[first], compared.scores[name], count)
-    for title, images in zip(("gains most", "loses most"), groups, strict=True):
-        lines += [f"{name} {title}, by CIDEr"] if images else []
-        for image in images:
-            lines.append(f"  image {image}")
-            for run in (first, name):
-                score = compared.scores[run].per_image[image]["CIDEr"]
-                text = " ".join(runs[run][image].split())
-                text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-                lines.append(f"    {score:7.1f}  {text}  ({run})")
     return "\n".join(lines)
 
 
@@ -139,30 +119,14 @@ def _define_flags() -> None:
         "references", None, "References for all files: a COCO annotation file. Runs need none."
     )
     flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
-    cli.define_reference_set()
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )
+    cli.define_scoring_flags()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
-    flags.DEFINE_integer(
-        "show", 3, "Number of images listed that gain and that lose most.", lower_bound=0
-    )
     flags.DEFINE_string("metrics", None, "File to write: all numbers as JSON.")
 
 
 def _run(argv: list[str]) -> None:
-    given = flags.FLAGS.flag_values_dict()
-    names = [name for name in inspect.signature(compare).parameters if name in given]
-    compare(argv[1:], **{name: given[name] for name in names})
+    compare(argv[1:], **cli.arguments(compare), show=True)
 
 
 def compare(
@@ -177,7 +141,7 @@ def compare(
     samples: int = 1000,
     seed: int = 1,
     metrics: str | None = None,
-    show: int | None = None,
+    show: bool = False,
 ) -> Compared:
     """Compares runs or files of captions with the first of `paths` by paired bootstrap over images.
 
@@ -187,8 +151,7 @@ def compare(
       split: the split that runs caption.
       scores: the scores to compute; None computes those of pycocoevalcap.
       metrics: JSON file to write.
-      show: how many images with the largest gains and losses are printed below the tables; None
-        prints nothing at all.
+      show: whether to print what the command prints.
       reference_set, partial, instances, samples, seed: as the flags of the command.
     """
     paths = list(map(pretrained.place, paths))
@@ -197,12 +160,13 @@ def compare(
         raise cli.UsageError(
             "Give two or more runs, or two or more different result files and --references."
         )
+    named = _named(paths)
     if folders:
-        every, source, runs = _decoded(_named(paths), folders, split)
+        every, source, runs = _decoded(named, folders, split)
     else:
         source = references or ""
         every = results.load_references(source)
-        runs = {name: results.load_results(path) for name, path in _named(paths).items()}
+        runs = {name: results.load_results(path) for name, path in named.items()}
         if partial:
             shared = results.common(every, runs.values())
             print(f"note: {len(shared)} of {len(every)} images with references are scored")
@@ -214,7 +178,7 @@ def compare(
             f"{source} has references of {len(every)} image, and intervals need several. To score "
             "one image, use tfcap.evaluate."
         )
-    for name, path in {} if folders else _named(paths).items():
+    for name, path in named.items():
         try:
             results.check_ids(every, runs[name])
         except ValueError as error:
@@ -226,7 +190,7 @@ def compare(
         about = {"images": len(every), "reference_set": reference_set}
         about |= {"samples": samples, "seed": seed}
         write_json(metrics, about | _as_json(compared), indent=2)
-    if show is not None:
+    if show:
         print(
             f"{len(every)} images of {source} ({reference_set} references), "
             f"{samples} resamples, 95 % intervals\n"
@@ -234,8 +198,6 @@ def compare(
         print(format_scores(compared))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))
-            text = _format_images(compared, runs, name, show) if "CIDEr" in differences else ""
-            print(f"\n{text}" if text else "", end="\n" if text else "")
     return compared
 
 

@@ -5,9 +5,7 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
-import contextlib
 import functools
-import inspect
 import os
 import sys
 import types
@@ -33,8 +31,7 @@ def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
     cli.define_seed_flag()
-    cli.define_reference_set()
-    cli.define_rerank_flags()
+    cli.define_scoring_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -73,17 +70,6 @@ def _define_flags() -> None:
         "attention", None, "Directory to write: figures of the attention, one row for each model."
     )
     flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR, CLIPScore.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )
     flags.DEFINE_string(
         "clip",
         None,
@@ -95,15 +81,59 @@ def _define_flags() -> None:
         "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
     )
     flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
+    flags.DEFINE_enum(
+        "rerank",
+        None,
+        ["consensus", "oracle"],
+        "Reorder the captions of each image: consensus ranks them by the captions of similar "
+        "reference images; oracle by the image's own references, an upper bound.",
+    )
+    flags.DEFINE_enum(
+        "rerank_similarity",
+        "cider",
+        ["cider", "bleu"],
+        "Similarity of two captions: cider or bleu.",
+    )
+    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
+    flags.DEFINE_integer(
+        "rerank_best",
+        0,
+        "Number of captions of the similar images that count for a caption, the most similar ones; "
+        "0 means 125 with cider, 175 with bleu.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "rerank_refined",
+        None,
+        "Run directory of an m-RNN whose refined features decide which images are similar; "
+        "by default the mean of an image's features decides.",
+    )
+    flags.DEFINE_list(
+        "rerank_references",
+        ["train"],
+        "Splits that the similar images are taken from, separated by commas, such as "
+        "train,val. An image is never its own neighbour.",
+    )
+    flags.DEFINE_list(
+        "rerank_frequencies",
+        ["train"],
+        "Splits whose captions give the document frequencies of cider, separated by commas (the "
+        "m-RNN code uses val).",
+    )
+    flags.DEFINE_string(
+        "rerank_index",
+        "",
+        "Directory that keeps the vectors of the reference images between runs; by default the "
+        "directory `vectors` of the prepared data.",
+    )
 
 
 def _run() -> None:
-    given = flags.FLAGS.flag_values_dict()
+    given = cli.arguments(evaluate)
     if not given["model_dir"] and not given["predictions"]:
         raise cli.UsageError("Give --model_dir, or --predictions and --references.")
-    shared = {name: given[name] for name in inspect.signature(evaluate).parameters if name in given}
-    shared |= {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
-    evaluate(**shared)
+    files = {"metrics": flags.FLAGS.scores, "metrics_file": flags.FLAGS.metrics}
+    evaluate(**given | files, show=True)
 
 
 def evaluate(
@@ -133,7 +163,6 @@ def evaluate(
     rerank_references: Sequence[str] = ("train",),
     rerank_frequencies: Sequence[str] = ("train",),
     rerank_index: str = "",
-    rerank_approximate: bool = False,
     perplexity: bool = False,
     diversity: bool = False,
     output: str | None = None,
@@ -311,9 +340,10 @@ class _Evaluation:
         given = self.given
         # Directories of runs have dots in their names, as in lr0.002.
         self.name = cli.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
-        self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        self.run = run = run.with_decoding(given.decoding, given.beam)
         self.data = data = runs.load_data(run, given.data_dir)
-        search = run.search(given.decoding, given.beam, data.folder)
+        search = run.search(data_dir=data.folder)
         given.say(f"{run.described} on {data.folder}, split {given.split}")
         ids = data.index(given.split).id[: given.limit or None].tolist()
         if given.submission:
@@ -350,12 +380,10 @@ class _Evaluation:
         references = {image: every[image] for image in ids if every[image]}
         if not references:
             needed = ["metrics_file", "per_image", "report", "perplexity", "diversity"]
-            asked = [name.removesuffix("_file") for name in needed if getattr(given, name)]
-            if given.rerank == "oracle":
-                asked.insert(0, "rerank=oracle")
-            if asked:
+            if given.rerank == "oracle" or any(getattr(given, name) for name in needed):
                 raise cli.UsageError(
-                    f"--{asked[0]} needs reference captions, and split {given.split} has none."
+                    f"Split {given.split} has no reference captions. Leave out --metrics, "
+                    "--per_image, --report, --perplexity, --diversity and --rerank=oracle."
                 )
             return {}
         if len(references) < len(ids):
@@ -368,7 +396,8 @@ class _Evaluation:
         from tfcap.scoring import rerank
 
         assert self.data is not None
-        options = cli.rerank_options(vars(self.given))
+        given = vars(self.given).items()
+        options = {n.removeprefix("rerank_"): v for n, v in given if n.startswith("rerank_")}
         return rerank.load(self.run, self.data, self.given.rerank, **options)
 
     def _rerank(self, reranker: Any) -> None:
@@ -408,7 +437,7 @@ class _Evaluation:
         paths, data = _others_of(given.beside, self.name), self.data if self.run else None
         self.others = load_others(
             *(paths, self.references, data, given.split, ids),
-            captioner_of=lambda run: captioner_of_run(run, given.decoding, given.beam),
+            captioner_of=captioner_of_run,
             checkpoint=given.checkpoint,
             dtype=given.dtype,
             changes=given.decoding,
@@ -468,26 +497,23 @@ class _Evaluation:
 
 
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
-    """Returns the captions that a model was trained on; empty if the training data is missing.
+    """Returns the captions that a model was trained on, from `data`; empty if it has others.
 
-    For captions from a file and for a converted run, the training captions of `data` are returned.
+    For captions from a file and for a converted run they are the training captions of `data`.
     """
-    from tfcap.data.prepared import PreparedData, stored_captions
+    from tfcap.data.prepared import stored_captions
 
     def digest(fingerprint):
         return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
 
-    wanted = digest(run.fingerprint) if run else None  # a converted run has none
-    if run and data and wanted and wanted != digest(data.fingerprint):
-        with contextlib.suppress(ValueError):
-            data = PreparedData.load(run.data_dir)
-        if digest(data.fingerprint) != wanted:
-            print(
-                "note: no share of novel captions, because the data that the model was trained "
-                f"on is not in {run.data_dir}"
-            )
-            return []
     if data is None or "train" not in data.fingerprint["splits"]:
+        return []
+    wanted = digest(run.fingerprint) if run else None  # a converted run has none
+    if run and wanted and wanted != digest(data.fingerprint):
+        print(
+            f"note: no share of novel captions, because {data.folder} is not the data that "
+            f"{run.directory} was trained on"
+        )
         return []
     return [caption for own in stored_captions(data, "train").values() for caption in own]
 

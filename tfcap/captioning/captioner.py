@@ -57,8 +57,8 @@ class Caption:
       score: the number by which the captions of a picture are ordered, best first. For plain beam
         search and plain sampling it is log P(caption | picture), natural logarithm. A length
         penalty divides it by a measure of length. With a temperature, beam search gives the
-        log-probability under the tempered distribution. `order=consensus` and a reranker replace
-        it by a similarity.
+        log-probability under the tempered distribution. `order=consensus` replaces it by a
+        similarity.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. Their sum
@@ -403,18 +403,14 @@ class ImageCaptioner:
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
-        noted = False
         for batch in self._batches(images, batch_size):
-            ready = self._ready(batch, strict)
-            if not ready:
-                continue
-            features = self.engine.features([one for _, one in ready])
-            scores, note = self.engine.score(features, texts)
-            if note and not noted:
-                warnings.warn(note, stacklevel=3)
-            noted = True
-            read = [picture._replace(content=None) for picture, _ in ready]
-            yield read, scores.astype(np.float64)
+            if ready := self._ready(batch, strict):
+                features = self.engine.features([one for _, one in ready])
+                scores, note = self.engine.score(features, texts)
+                if note:
+                    warnings.warn(note, stacklevel=3)
+                read = [picture._replace(content=None) for picture, _ in ready]
+                yield read, scores.astype(np.float64)
 
     def _ready(self, batch, strict):
         for item in batch:

@@ -77,7 +77,6 @@ class Consensus:
         refine: Captioner | None = None,
         index: str | None = None,
         max_regions: int | None = None,
-        approximate: bool = False,
     ):
         self.kind, self.neighbours, self.best = kind, neighbours, best or BEST[similarity]
         space = nearest.Space(refine)
@@ -86,9 +85,7 @@ class Consensus:
         self._corpus: list[list[np.ndarray]] = []  # the captions of each image of the index
         if kind == "consensus":
             self._corpus = self._read(data, references, "references")
-            self.index = nearest.load(
-                data, space, index, max_regions, tuple(references), approximate
-            )
+            self.index = nearest.load(data, space, index, max_regions, tuple(references))
         scorer: ngrams.CiderD | ngrams.NgramF1 = ngrams.NgramF1(ngrams.LARGEST_VOCABULARY)
         if similarity == "cider":
             counted = self._corpus
@@ -210,7 +207,16 @@ def load(
     `run` made the captions; None if they come from a file. `refined` is the run directory of an
     m-RNN whose refined features decide which images are similar.
     """
-    refine = runs.load_refined(run, data, refined)[0] if refined else None
+    refine = None
+    if refined:
+        other = runs.load(refined)
+        runs.check_vocabulary(other, data)
+        if (run and run.backbone is not None) or other.backbone is not None:
+            raise cli.UsageError(
+                f"The refined features of {refined} cannot be used: one of the two models trained "
+                "its backbone, so they read different features."
+            )
+        refine = other.model
     regions = run.max_regions if run else None
     return Consensus(data, kind, refine=refine, max_regions=regions, **options)
 
