@@ -50,6 +50,12 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     ("arguments", "word"),
     [
         ([], "Give at least one picture"),
+        (["--before=x", "a.png"], "--before needs --write"),
+        (["--write=csv", "a.png"], "--out is missing"),
+        (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
+        (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
+        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
+        (["--write=txt", "--json", "a.png"], "--json prints"),
         (["--attention=seen.jpg", "a.png"], "--attention=seen.jpg does not end with .png"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
         (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),

@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, pretrained, visualize
+from tfcap import captioning, cli, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
@@ -66,18 +66,22 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
-    if not given.model_dir:
-        given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
     if not argv[1:]:
         raise cli.UsageError("Give at least one picture file.")
+    if given.attention and not given.attention.lower().endswith(".png"):
+        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
-    captioner = captioning.load(given.model_dir, *options)
+    captioner = captioning.load(given.model_dir or None, *options)
     paths = inputs.expand(argv[1:], captioner.engine.reads_clips, given.recursive)
     if not (given.recursive or captioner.engine.reads_clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
-    output = _open_output(given, paths)
+    output: caption_files.Output | None = None
+    if given.write == "txt":
+        output = caption_files.Texts(paths, given.overwrite, given.skip_existing)
+    elif given.write:
+        output = caption_files.Table(given.out, given.overwrite, given.skip_existing)
     wanted = [path for path in paths if not (output and output.has(path))]
     done, reasons = _caption(captioner, wanted, given, output)
     failed = sum(reasons.values())
@@ -182,12 +186,6 @@ def _check_write(given, arguments: list[str]) -> None:
         raise cli.UsageError(f"--out={given.out} does not end with .{given.write}.")
 
 
-def _open_output(given, paths: list[str]) -> caption_files.Output | None:
-    if given.write == "txt":
-        return caption_files.Texts(paths, given.overwrite, given.skip_existing)
-    return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
-
-
 def _check_attention(given, paths: list[str]) -> None:
     """Raises UsageError if the figures cannot be written."""
     if not given.attention:
@@ -200,8 +198,6 @@ def _check_attention(given, paths: list[str]) -> None:
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
         raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
-    if not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
     os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 

@@ -94,26 +94,6 @@ def _named(paths: list[str]) -> dict[str, str]:
     return dict(zip(map(cli.escaped, names), paths, strict=True))
 
 
-def _decoded(
-    paths: dict[str, str], folders: list[str], split: str
-) -> tuple[dict[int, list[str]], str, dict[str, dict[int, str]]]:
-    """Captions a split with each run, and reads the other captions from files.
-
-    Returns the references, the name of the data, and the captions of each.
-    """
-    from tfcap.captioning import captioner_of_run
-    from tfcap.scoring import decode
-
-    data = decode.data_of_first(folders)
-    references = {image: texts for image, texts in data.references(split).items() if texts}
-    images = list(references)
-    arguments = paths, references, data, split, images
-    found = decode.load_others(*arguments, captioner_of=captioner_of_run)
-    decode.decode_others(found, split, images, _BATCH, 1, attention=None)
-    captions = {name: one.captions for name, one in found.items()}
-    return references, f"{data.folder}, split {split}", captions
-
-
 def _define_flags() -> None:
     flags.DEFINE_string(
         "references", None, "References for all files: a COCO annotation file. Runs need none."
@@ -162,7 +142,16 @@ def compare(
         )
     named = _named(paths)
     if folders:
-        every, source, runs = _decoded(named, folders, split)
+        from tfcap.captioning import captioner_of_run
+        from tfcap.scoring import decode
+
+        data = decode.data_of_first(folders)
+        source = f"{data.folder}, split {split}"
+        every = {image: texts for image, texts in data.references(split).items() if texts}
+        arguments = named, every, data, split, list(every)
+        found = decode.load_others(*arguments, captioner_of=captioner_of_run)
+        decode.decode_others(found, split, list(every), _BATCH, 1, attention=None)
+        runs = {name: other.captions for name, other in found.items()}
     else:
         source = references or ""
         every = results.load_references(source)

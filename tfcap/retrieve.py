@@ -1,8 +1,7 @@
 r"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
 
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --metrics ranks.json
-python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" \
-    --top 5 --sheet found.png
+python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" --top 5
 python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --candidates 100
 
 The first command scores every image of the split with every caption of the split and prints R@1,
@@ -14,16 +13,12 @@ vectors are scored.
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from tfcap import cli, pretrained
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
-
-if TYPE_CHECKING:
-    from tfcap.scoring.retrieval import Pairs
 
 
 def _define_flags() -> None:
@@ -50,9 +45,6 @@ def _define_flags() -> None:
         "Find sentences for this picture file among the captions of the split; can be repeated.",
     )
     flags.DEFINE_integer("top", 5, "Number of images or sentences to find.", lower_bound=1)
-    flags.DEFINE_string(
-        "sheet", None, "File to write: a PNG with the pictures found for the queries."
-    )
     flags.DEFINE_integer(
         "candidates",
         0,
@@ -95,7 +87,6 @@ def retrieve(
     query: Sequence[str] = (),
     image: Sequence[str] = (),
     top: int = 5,
-    sheet: str | None = None,
     candidates: int = 0,
     index: str = "",
     approximate: bool = False,
@@ -108,14 +99,12 @@ def retrieve(
     from tfcap import runs
     from tfcap.captioning import captioner_of_run
     from tfcap.scoring.nearest import Candidates
-    from tfcap.scoring.retrieval import Pairs, find_sentences, rank
+    from tfcap.scoring.retrieval import Pairs, find, find_sentences, rank
 
-    for path in filter(None, (metrics, sheet)):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # before an hour of scoring
+    if metrics:
+        os.makedirs(os.path.dirname(metrics) or ".", exist_ok=True)  # before an hour of scoring
     run = runs.load_together(model_dir, checkpoint, dtype)
     data = runs.load_data(run, data_dir)
-    if sheet and data.images is None:
-        raise ValueError(f"--sheet needs pictures, and {data.folder} was prepared from features.")
     splits, marginal = data.fingerprint["splits"], marginal_images and (image or not query)
     if (candidates or marginal) and not splits.get("train", {}).get("images"):
         raise cli.UsageError(
@@ -130,15 +119,18 @@ def retrieve(
             raise cli.UsageError("--candidates needs a query, and cannot be used with --limit.")
         first = Candidates(data, split, index, run.max_regions, approximate)
     if query:
-        chosen = first and first.nearest(first.sentences(query), candidates)
-        _find_images(pairs, query, chosen, top, sheet)
+        chosen = first.nearest(first.sentences(query), candidates) if first else None
+        matches, note = find(pairs, list(query), top, chosen)
+        names = data.file_names(split)
+        for text, found in zip(query, matches, strict=True):
+            _print_found(text, [(names[pairs.ids[place]], score) for place, score in found])
+        if note:
+            print(f"note: {note}")
     if image:
         features = captioner_of_run(run).features(image)
-        found = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
-        for path, sentences in zip(image, found, strict=True):
-            print(cli.escaped(path))
-            for number, (sentence, score) in enumerate(sentences, start=1):
-                print(f"{number:4d}  {score:8.2f}  {sentence}")
+        every = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
+        for path, sentences in zip(image, every, strict=True):
+            _print_found(path, sentences)
     if query or image:
         return {}
     summaries, note = rank(pairs, marginal_images, seed)
@@ -155,30 +147,10 @@ def retrieve(
     return summaries
 
 
-def _find_images(pairs: "Pairs", queries: Sequence[str], chosen, top: int, sheet) -> None:
-    """Prints the best images for each text, and draws the sheet."""
-    from tfcap import visualize
-    from tfcap.scoring.retrieval import find
-    from tfcap.visualize import figures
-
-    matches, note = find(pairs, queries, top, chosen)
-    names = pairs.data.file_names(pairs.split)
-    for label, found in zip(queries, matches, strict=True):
-        print(cli.escaped(label))
-        for number, (place, score) in enumerate(found, start=1):
-            print(f"{number:4d}  {score:8.2f}  {cli.escaped(names[pairs.ids[place]])}")
-    if note:
-        print(f"note: {note}")
-    if sheet:
-        ids = {pairs.ids[place] for found in matches for place, _ in found}
-        files = visualize.shown_paths(pairs.data, pairs.split, ids=ids)
-        rows = []
-        for label, found in zip(queries, matches, strict=True):
-            texts = [f"{n}   {score:.2f}" for n, (_, score) in enumerate(found, start=1)]
-            shown = [files.get(pairs.ids[place]) for place, _ in found]
-            rows.append((label, list(zip(shown, texts, strict=True))))
-        figures.contact_sheet(sheet, rows)
-        print(f"written: {sheet}")
+def _print_found(query: str, found: Sequence[tuple[str, float]]) -> None:
+    print(cli.escaped(query))
+    for number, (name, score) in enumerate(found, start=1):
+        print(f"{number:4d}  {score:8.2f}  {cli.escaped(name)}")
 
 
 def main() -> None:

@@ -383,7 +383,6 @@ class ImageCaptioner:
         index: str | None = "",
         approximate: bool = False,
         batch_size: int = 8,
-        images: str | os.PathLike | None = None,
     ) -> "Collection":
         """Opens the images of prepared data, to search them by text or by picture.
 
@@ -395,11 +394,10 @@ class ImageCaptioner:
           approximate: whether the search for the nearest vectors is approximate: faster, but it may
             miss some. It needs the extra `tfcap[search]`.
           batch_size: number of images scored together.
-          images: the directory of the picture files, if it has moved since the data was prepared.
         """
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, approximate, batch_size, images)
+        return Collection(self, data_dir, split, index, approximate, batch_size)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""

@@ -93,11 +93,9 @@ class Run:
     @property
     def described(self) -> str:
         """The checkpoint and its step, as text."""
-        paths = self.checkpoint.split(", ")  # an ensemble has several
-        steps = [step_of(path) for path in paths]  # 0 for weights without a training
         return ", ".join(
-            f"{path} (step {step})" if step else path
-            for path, step in zip(paths, steps, strict=True)
+            f"{path} (step {step})" if (step := step_of(path)) else path  # 0 without a training
+            for path in self.checkpoint.split(", ")  # an ensemble has several
         )
 
     @property
@@ -235,11 +233,9 @@ def load_together(
     backbone = None
     sources = {source_of_features(member.fingerprint) for member in members}
     if len(sources) > 1 or any(member.backbone is not None for member in members):
-        networks = (
-            member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
-            for member in members
+        backbone = Backbones(
+            [m.backbone or Backbone.from_fingerprint(m.fingerprint, m.directory) for m in members]
         )
-        backbone = Backbones(list(networks))
     captioners = [member.model for member in members]
     model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
     return dataclasses.replace(

@@ -107,28 +107,24 @@ def _known(run: Run) -> list[str]:
         "longest caption": f"{run.model.max_length} words",
         "intended use": f"captions of pictures like those of the training data; {_UNKNOWN}",
     }
-    data, scores = _training_data(run.fingerprint), _scores(run.scores)
-    return [
-        *("## Model", _table(["what", "value"], rows.items())),
-        *("## Training data", data, "## Scores", scores),
-    ]
-
-
-def _training_data(data: Mapping[str, Any]) -> str:
+    data = run.fingerprint
     made_by = data["backbone"]
-    splits = {
-        f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
-        for split, counts in data.get("splits", {}).items()
-    }
-    rows = {
+    known = {
         "name": data.get("name", _UNKNOWN),
-        **splits,
+        **{
+            f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
+            for split, counts in data.get("splits", {}).items()
+        },
         "words": f"{data['vocab_size']:,}",
         "SHA-256 of the vocabulary": data["vocab_sha256"],
         "features": "ready-made" if made_by is None else made_by["name"],
         "SHA-256 of the backbone's weights": (made_by or {}).get("weights_sha256") or "none",
     }
-    return _table(["what", "value"], rows.items())
+    return [
+        *("## Model", _table(["what", "value"], rows.items())),
+        *("## Training data", _table(["what", "value"], known.items())),
+        *("## Scores", _scores(run.scores)),
+    ]
 
 
 def _limits_and_licences(data: Mapping[str, Any], limits: list[str]) -> list[str]:
