@@ -59,6 +59,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--attention=seen.jpg", "a.png"], "--attention=seen.jpg does not end with .png"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
         (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
+        (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
     ],
 )
 def test_wrong_flags(arguments, word):
@@ -117,11 +118,17 @@ def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
 
 
 @pytest.mark.slow
-def test_the_command_writes_attention_figures(trained, pictures, tmp_path):
-    target = tmp_path / "new" / "seen.png"
-    commands.run_here(
-        *(caption_command, "--model_dir", trained, "--attention", target, *pictures[:2])
-    )
+def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
+    """Two pictures give a figure each and captions in the order of their consensus."""
+    flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
+    more = ["--json", "--rerank", "consensus", "--rerank_neighbours", "8"]
+    more += ["--rerank_index", tmp_path.parent / f"{tmp_path.name}-index"]
+    commands.run_here(caption_command, *more, "--attention", tmp_path / "new/seen.png", *flag)
+    for line in capsys.readouterr().out.splitlines():
+        found = json.loads(line)
+        assert len(found["captions"]) == 5 and len(set(found["scores"])) > 1
+        # A similarity is never negative, and the logarithm of a probability always is.
+        assert found["scores"] == sorted(found["scores"], reverse=True) and found["scores"][-1] >= 0
     names = [os.path.splitext(os.path.basename(path))[0] for path in pictures[:2]]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
         f"seen-{name}.png" for name in names

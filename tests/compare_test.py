@@ -54,7 +54,7 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     )
     assert done.returncode == 0, done.stderr
     assert "40 images" in done.stdout and "200 resamples, 95 % intervals" in done.stdout
-    assert "better minus worse" in done.stdout
+    assert "better minus worse" in done.stdout and "better gains most, by CIDEr" in done.stdout
     content = json.loads((files / "metrics.json").read_text())
     assert content["images"] == 40 and content["against"] == "worse"
     change = content["differences"]["better"]["CIDEr"]
@@ -78,9 +78,8 @@ def test_the_command_prints_and_writes_the_difference(files, world):
 def test_three_sets_are_compared_with_the_first(world):
     references, worse, better = world
     with coco.CocoScorer(("CIDEr",), java=None) as scorer:
-        found = bootstrap.compare(
-            {"a": better, "b": worse, "same": better}, references, scorer, samples=50
-        )
+        runs = {"a": better, "b": worse, "same": better}
+        found = bootstrap.compare(runs, references, scorer, samples=50)
     assert list(found.differences) == ["b", "same"]
     assert found.differences["b"]["CIDEr"].verdict == "lower"
     assert found.differences["same"]["CIDEr"] == bootstrap.Difference(0.0, 0.0, 0.0, 0.5, 1.0)
@@ -88,6 +87,16 @@ def test_three_sets_are_compared_with_the_first(world):
     assert table.count("plain tokenizer") == 1  # once, not once per set
     text = compare.format_difference(found.differences["same"], "same", "a")
     assert "+0.00 [+0.00, +0.00]" in text and "not significant" in text
+    old, new = found.scores["a"].per_image, found.scores["b"].per_image
+    worst = min(references, key=lambda image: new[image]["CIDEr"] - old[image]["CIDEr"])
+    losses = compare.format_images(found, runs, "b").split("b loses most, by CIDEr\n")[1]
+    assert losses.count("  image ") == 3
+    assert losses.splitlines()[:3] == [
+        f"  image {worst}",
+        f"    {old[worst]['CIDEr']:7.1f}  {better[worst]}  (a)",
+        f"    {new[worst]['CIDEr']:7.1f}  {worse[worst]}  (b)",
+    ]
+    assert compare.format_images(found, runs, "same") == ""
 
 
 @pytest.mark.slow

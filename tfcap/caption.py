@@ -25,8 +25,11 @@ _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_sc
 def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
+    cli.define_rerank_flags()
     flags.DEFINE_string(
-        "data_dir", None, "Prepared data for order=consensus; by default that of the run."
+        "data_dir",
+        None,
+        "Prepared data for --rerank and order=consensus; by default that of the run.",
     )
     cli.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
@@ -70,6 +73,8 @@ def _run(argv: list[str]) -> None:
         raise cli.UsageError("Give at least one picture file.")
     if given.attention and not given.attention.lower().endswith(".png"):
         raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
+    if given.rerank == "oracle":
+        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir or None, *options)
@@ -77,6 +82,8 @@ def _run(argv: list[str]) -> None:
     if not (given.recursive or captioner.engine.reads_clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
+    if given.rerank:
+        _set_reranker(captioner, given)
     output: caption_files.Output | None = None
     if given.write == "txt":
         output = caption_files.Texts(paths, given.overwrite, given.skip_existing)
@@ -95,6 +102,19 @@ def _run(argv: list[str]) -> None:
     if failed:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
+
+
+def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
+    if captioner.engine.exported:
+        raise cli.UsageError(
+            "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
+        )
+    from tfcap import runs
+    from tfcap.scoring import rerank
+
+    run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+    data = runs.load_data(run, given.data_dir)
+    captioner.engine.reranker = rerank.load(run, data, given.rerank, **options)
 
 
 def _caption(

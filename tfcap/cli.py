@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
@@ -326,6 +326,61 @@ def define_seed_flag() -> None:
     flags.DEFINE_integer(
         "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
     )
+
+
+def define_rerank_flags() -> None:
+    """Defines the flags of commands that rerank captions, see `scoring.rerank`."""
+    flags.DEFINE_enum(
+        "rerank",
+        None,
+        ["consensus", "oracle"],
+        "Reorder the captions of each image: consensus ranks them by the captions of similar "
+        "reference images; oracle by the image's own references, an upper bound (evaluate only).",
+    )
+    flags.DEFINE_enum(
+        "rerank_similarity",
+        "cider",
+        ["cider", "bleu"],
+        "Similarity of two captions: cider or bleu.",
+    )
+    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
+    flags.DEFINE_integer(
+        "rerank_best",
+        0,
+        "Number of captions of the similar images that count for a caption, the most similar ones; "
+        "0 means 125 with cider, 175 with bleu.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "rerank_refined",
+        None,
+        "Run directory of an m-RNN whose refined features decide which images are similar; "
+        "by default the mean of an image's features decides.",
+    )
+    flags.DEFINE_list(
+        "rerank_references",
+        ["train"],
+        "Splits that the similar images are taken from, separated by commas, such as "
+        "train,val. An image is never its own neighbour.",
+    )
+    flags.DEFINE_list(
+        "rerank_frequencies",
+        ["train"],
+        "Splits whose captions give the document frequencies of cider, separated by commas (the "
+        "m-RNN code uses val).",
+    )
+    flags.DEFINE_string(
+        "rerank_index",
+        "",
+        "Directory that keeps the vectors of the reference images between runs; by default the "
+        "directory `vectors` of the prepared data.",
+    )
+
+
+def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of the flags `--rerank_NAME` by NAME, for `scoring.rerank.load`."""
+    prefix = "rerank_"
+    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
 def define_scoring_flags() -> None:

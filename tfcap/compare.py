@@ -25,6 +25,8 @@ from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 
 _BATCH = 16  # pictures that a run captions together
+_LISTED = 3  # images that gain most, and images that lose most
+_WIDTH = 68  # longest caption in the list of images, in characters
 
 
 def format_scores(compared: Compared) -> str:
@@ -65,6 +67,26 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
             cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
             wins = f"{100 * change.wins:.1f} %"
             lines.append(f"{key:<{width}}{cell:>28}{change.p:>9.3g}{wins:>11}  {change.verdict}")
+    return "\n".join(lines)
+
+
+def format_images(compared: Compared, runs: dict[str, dict[int, str]], name: str) -> str:
+    """Lists the images where set `name` gains most CIDEr over the first set, and loses most."""
+    first = next(iter(runs))
+    old, new = compared.scores[first].per_image, compared.scores[name].per_image
+    change = {image: new[image]["CIDEr"] - old[image]["CIDEr"] for image in old}
+    order = sorted(change, key=lambda image: -change[image])
+    gains = [image for image in order[:_LISTED] if change[image] > 0]
+    losses = [image for image in order[::-1][:_LISTED] if change[image] < 0]
+    lines = []
+    for title, images in (("gains most", gains), ("loses most", losses)):
+        lines += [f"{name} {title}, by CIDEr"] if images else []
+        for image in images:
+            lines.append(f"  image {image}")
+            for run, scores in ((first, old), (name, new)):
+                text = " ".join(runs[run][image].split())
+                text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+                lines.append(f"    {scores[image]['CIDEr']:7.1f}  {text}  ({run})")
     return "\n".join(lines)
 
 
@@ -187,6 +209,8 @@ def compare(
         print(format_scores(compared))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))
+            if "CIDEr" in differences and (images := format_images(compared, runs, name)):
+                print("\n" + images)
     return compared
 
 

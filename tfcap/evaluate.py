@@ -32,6 +32,7 @@ def _define_flags() -> None:
     cli.define_decoding_flags()
     cli.define_seed_flag()
     cli.define_scoring_flags()
+    cli.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -81,51 +82,6 @@ def _define_flags() -> None:
         "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
     )
     flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
-    flags.DEFINE_enum(
-        "rerank",
-        None,
-        ["consensus", "oracle"],
-        "Reorder the captions of each image: consensus ranks them by the captions of similar "
-        "reference images; oracle by the image's own references, an upper bound.",
-    )
-    flags.DEFINE_enum(
-        "rerank_similarity",
-        "cider",
-        ["cider", "bleu"],
-        "Similarity of two captions: cider or bleu.",
-    )
-    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
-    flags.DEFINE_integer(
-        "rerank_best",
-        0,
-        "Number of captions of the similar images that count for a caption, the most similar ones; "
-        "0 means 125 with cider, 175 with bleu.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "rerank_refined",
-        None,
-        "Run directory of an m-RNN whose refined features decide which images are similar; "
-        "by default the mean of an image's features decides.",
-    )
-    flags.DEFINE_list(
-        "rerank_references",
-        ["train"],
-        "Splits that the similar images are taken from, separated by commas, such as "
-        "train,val. An image is never its own neighbour.",
-    )
-    flags.DEFINE_list(
-        "rerank_frequencies",
-        ["train"],
-        "Splits whose captions give the document frequencies of cider, separated by commas (the "
-        "m-RNN code uses val).",
-    )
-    flags.DEFINE_string(
-        "rerank_index",
-        "",
-        "Directory that keeps the vectors of the reference images between runs; by default the "
-        "directory `vectors` of the prepared data.",
-    )
 
 
 def _run() -> None:
@@ -396,8 +352,7 @@ class _Evaluation:
         from tfcap.scoring import rerank
 
         assert self.data is not None
-        given = vars(self.given).items()
-        options = {n.removeprefix("rerank_"): v for n, v in given if n.startswith("rerank_")}
+        options = cli.rerank_options(vars(self.given))
         return rerank.load(self.run, self.data, self.given.rerank, **options)
 
     def _rerank(self, reranker: Any) -> None:

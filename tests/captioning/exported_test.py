@@ -59,3 +59,8 @@ def test_the_command_takes_it(exported, pictures, captioner, capsys):
     lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
     commands.run_here(command, "--model_dir", exported, *pictures[:2])
     assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_the_command_refuses_to_rerank_with_it(exported, pictures):
+    with pytest.raises(tfcap.cli.UsageError, match="--rerank needs a run"):
+        commands.run_here(command, "--model_dir", exported, "--rerank=consensus", pictures[0])

@@ -57,8 +57,8 @@ class Caption:
       score: the number by which the captions of a picture are ordered, best first. For plain beam
         search and plain sampling it is log P(caption | picture), natural logarithm. A length
         penalty divides it by a measure of length. With a temperature, beam search gives the
-        log-probability under the tempered distribution. `order=consensus` replaces it by a
-        similarity.
+        log-probability under the tempered distribution. `order=consensus` and a reranker replace
+        it by a similarity.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. Their sum

@@ -36,7 +36,10 @@ class Found(NamedTuple):
 
 
 class TrainedRun:
-    """The captioner of a run, or of an ensemble of runs; `data_dir` is that of `load`."""
+    """The captioner of a run, or of an ensemble of runs; `data_dir` is that of `load`.
+
+    If there is a `reranker` (a `Consensus`), it orders the captions again.
+    """
 
     exported = False
 
@@ -46,6 +49,7 @@ class TrainedRun:
         self.run, self.model = run, run.model
         self.server = runs.server(run, data_dir=data_dir)
         self._data_dir = data_dir
+        self.reranker: Any = None
         if self.server.backbone is None:
             raise ValueError(
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
@@ -126,6 +130,10 @@ class TrainedRun:
         results = self._find(features, tf.constant(seeds, tf.int64))
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
         scores = results["scores"].numpy()
+        if self.reranker is not None:
+            vectors = self.reranker.vectors(features, self.server.mask(features))
+            ranked = self.reranker.rerank(vectors, captions)
+            captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
         return Found(captions, scores, features, _refusals(results), boxes)
 
     def word_log_probs(
