@@ -4,7 +4,7 @@ import pytest
 from helpers import commands
 
 from export import savedmodel
-from tfcap import cli, runs
+from tfcap import cli
 from tfcap import export as command
 
 
@@ -18,10 +18,3 @@ def test_a_run_of_several_runs_is_refused():
         commands.run_here(command, *flags)
     with pytest.raises(cli.UsageError, match="--last needs --format=run"):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")
-
-
-def test_a_small_run_is_written(trained, tmp_path, capsys):
-    out = str(tmp_path / "small")
-    commands.run_here(command, "--model_dir", trained, "--export_dir", out, "--format=run")
-    assert f" is exported to {out}: 0.0 MB\n" in capsys.readouterr().out
-    assert runs.load(out).params.task.decoding.beam == 2

@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, pretrained, visualize
+from tfcap import captioning, cli, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
@@ -69,22 +69,26 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
-    if not given.model_dir:
-        given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    clips = any(map(captioning.reads_clips, given.model_dir))
-    paths = inputs.expand(argv[1:], clips, given.recursive)
-    if not paths:
+    if not argv[1:]:
         raise cli.UsageError("Give at least one picture file.")
+    if given.attention and not given.attention.lower().endswith(".png"):
+        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
     if given.rerank == "oracle":
         raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
-    if not (given.recursive or clips):
+    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
+    captioner = captioning.load(given.model_dir or None, *options)
+    paths = inputs.expand(argv[1:], captioner.engine.reads_clips, given.recursive)
+    if not (given.recursive or captioner.engine.reads_clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
-    captioner = _load(given)
-    if captioner.engine.reads_clips and not clips:  # what only a loaded export knows
-        paths = inputs.expand(argv[1:], True, given.recursive)
-    output = _open_output(given, paths)
+    if given.rerank:
+        _set_reranker(captioner, given)
+    output: caption_files.Output | None = None
+    if given.write == "txt":
+        output = caption_files.Texts(paths, given.overwrite, given.skip_existing)
+    elif given.write:
+        output = caption_files.Table(given.out, given.overwrite, given.skip_existing)
     wanted = [path for path in paths if not (output and output.has(path))]
     done, reasons = _caption(captioner, wanted, given, output)
     failed = sum(reasons.values())
@@ -98,6 +102,19 @@ def _run(argv: list[str]) -> None:
     if failed:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
         cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
+
+
+def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
+    if captioner.engine.exported:
+        raise cli.UsageError(
+            "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
+        )
+    from tfcap import runs
+    from tfcap.scoring import rerank
+
+    run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+    data = runs.load_data(run, given.data_dir)
+    captioner.engine.reranker = rerank.load(run, data, given.rerank, **options)
 
 
 def _caption(
@@ -189,31 +206,8 @@ def _check_write(given, arguments: list[str]) -> None:
         raise cli.UsageError(f"--out={given.out} does not end with .{given.write}.")
 
 
-def _open_output(given, paths: list[str]) -> caption_files.Output | None:
-    if given.write == "txt":
-        return caption_files.Texts(paths, given.overwrite, given.skip_existing)
-    return given.write and caption_files.Table(given.out, given.overwrite, given.skip_existing)
-
-
-def _load(given) -> captioning.ImageCaptioner:
-    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
-    captioner = captioning.load(given.model_dir, *options)
-    if given.rerank:
-        if all(map(captioning.exported_model, given.model_dir)):
-            raise cli.UsageError(
-                "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
-            )
-        from tfcap import runs
-        from tfcap.scoring import rerank
-
-        run, settings = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
-        data = runs.load_data(run, given.data_dir)
-        captioner.engine.reranker = rerank.load(run, data, given.rerank, **settings)
-    return captioner
-
-
-def _check_attention(given, paths):
-    """Raises UsageError, before any work, if the figures cannot be written."""
+def _check_attention(given, paths: list[str]) -> None:
+    """Raises UsageError if the figures cannot be written."""
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
@@ -224,8 +218,6 @@ def _check_attention(given, paths):
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
         raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
-    if not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
     os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 

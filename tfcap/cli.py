@@ -148,6 +148,12 @@ def _with_home(word: str) -> str:
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
 
 
+def arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the values of the flags that are parameters of a function, by name."""
+    values = flags.FLAGS.flag_values_dict()
+    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
+
+
 def require(*names: str) -> None:
     """Raises UsageError that names the first of these flags that has no value."""
     for name in names:
@@ -323,7 +329,7 @@ def define_seed_flag() -> None:
 
 
 def define_rerank_flags() -> None:
-    """Defines the flags of every command that reranks captions, see `scoring.rerank`."""
+    """Defines the flags of commands that rerank captions, see `scoring.rerank`."""
     flags.DEFINE_enum(
         "rerank",
         None,
@@ -377,8 +383,22 @@ def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
-def define_partial_flag() -> None:
-    """Defines `--partial` of commands that score captions of files."""
+def define_scoring_flags() -> None:
+    """Defines the flags of commands that score captions."""
+    from tfcap.metrics import results
+
     flags.DEFINE_bool(
         "partial", False, "Score only the images that have references and captions in every file."
+    )
+    flags.DEFINE_list(
+        "scores",
+        results.DEFAULTS,
+        "Scores to compute, separated by commas. These must be asked for: CHAIR, and CLIPScore of "
+        "tfcap.evaluate.",
+    )
+    flags.DEFINE_list(
+        "instances",
+        [],
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "CHAIR knows only the objects that the references mention.",
     )

@@ -11,7 +11,6 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
-import inspect
 import os
 import pathlib
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 
 _BATCH = 16  # pictures that a run captions together
+_LISTED = 3  # images that gain most, and images that lose most
 _WIDTH = 68  # longest caption in the list of images, in characters
 
 
@@ -69,21 +69,23 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
     return "\n".join(lines)
 
 
-def _format_images(
-    compared: Compared, runs: dict[str, dict[int, str]], name: str, count: int
-) -> str:
+def format_images(compared: Compared, runs: dict[str, dict[int, str]], name: str) -> str:
+    """Lists the images where set `name` gains most CIDEr over the first set, and loses most."""
     first = next(iter(runs))
+    old, new = compared.scores[first].per_image, compared.scores[name].per_image
+    change = {image: new[image]["CIDEr"] - old[image]["CIDEr"] for image in old}
+    order = sorted(change, key=lambda image: -change[image])
+    gains = [image for image in order[:_LISTED] if change[image] > 0]
+    losses = [image for image in order[::-1][:_LISTED] if change[image] < 0]
     lines = []
-    groups = bootstrap.most_different(compared.scores[first], compared.scores[name], count)
-    for title, images in zip(("gains most", "loses most"), groups, strict=True):
+    for title, images in (("gains most", gains), ("loses most", losses)):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
             lines.append(f"  image {image}")
-            for run in (first, name):
-                score = compared.scores[run].per_image[image]["CIDEr"]
+            for run, scores in ((first, old), (name, new)):
                 text = " ".join(runs[run][image].split())
                 text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-                lines.append(f"    {score:7.1f}  {text}  ({run})")
+                lines.append(f"    {scores[image]['CIDEr']:7.1f}  {text}  ({run})")
     return "\n".join(lines)
 
 
@@ -113,55 +115,19 @@ def _named(paths: list[str]) -> dict[str, str]:
     return dict(zip(map(cli.escaped, names), paths, strict=True))
 
 
-def _decoded(
-    paths: dict[str, str], folders: list[str], split: str
-) -> tuple[dict[int, list[str]], str, dict[str, dict[int, str]]]:
-    """Captions a split with each run, and reads the other captions from files.
-
-    Returns the references, the name of the data, and the captions of each.
-    """
-    from tfcap.captioning import captioner_of_run
-    from tfcap.scoring import decode
-
-    data = decode.data_of_first(folders)
-    references = {image: texts for image, texts in data.references(split).items() if texts}
-    images = list(references)
-    arguments = paths, references, data, split, images
-    found = decode.load_others(*arguments, captioner_of=captioner_of_run)
-    decode.decode_others(found, split, images, _BATCH, 1, attention=None)
-    captions = {name: one.captions for name, one in found.items()}
-    return references, f"{data.folder}, split {split}", captions
-
-
 def _define_flags() -> None:
     flags.DEFINE_string(
         "references", None, "References for all files: a COCO annotation file. Runs need none."
     )
     flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
-    cli.define_partial_flag()
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )
+    cli.define_scoring_flags()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
-    flags.DEFINE_integer(
-        "show", 3, "Number of images listed that gain and that lose most.", lower_bound=0
-    )
     flags.DEFINE_string("metrics", None, "File to write: all numbers as JSON.")
 
 
 def _run(argv: list[str]) -> None:
-    given = flags.FLAGS.flag_values_dict()
-    names = [name for name in inspect.signature(compare).parameters if name in given]
-    compare(argv[1:], **{name: given[name] for name in names})
+    compare(argv[1:], **cli.arguments(compare), show=True)
 
 
 def compare(
@@ -175,7 +141,7 @@ def compare(
     samples: int = 1000,
     seed: int = 1,
     metrics: str | None = None,
-    show: int | None = None,
+    show: bool = False,
 ) -> Compared:
     """Compares runs or files of captions with the first of `paths` by paired bootstrap over images.
 
@@ -185,8 +151,7 @@ def compare(
       split: the split that runs caption.
       scores: the scores to compute; None computes those of pycocoevalcap.
       metrics: JSON file to write.
-      show: how many images with the largest gains and losses are printed below the tables; None
-        prints nothing at all.
+      show: whether to print what the command prints.
       partial, instances, samples, seed: as the flags of the command.
     """
     paths = list(map(pretrained.place, paths))
@@ -195,12 +160,22 @@ def compare(
         raise cli.UsageError(
             "Give two or more runs, or two or more different result files and --references."
         )
+    named = _named(paths)
     if folders:
-        every, source, runs = _decoded(_named(paths), folders, split)
+        from tfcap.captioning import captioner_of_run
+        from tfcap.scoring import decode
+
+        data = decode.data_of_first(folders)
+        source = f"{data.folder}, split {split}"
+        every = {image: texts for image, texts in data.references(split).items() if texts}
+        arguments = named, every, data, split, list(every)
+        found = decode.load_others(*arguments, captioner_of=captioner_of_run)
+        decode.decode_others(found, split, list(every), _BATCH, 1, attention=None)
+        runs = {name: other.captions for name, other in found.items()}
     else:
         source = references or ""
         every = results.load_references(source)
-        runs = {name: results.load_results(path) for name, path in _named(paths).items()}
+        runs = {name: results.load_results(path) for name, path in named.items()}
         if partial:
             shared = results.common(every, runs.values())
             print(f"note: {len(shared)} of {len(every)} images with references are scored")
@@ -211,7 +186,7 @@ def compare(
             f"{source} has references of {len(every)} image, and intervals need several. To score "
             "one image, use tfcap.evaluate."
         )
-    for name, path in {} if folders else _named(paths).items():
+    for name, path in named.items():
         try:
             results.check_ids(every, runs[name])
         except ValueError as error:
@@ -222,13 +197,13 @@ def compare(
     if metrics:
         about = {"images": len(every), "samples": samples, "seed": seed}
         write_json(metrics, about | _as_json(compared), indent=2)
-    if show is not None:
+    if show:
         print(f"{len(every)} images of {source}, {samples} resamples, 95 % intervals\n")
         print(format_scores(compared))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))
-            text = _format_images(compared, runs, name, show) if "CIDEr" in differences else ""
-            print(f"\n{text}" if text else "", end="\n" if text else "")
+            if "CIDEr" in differences and (images := format_images(compared, runs, name)):
+                print("\n" + images)
     return compared
 
 

@@ -22,11 +22,6 @@ from tfcap import cli, files, gpus
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
 
-_NO_KERNELS = (
-    " TensorFlow {} has no kernels for compute capability {} ({}). Use another card, with "
-    "CUDA_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES= for the processor."
-)
-
 
 class Finding(NamedTuple):
     """The result of one check, as one line: what was found and what to do."""
@@ -114,21 +109,20 @@ def _gpus() -> Iterator[Finding]:
     built = tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])
     for number, gpu in enumerate(used):
         details = tf.config.experimental.get_device_details(gpu)
-        name, capability = (
-            details.get("device_name", "GPU"),
-            details.get("compute_capability", (0, 0)),
-        )
-        if failed := gpus.compute(number):
-            why = (
-                ""
-                if gpus.has_kernels(capability, built)
-                else _NO_KERNELS.format(
-                    tf.__version__, ".".join(map(str, capability)), ", ".join(built)
-                )
-            )
-            yield Finding(PROBLEM, f"{name}: {failed}.{why}")
-        else:
+        name = details.get("device_name", "GPU")
+        capability = details.get("compute_capability", (0, 0))
+        failed = gpus.compute(number)
+        if not failed:
             yield Finding(OK, f"{name} computes, in every precision and with XLA")
+        elif gpus.has_kernels(capability, built):
+            yield Finding(PROBLEM, f"{name}: {failed}.")
+        else:
+            yield Finding(
+                PROBLEM,
+                f"{name}: {failed}. TensorFlow {tf.__version__} has no kernels for compute "
+                f"capability {'.'.join(map(str, capability))} ({', '.join(built)}). Use another "
+                "card, with CUDA_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES= for the processor.",
+            )
 
 
 def _java() -> Iterator[Finding]:
@@ -208,7 +202,7 @@ def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
     run = runs.load(directory)
     yield from _weights(run)
     yield from _checked("backbone of the run", _backbone, run.fingerprint, run.directory)
-    yield from _checked("caption", _caption_of_run, run)
+    yield from _checked("caption", lambda: [_caption(runs.server(run).signatures())])
     yield from _checked("data of the run", _data_of_run, run, data_dir)
 
 
@@ -240,29 +234,12 @@ def _weights(run: Any) -> Iterator[Finding]:
         yield Finding(OK, f"{run.checkpoint} has {size:,} finite weights of {kind}")
 
 
-def _caption_of_run(run: Any) -> Iterator[Finding]:
+def _caption(signatures: Any) -> Finding:
     """Captions a drawn test picture; a model of ready-made features gets zeros instead."""
-    import tensorflow as tf
+    from tfcap.runs.server import call_signatures
 
-    from tfcap import runs
-    from tfcap.runs.server import picture
-
-    server = runs.server(run)
-    inputs = {"image_bytes": tf.constant([picture()])}
-    if server.backbone is None:
-        features = tf.zeros([1, 2, run.model.feature_dim])
-        inputs = {"features": features, "num_regions": tf.constant([2])}
-    if server.search.samples:
-        inputs["seed"] = tf.constant([1], tf.int64)
-    yield _caption(server.signatures()["serving_default"](**inputs))
-
-
-def _caption(result: Any) -> Finding:
-    import numpy as np
-
+    result = call_signatures(signatures)["serving_default"]
     caption, score = result["captions"].numpy()[0, 0].decode(), float(result["scores"][0, 0])
-    if not np.isfinite(score):
-        raise ValueError(f"the score of a drawn picture is {score}, so a layer divides by zero")
     if not caption:
         return Finding(
             WARNING,
@@ -291,8 +268,6 @@ def _data_of_run(run: Any, data_dir: str | None) -> Iterator[Finding]:
 def _export(export_dir: str) -> Iterator[Finding]:
     import tensorflow as tf
 
-    from tfcap.runs.server import call_signatures
-
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
@@ -303,9 +278,7 @@ def _export(export_dir: str) -> Iterator[Finding]:
     except Exception as error:  # TensorFlow raises several unrelated types here
         raise ValueError(f"{path} cannot be loaded: {error} {again}") from error
     yield Finding(OK, f"{path} can be loaded")
-    yield from _checked(
-        "caption of the export", lambda: [_caption(call_signatures(loaded)["serving_default"])]
-    )
+    yield from _checked("caption of the export", lambda: [_caption(loaded.signatures)])
 
 
 def _define_flags() -> None:

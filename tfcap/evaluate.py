@@ -5,9 +5,7 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
-import contextlib
 import functools
-import inspect
 import os
 import sys
 import types
@@ -33,7 +31,7 @@ def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
     cli.define_seed_flag()
-    cli.define_partial_flag()
+    cli.define_scoring_flags()
     cli.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
@@ -73,17 +71,6 @@ def _define_flags() -> None:
         "attention", None, "Directory to write: figures of the attention, one row for each model."
     )
     flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR, CLIPScore.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )
     flags.DEFINE_string(
         "clip",
         None,
@@ -98,12 +85,11 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    given = flags.FLAGS.flag_values_dict()
+    given = cli.arguments(evaluate)
     if not given["model_dir"] and not given["predictions"]:
         raise cli.UsageError("Give --model_dir, or --predictions and --references.")
-    shared = {name: given[name] for name in inspect.signature(evaluate).parameters if name in given}
-    shared |= {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
-    evaluate(**shared)
+    files = {"metrics": flags.FLAGS.scores, "metrics_file": flags.FLAGS.metrics}
+    evaluate(**given | files, show=True)
 
 
 def evaluate(
@@ -308,9 +294,10 @@ class _Evaluation:
         given = self.given
         # Directories of runs have dots in their names, as in lr0.002.
         self.name = cli.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
-        self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        self.run = run = run.with_decoding(given.decoding, given.beam)
         self.data = data = runs.load_data(run, given.data_dir)
-        search = run.search(given.decoding, given.beam, data.folder)
+        search = run.search(data_dir=data.folder)
         given.say(f"{run.described} on {data.folder}, split {given.split}")
         ids = data.index(given.split).id[: given.limit or None].tolist()
         if given.submission:
@@ -347,12 +334,10 @@ class _Evaluation:
         references = {image: every[image] for image in ids if every[image]}
         if not references:
             needed = ["metrics_file", "per_image", "report", "perplexity", "diversity"]
-            asked = [name.removesuffix("_file") for name in needed if getattr(given, name)]
-            if given.rerank == "oracle":
-                asked.insert(0, "rerank=oracle")
-            if asked:
+            if given.rerank == "oracle" or any(getattr(given, name) for name in needed):
                 raise cli.UsageError(
-                    f"--{asked[0]} needs reference captions, and split {given.split} has none."
+                    f"Split {given.split} has no reference captions. Leave out --metrics, "
+                    "--per_image, --report, --perplexity, --diversity and --rerank=oracle."
                 )
             return {}
         if len(references) < len(ids):
@@ -405,7 +390,7 @@ class _Evaluation:
         paths, data = _others_of(given.beside, self.name), self.data if self.run else None
         self.others = load_others(
             *(paths, self.references, data, given.split, ids),
-            captioner_of=lambda run: captioner_of_run(run, given.decoding, given.beam),
+            captioner_of=captioner_of_run,
             checkpoint=given.checkpoint,
             dtype=given.dtype,
             changes=given.decoding,
@@ -465,26 +450,23 @@ class _Evaluation:
 
 
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
-    """Returns the captions that a model was trained on; empty if the training data is missing.
+    """Returns the captions that a model was trained on, from `data`; empty if it has others.
 
-    For captions from a file and for a converted run, the training captions of `data` are returned.
+    For captions from a file and for a converted run they are the training captions of `data`.
     """
-    from tfcap.data.prepared import PreparedData, stored_captions
+    from tfcap.data.prepared import stored_captions
 
     def digest(fingerprint):
         return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
 
-    wanted = digest(run.fingerprint) if run else None  # a converted run has none
-    if run and data and wanted and wanted != digest(data.fingerprint):
-        with contextlib.suppress(ValueError):
-            data = PreparedData.load(run.data_dir)
-        if digest(data.fingerprint) != wanted:
-            print(
-                "note: no share of novel captions, because the data that the model was trained "
-                f"on is not in {run.data_dir}"
-            )
-            return []
     if data is None or "train" not in data.fingerprint["splits"]:
+        return []
+    wanted = digest(run.fingerprint) if run else None  # a converted run has none
+    if run and wanted and wanted != digest(data.fingerprint):
+        print(
+            f"note: no share of novel captions, because {data.folder} is not the data that "
+            f"{run.directory} was trained on"
+        )
         return []
     return [caption for own in stored_captions(data, "train").values() for caption in own]
 

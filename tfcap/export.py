@@ -9,7 +9,6 @@ weights are the mean of the last N checkpoints.
 """
 
 import importlib.util
-import inspect
 import os
 import pathlib
 from collections.abc import Sequence
@@ -57,21 +56,11 @@ def _define_flags() -> None:
         False,
         "Write warm-up requests, batch sizes, a compose file, a client and a model card, too.",
     )
-    flags.DEFINE_string(
-        "warmup_images",
-        None,
-        "Folder of pictures for the warm-up requests of --bundle; by default pictures are drawn.",
-    )
-    flags.DEFINE_string(
-        "results", None, "Captions to score in the model card: what tfcap.evaluate --output wrote."
-    )
-    flags.DEFINE_string("references", None, "Reference captions of --results.")
 
 
 def _run() -> None:
     cli.require("model_dir", "export_dir")
-    given = flags.FLAGS.flag_values_dict()
-    export(**{name: given[name] for name in inspect.signature(export).parameters})
+    export(**cli.arguments(export))
 
 
 def export(
@@ -87,19 +76,16 @@ def export(
     weights: str = "float16",
     max_pixels: int = SERVED_PIXELS,
     bundle: bool = False,
-    warmup_images: str | None = None,
-    results: str | None = None,
-    references: str | None = None,
 ) -> str:
     """Exports a run, or an ensemble of runs; the arguments are the flags of the command.
 
     Returns the directory that was written.
     """
-    folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
     if last and (format != "run" or checkpoint != "best"):
         raise cli.UsageError("--last needs --format=run, and cannot be used with --checkpoint.")
     if format == "run":
-        if len(folders) > 1 or bundle:
+        folder, *others = [model_dir] if isinstance(model_dir, str) else model_dir
+        if others or bundle:
             raise cli.UsageError(
                 "--format=run needs a single run, and cannot be used with --bundle."
             )
@@ -107,30 +93,26 @@ def export(
         from tfcap.runs import small
         from tfcap.serving import card
 
-        run = small.load_mean(folders[0], last) if last else runs.load(folders[0], checkpoint)
-        small.write(run, export_dir, weights, decoding, beam or 0)
-        changed = run.with_decoding(decoding, beam or 0).params.task.decoding
-        text = card.hub_text(run, export_dir, changed != run.params.task.decoding)
+        run = small.load_mean(folder, last) if last else runs.load(folder, checkpoint)
+        run = run.with_decoding(decoding, beam or 0)
+        small.write(run, export_dir, weights)
+        text = card.hub_text(run, export_dir)
         pathlib.Path(export_dir, "README.md").write_text(text, encoding="utf-8")
         described = f"the mean of {last} checkpoints of {run.directory}" if last else run.described
         print(f"{described} is exported to {export_dir}: {sum(sizes(export_dir)) / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")
         return export_dir
-    if bool(results) != bool(references):
-        raise cli.UsageError("--results and --references need each other. Give both.")
     if bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise cli.UsageError("--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'.")
     from tfcap import runs
     from tfcap.runs.server import export as write_version
 
-    run = runs.load_together(folders, checkpoint, dtype)
-    served = runs.server(run, decoding, beam or 0, max_pixels=max_pixels)
+    run = runs.load_together(model_dir, checkpoint, dtype).with_decoding(decoding, beam or 0)
+    served = runs.server(run, max_pixels=max_pixels)
     if bundle:
         from tfcap.serving.bundle import write_bundle
 
-        files = (warmup_images, results, references)
-        options = run.with_decoding(decoding, beam or 0).params.task.decoding
-        path = write_bundle(served, run, export_dir, *files, options != run.params.task.decoding)
+        path = write_bundle(served, run, export_dir)
     else:
         path = write_version(served, export_dir)
     print(f"{run.described} is exported to {path}")

@@ -42,17 +42,13 @@ def missing_libraries(log: str) -> list[str]:
 def start_log() -> str:
     """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs."""
     levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
-    program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-    return _child(["-c", program], levels).stderr
+    return _child(
+        ["import tensorflow as tf; tf.config.list_physical_devices('GPU')"], levels
+    ).stderr
 
 
 def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
-    """Says what to do about missing libraries.
-
-    Args:
-      names: the libraries.
-      wheels: name of a library -> its folder, for the libraries that pip installed.
-    """
+    """Says what to do about missing libraries; `wheels` as `wheel_libraries` returns them."""
     if "libcuda.so.1" in names:
         return "libcuda.so.1 is missing: install NVIDIA's driver, or give the container its GPUs."
     if here := [name for name in names if name in wheels]:
@@ -85,11 +81,8 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
     """True if TensorFlow has kernels that run on a card.
 
     Kernels of `sm_80` run on all cards 8.x from 8.0 on. `compute_90` is code that the driver
-    compiles for newer cards, which fails on those that this CUDA does not know.
-
-    Args:
-      capability: the compute capability, such as (8, 6).
-      built: `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
+    compiles for newer cards, which fails on those that this CUDA does not know. `built` are the
+    `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
     """
     major, minor = capability
     versions = [re.fullmatch(r"(sm|compute)_(\d+)(\d)", name) for name in built]
@@ -98,7 +91,7 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
 
 def compute(gpu: int) -> str:
     """Multiplies matrices on a GPU in a new process; returns what failed, or ""."""
-    done = _child(["-c", _PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
+    done = _child([_PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
     return failed_products(done.stdout, done.stderr, done.returncode)
 
 
@@ -115,7 +108,7 @@ def failed_products(out: str, errors: str, code: int) -> str:
 
 
 def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess:
-    command, env = [sys.executable, *arguments], os.environ | variables
+    command, env = [sys.executable, "-c", *arguments], os.environ | variables
     try:
         return subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=300, check=False

@@ -8,7 +8,6 @@ and captions have their full length. Untrained weights almost never emit the end
 runs its full length too (`full_length`); trained systems stop after about 11 of 17 words.
 """
 
-import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -113,7 +112,10 @@ def _random_inputs(params, sizes):
 
 
 def _compiled(function, jit_compile=None):
-    return tf.function(function, autograph=False, jit_compile=jit_compile).get_concrete_function()
+    """Traces a function now; the result keeps the variables alive that the function reads."""
+    traced = tf.function(function, autograph=False, jit_compile=jit_compile)
+    traced.get_concrete_function()
+    return traced
 
 
 def _training_step(what, params, sizes, model, inputs):
@@ -131,8 +133,7 @@ def _training_step(what, params, sizes, model, inputs):
         inputs["references"] = reward.references(tf.constant(padded(words)))
     optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
     metrics = task.build_metrics()
-    step = _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
-    return functools.partial(_call, step, (task, model, optimizer, metrics))
+    return _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
 
 
 def _decoding(what, params, model, inputs):
@@ -147,12 +148,7 @@ def _decoding(what, params, model, inputs):
             return search(model, context)[0]
         return decoding.sample(model, context, length)[0]
 
-    return functools.partial(_call, _compiled(decode, params.runtime.enable_xla or None), (model,))
-
-
-def _call(function, owners):
-    """Calls a compiled function; `owners` keeps the variables alive that the function reads."""
-    return function()
+    return _compiled(decode, params.runtime.enable_xla or None)
 
 
 def _batches(params, sizes, data_dir):

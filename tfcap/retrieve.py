@@ -1,31 +1,24 @@
 r"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
 
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --metrics ranks.json
-python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" \
-    --top 5 --sheet found.png
-python -m tfcap.retrieve --model_dir runs/mrnn --split val --query_image photo.jpg --candidates 100
+python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" --top 5
 python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --candidates 100
 
 The first command scores every image of the split with every caption of the split and prints R@1,
 R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
-second finds images for a text, and the third for a picture. The last finds sentences for a picture
-among the captions of the split. With --candidates only the images or sentences with the nearest
+second finds images for a text. The last finds sentences for a picture among the captions of the
+split. With --candidates only the images or sentences with the nearest
 vectors are scored.
 """
 
-import inspect
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from tfcap import cli, pretrained
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
-
-if TYPE_CHECKING:
-    from tfcap.scoring.retrieval import Pairs
 
 
 def _define_flags() -> None:
@@ -47,20 +40,11 @@ def _define_flags() -> None:
     flags.DEFINE_string("metrics", None, "File to write: recalls, median ranks and curves as JSON.")
     flags.DEFINE_multi_string("query", [], "Find images for this caption; can be repeated.")
     flags.DEFINE_multi_string(
-        "query_image",
-        [],
-        "Find images like this picture file: those for which the caption of the picture is most "
-        "probable; can be repeated.",
-    )
-    flags.DEFINE_multi_string(
         "image",
         [],
         "Find sentences for this picture file among the captions of the split; can be repeated.",
     )
     flags.DEFINE_integer("top", 5, "Number of images or sentences to find.", lower_bound=1)
-    flags.DEFINE_string(
-        "sheet", None, "File to write: a PNG with the pictures found for the queries."
-    )
     flags.DEFINE_integer(
         "candidates",
         0,
@@ -77,10 +61,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    given = flags.FLAGS.flag_values_dict()
-    if not given["model_dir"]:
+    if not flags.FLAGS.model_dir:
         raise cli.UsageError(f"--model_dir is missing: the directory of a run. {pretrained.hint()}")
-    retrieve(**{name: given[name] for name in inspect.signature(retrieve).parameters})
+    retrieve(**cli.arguments(retrieve))
 
 
 def retrieve(
@@ -96,10 +79,8 @@ def retrieve(
     seed: int = 1,
     metrics: str | None = None,
     query: Sequence[str] = (),
-    query_image: Sequence[str] = (),
     image: Sequence[str] = (),
     top: int = 5,
-    sheet: str | None = None,
     candidates: int = 0,
     index: str = "",
 ) -> dict[str, retrieval.Summary]:
@@ -111,17 +92,13 @@ def retrieve(
     from tfcap import runs
     from tfcap.captioning import captioner_of_run
     from tfcap.scoring.nearest import Candidates
-    from tfcap.scoring.retrieval import Pairs, find_sentences, rank
+    from tfcap.scoring.retrieval import Pairs, find, find_sentences, rank
 
-    for path in filter(None, (metrics, sheet)):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # before an hour of scoring
-    folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
-    run = runs.load_together(folders, checkpoint, dtype)
+    if metrics:
+        os.makedirs(os.path.dirname(metrics) or ".", exist_ok=True)  # before an hour of scoring
+    run = runs.load_together(model_dir, checkpoint, dtype)
     data = runs.load_data(run, data_dir)
-    if sheet and data.images is None:
-        raise ValueError(f"--sheet needs pictures, and {data.folder} was prepared from features.")
-    images = bool(query or query_image)
-    splits, marginal = data.fingerprint["splits"], marginal_images and (image or not images)
+    splits, marginal = data.fingerprint["splits"], marginal_images and (image or not query)
     if (candidates or marginal) and not splits.get("train", {}).get("images"):
         raise cli.UsageError(
             f"{data.folder} has no split train, only {', '.join(splits)}. Give "
@@ -131,20 +108,23 @@ def retrieve(
     pairs = Pairs(run, data, split, limit, batch_size)
     first = None
     if candidates:
-        if limit or not (images or image):
+        if limit or not (query or image):
             raise cli.UsageError("--candidates needs a query, and cannot be used with --limit.")
         first = Candidates(data, split, index, run.max_regions)
-    captioner = captioner_of_run(run) if query_image or image else None
-    if images:
-        _find_images(pairs, first, captioner, query, query_image, candidates, top, sheet)
-    if captioner and image:
-        features = captioner.features(image)
-        found = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
-        for path, sentences in zip(image, found, strict=True):
-            print(cli.escaped(path))
-            for number, (sentence, score) in enumerate(sentences, start=1):
-                print(f"{number:4d}  {score:8.2f}  {sentence}")
-    if images or image:
+    if query:
+        chosen = first.nearest(first.sentences(query), candidates) if first else None
+        matches, note = find(pairs, list(query), top, chosen)
+        names = data.file_names(split)
+        for text, found in zip(query, matches, strict=True):
+            _print_found(text, [(names[pairs.ids[place]], score) for place, score in found])
+        if note:
+            print(f"note: {note}")
+    if image:
+        features = captioner_of_run(run).features(image)
+        every = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
+        for path, sentences in zip(image, every, strict=True):
+            _print_found(path, sentences)
+    if query or image:
         return {}
     summaries, note = rank(pairs, marginal_images, seed)
     print(retrieval.format_table(summaries))
@@ -160,44 +140,10 @@ def retrieve(
     return summaries
 
 
-def _find_images(
-    pairs: "Pairs", first, captioner, queries, pictures, candidates: int, top: int, sheet
-) -> None:
-    """Prints the best images for each text or picture, and draws the sheet."""
-    import numpy as np
-
-    from tfcap import visualize
-    from tfcap.scoring.retrieval import find
-    from tfcap.visualize import figures
-
-    captions = [str(caption) for caption in captioner(list(pictures))] if pictures else []
-    texts = [*queries, *captions]
-    described = [f"{path}: {caption}" for path, caption in zip(pictures, captions, strict=True)]
-    labels = [*queries, *described]
-    chosen = None
-    if first:
-        vectors = [first.sentences(queries)] if queries else []
-        if pictures:
-            vectors.append(first.space.vectors(captioner.features(list(pictures))))
-        chosen = first.nearest(np.concatenate(vectors), candidates)
-    matches, note = find(pairs, texts, top, chosen)
-    names = pairs.data.file_names(pairs.split)
-    for label, found in zip(labels, matches, strict=True):
-        print(cli.escaped(label))
-        for number, (place, score) in enumerate(found, start=1):
-            print(f"{number:4d}  {score:8.2f}  {cli.escaped(names[pairs.ids[place]])}")
-    if note:
-        print(f"note: {note}")
-    if sheet:
-        ids = {pairs.ids[place] for found in matches for place, _ in found}
-        files = visualize.shown_paths(pairs.data, pairs.split, ids=ids)
-        rows = []
-        for label, found in zip(labels, matches, strict=True):
-            texts = [f"{n}   {score:.2f}" for n, (_, score) in enumerate(found, start=1)]
-            shown = [files.get(pairs.ids[place]) for place, _ in found]
-            rows.append((label, list(zip(shown, texts, strict=True))))
-        figures.contact_sheet(sheet, rows)
-        print(f"written: {sheet}")
+def _print_found(query: str, found: Sequence[tuple[str, float]]) -> None:
+    print(cli.escaped(query))
+    for number, (name, score) in enumerate(found, start=1):
+        print(f"{number:4d}  {score:8.2f}  {cli.escaped(name)}")
 
 
 def main() -> None:

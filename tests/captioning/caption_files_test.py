@@ -12,7 +12,6 @@ from helpers import commands
 from PIL import Image
 
 from tfcap import caption as caption_command
-from tfcap import cli
 from tfcap.captioning import Caption, inputs
 from tfcap.captioning.caption_files import Table, Texts, shorten
 from tfcap.preparing.sources import READERS, Source
@@ -131,22 +130,6 @@ def test_names_may_be_long_and_have_line_ends(tmp_path):
     assert (tmp_path / f"{'x' * 251}.txt").read_text() == "a dog\n"
     again = Table(str(tmp_path / "t.csv"), False, skip_existing=True)
     assert all(map(again.has, pictures))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--before=x", "a.png"], "--before needs --write"),
-        (["--write=csv", "a.png"], "--out is missing"),
-        (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
-        (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
-        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
-        (["--write=txt", "--json", "a.png"], "--json prints"),
-    ],
-)
-def test_wrong_flags(arguments, word):
-    with pytest.raises(cli.UsageError, match=word):
-        commands.run_here(caption_command, *arguments)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from PIL import Image, ImageSequence
 import tfcap
 from tfcap import caption as command
 from tfcap import configs
-from tfcap.captioning import reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.run import train
@@ -132,7 +131,3 @@ def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_
     assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
     with pytest.raises(ValueError, match="no folders of frames"):
         served(folders / "0")
-
-
-def test_a_run_knows_whether_it_reads_clips(trained, run):
-    assert reads_clips(run) and not reads_clips(trained) and not reads_clips("/nowhere")

@@ -278,31 +278,40 @@ def test_a_signature_names_reward_baseline_and_samples(run):
 def test_words_become_ids(trained):
     run = runs.load(trained)
     words = run.vocab.words
-    found = run.search("suppress=red blue,prefix=A Red,bad_endings=of").options
+    changed = run.with_decoding("suppress=red blue,prefix=A Red,bad_endings=of")
+    found = changed.search().options
     assert [words[i] for i in found.suppress] == ["red", "blue"]
     assert [words[i] for i in found.prefix] == ["a", "red"]
     assert [words[i] for i in found.bad_endings] == ["of"]
-    endings = [words[i] for i in run.search("bad_endings=default").options.bad_endings]
+    found = run.with_decoding("bad_endings=default").search().options
+    endings = [words[i] for i in found.bad_endings]
     assert endings == [word for word in FUNCTION_WORDS if word in words] and len(endings) > 3
     for changes, message in (
         ("suppress=quux red quuz", "suppress: quux, quuz is not in the vocabulary"),
         ("max_length=2,prefix=a red", "shorter than the longest caption .2 words"),
     ):
         with pytest.raises(ValueError, match=message):
-            run.search(changes)
+            run.with_decoding(changes).search()
     wide = run.with_decoding("min_length=2", beam=4)
-    assert (wide.search().options.beam, wide.search("beam=3").options.min_length) == (4, 2)
-    assert run.search().options.beam == 2
+    narrow = wide.with_decoding("beam=3")
+    found = [(options.beam, options.min_length) for options in map(_options, (run, wide, narrow))]
+    assert found == [(2, 0), (4, 2), (3, 2)]
+    assert run.with_decoding("beam=2") is run and run.scores["CIDEr"] > 0
+    assert narrow.scores.keys() == {"loss", "perplexity"}  # the others are those of other captions
+
+
+def _options(run):
+    return run.search().options
 
 
 def test_consensus_needs_the_document_frequencies_of_its_words(run, shapes, tmp_path):
     """A missing table and a table of another vocabulary are refused."""
     (run / "document_frequency.npz").unlink()
-    loaded, changes = runs.load(run), "search=sample,order=consensus"
-    assert loaded.search(changes).consensus is not None  # of its data
+    loaded = runs.load(run).with_decoding("search=sample,order=consensus")
+    assert loaded.search().consensus is not None  # of its data
     loaded.params = loaded.params.replace(task={"data_dir": str(tmp_path)})
     other = with_other_vocabulary(shapes, tmp_path / "other")
     for folder in (None, other):
         with pytest.raises(ValueError, match="needs the document_frequency.npz of the run's voc"):
-            loaded.search(changes, data_dir=folder)
-    assert loaded.search(changes, data_dir=shapes).consensus is not None
+            loaded.search(data_dir=folder)
+    assert loaded.search(data_dir=shapes).consensus is not None

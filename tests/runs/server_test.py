@@ -388,14 +388,14 @@ def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):
     broken = runs.server(runs.load(trained))
     bias = broken.model.checkpoint_items["weights"]["head/bias"]
     bias.assign(bias * np.nan)
-    with pytest.raises(ValueError, match="does not caption a good picture: .*nan"):
+    with pytest.raises(ValueError, match="does not caption a drawn picture: .*nan"):
         export(broken, str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
 def test_samples_depend_on_the_seed_of_their_row_alone(trained, pictures):
     changes = "search=sample,samples=4,top_k=20,prefix=there,min_length=3,order=consensus"
-    served = runs.server(runs.load(trained), changes)
+    served = runs.server(runs.load(trained).with_decoding(changes))
     describe = served.signatures()["serving_default"]
     content = tf.constant(pictures[:2])
     first, other, again = (

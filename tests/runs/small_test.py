@@ -21,7 +21,7 @@ CONSENSUS = "search=sample,order=consensus"
 @pytest.fixture(scope="module")
 def small_run(trained, tmp_path_factory):
     out = tmp_path_factory.mktemp("small") / "run"
-    path = small.write(runs.load(trained), str(out), decoding="no_repeat_ngram=3", beam=5)
+    path = small.write(runs.load(trained).with_decoding("no_repeat_ngram=3", 5), str(out))
     assert path == str(out / "ckpt-0")
     return out
 
@@ -84,14 +84,14 @@ def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, train
 def test_its_scores_are_not_those_of_weights_that_training_adds(trained, tmp_path):
     out = tmp_path / "run"
     small.write(runs.load(trained), str(out), "float32")
-    assert runs.validated(runs.load(str(out))) == runs.read_best(f"{trained}/best_ckpt")
+    assert runs.load(str(out)).scores == runs.read_best(f"{trained}/best_ckpt")
     newest = checkpoints.newest_checkpoint(trained)
     for part in pathlib.Path(trained).glob(os.path.basename(newest) + ".*"):
         shutil.copy(part, out)
     info = json.loads((out / "info.json").read_text())
     (out / "info.json").write_text(json.dumps(info | {"signature": "EARLIER"}))
     later = runs.load(str(out), os.path.join(out, os.path.basename(newest)))
-    assert runs.validated(later) == {} and later.signature == "cross-entropy"
+    assert later.scores == {} and later.signature == "cross-entropy"
     assert runs.load(str(out), str(out / "ckpt-0")).signature == "EARLIER"
 
 
@@ -110,10 +110,10 @@ def test_a_table_of_frequencies_is_kept_only_where_captions_need_it(trained, tmp
     copy = shutil.copytree(trained, tmp_path / "copy")
     (copy / "document_frequency.npz").unlink()
     for name, source in (("run", trained), ("of_data", copy)):
-        run, out = runs.load(str(source)), str(tmp_path / name)
-        small.write(run, out, "float32", CONSENSUS)
+        run, out = runs.load(str(source)).with_decoding(CONSENSUS), str(tmp_path / name)
+        small.write(run, out, "float32")
         files = [*FILES, "document_frequency.npz", "params.yaml", "vocab.txt"]
         assert sorted(os.listdir(out)) == sorted(files)
     run.params = run.params.replace(task={"data_dir": str(tmp_path)})
     with pytest.raises(ValueError, match="order=consensus needs the document_frequency.npz"):
-        small.write(run, str(tmp_path / "none"), "float32", CONSENSUS)
+        small.write(run, str(tmp_path / "none"), "float32")

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):
-    found = run.search(changes)
+    found = run.with_decoding(changes).search()
     return decode_split(
         run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
     )

@@ -141,24 +141,6 @@ def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overw
         figures.write_figures(tmp_path, pictures, models)
 
 
-def test_a_contact_sheet_shows_pictures_of_all_kinds_upright(tmp_path):
-    for name, mode, size in (("a.jpg", "RGB", (900, 90)), ("b.png", "RGBA", (30, 400))):
-        Image.new(mode, size).save(tmp_path / name)
-    # The picture lies on its side; its left half is red, which EXIF turns to the top.
-    picture, exif = Image.new("RGB", (80, 40), "blue"), Image.Exif()
-    picture.paste("red", (0, 0, 40, 40))
-    exif[0x0112] = 6
-    picture.save(tmp_path / "c.jpg", exif=exif)
-    (tmp_path / "d.png").write_text("no picture")
-    tiles = [(str(tmp_path / name), "text " * 20) for name in ("c.jpg", "a.jpg", "b.png", "d.png")]
-    figures.contact_sheet(str(tmp_path / "sheet.png"), [("title " * 40, tiles), ("b", tiles[:1])])
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (12 + 4 * 252, 12 + 2 * (56 + 240 + 12))
-        colours = [sheet.getpixel((12 + 120, 12 + 28 + y)) for y in (20, 220)]
-        assert sheet.getpixel((12 + 3 * 252 + 120, 12 + 28 + 120)) == (211, 211, 211)
-    assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]
-
-
 def test_a_figure_of_a_caption_is_a_png(tmp_path):
     figures.write_picture(tmp_path / "out.PNG", GREY, attended())
     assert image((tmp_path / "out.PNG").read_bytes()).any()

@@ -9,22 +9,10 @@ from typing import TYPE_CHECKING
 
 from tfcap import pretrained
 from tfcap.captioning.captioner import Caption, Failure, ImageCaptioner, Match, Neighbour
-from tfcap.files import read_json, versions
+from tfcap.files import versions
 
 if TYPE_CHECKING:
     from tfcap import runs
-
-__all__ = [
-    "Caption",
-    "Failure",
-    "ImageCaptioner",
-    "Match",
-    "Neighbour",
-    "captioner_of_run",
-    "exported_model",
-    "load",
-    "reads_clips",
-]
 
 
 def load(
@@ -60,7 +48,7 @@ def load(
 
         run = runs.load_together(directories, checkpoint, dtype)
         folder = None if data_dir is None else os.fspath(data_dir)
-        return captioner_of_run(run, decoding, beam, folder)
+        return captioner_of_run(run.with_decoding(decoding, beam), folder)
     if len(directories) > 1:
         raise ValueError(f"An ensemble needs run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
@@ -73,22 +61,11 @@ def load(
     return ImageCaptioner(ExportedModel(exports[0]))
 
 
-def captioner_of_run(
-    run: "runs.Run", decoding: str = "", beam: int = 0, data_dir: str | None = None
-) -> ImageCaptioner:
-    """Makes the captioner of a loaded run; see `load` for the options."""
+def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCaptioner:
+    """Makes the captioner of a loaded run; `data_dir` as in `load`."""
     from tfcap.captioning.engines import TrainedRun
 
-    return ImageCaptioner(TrainedRun(run, decoding, beam, data_dir))
-
-
-def reads_clips(directory: str | os.PathLike) -> bool:
-    """True if the directory holds a run that was trained on clips; False for an export."""
-    try:
-        content = read_json(os.path.join(pretrained.place(directory), "dataset.json"), "")
-    except ValueError:
-        return False
-    return isinstance(content, dict) and bool(content.get("frames"))
+    return ImageCaptioner(TrainedRun(run, data_dir))
 
 
 def exported_model(directory: str | os.PathLike) -> str | None:

@@ -379,7 +379,6 @@ class ImageCaptioner:
         *,
         index: str | None = "",
         batch_size: int = 8,
-        images: str | os.PathLike | None = None,
     ) -> "Collection":
         """Opens the images of prepared data, to search them by text or by picture.
 
@@ -389,26 +388,21 @@ class ImageCaptioner:
           index: the directory in which the vectors of the images are stored; "" takes a directory
             beside the prepared data, None holds the vectors in memory.
           batch_size: number of images scored together.
-          images: the directory of the picture files, if it has moved since the data was prepared.
         """
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, batch_size, images)
+        return Collection(self, data_dir, split, index, batch_size)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
-        noted = False
         for batch in self._batches(images, batch_size):
-            ready = self._ready(batch, strict)
-            if not ready:
-                continue
-            features = self.engine.features([one for _, one in ready])
-            scores, note = self.engine.score(features, texts)
-            if note and not noted:
-                warnings.warn(note, stacklevel=3)
-            noted = True
-            read = [picture._replace(content=None) for picture, _ in ready]
-            yield read, scores.astype(np.float64)
+            if ready := self._ready(batch, strict):
+                features = self.engine.features([one for _, one in ready])
+                scores, note = self.engine.score(features, texts)
+                if note:
+                    warnings.warn(note, stacklevel=3)
+                read = [picture._replace(content=None) for picture, _ in ready]
+                yield read, scores.astype(np.float64)
 
     def _ready(self, batch, strict):
         for item in batch:

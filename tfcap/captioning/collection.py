@@ -27,7 +27,6 @@ class Collection:
         split: str,
         index: str | None,
         batch_size: int,
-        images: str | os.PathLike | None,
     ):
         run = captioner.engine.run
         data = PreparedData.load(data_dir or run.data_dir)
@@ -35,7 +34,6 @@ class Collection:
         self._captioner = captioner
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
         self._options = index, run.max_regions
-        self._images = images
         self._scoring = threading.Lock()  # the pairs hold the texts of one call
 
     def __len__(self) -> int:
@@ -49,18 +47,9 @@ class Collection:
     @functools.cached_property
     def sources(self) -> list[str]:
         """The path of each image in split order; the file name if the file is missing."""
-        names = self._pairs.data.file_names(self._pairs.split)
-        pairs = zip(self._pairs.ids, self.files, strict=True)
-        return [file or names[image] for image, file in pairs]
-
-    @functools.cached_property
-    def files(self) -> list[str | None]:
-        """The path of each image in split order; None if the file is missing."""
         data, split = self._pairs.data, self._pairs.split
-        paths = data.picture_paths(split)
-        if self._images:
-            paths |= data.picture_paths(split, self._images)
-        return [paths.get(image) for image in self._pairs.ids]
+        names, paths = data.file_names(split), data.picture_paths(split)
+        return [paths.get(image, names[image]) for image in self._pairs.ids]
 
     @functools.cached_property
     def captions(self) -> list[list[str]]:

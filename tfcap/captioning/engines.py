@@ -9,7 +9,7 @@ and width of a picture.
 import copy
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -19,7 +19,7 @@ from tfcap import decoding, pretrained, visualize
 from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
-from tfcap.images import MOST_PIXELS, refusal
+from tfcap.images import refusal
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -36,20 +36,18 @@ class Found(NamedTuple):
 
 
 class TrainedRun:
-    """The captioner of a run, or of an ensemble of runs; the arguments are those of `load`.
+    """The captioner of a run, or of an ensemble of runs; `data_dir` is that of `load`.
 
     If there is a `reranker` (a `Consensus`), it orders the captions again.
     """
 
     exported = False
 
-    def __init__(
-        self, run: "runs.Run", changes: str = "", beam: int = 0, data_dir: str | None = None
-    ):
+    def __init__(self, run: "runs.Run", data_dir: str | None = None):
         from tfcap import runs
 
-        self.run, self.model = run.with_decoding(changes, beam), run.model
-        self.server = runs.server(self.run, data_dir=data_dir)
+        self.run, self.model = run, run.model
+        self.server = runs.server(run, data_dir=data_dir)
         self._data_dir = data_dir
         self.reranker: Any = None
         if self.server.backbone is None:
@@ -82,14 +80,8 @@ class TrainedRun:
         other, server = copy.copy(self), self.server
         other.run = self.run.with_decoding(changes)
         search = other.run.search(data_dir=self._data_dir)
-        other.server = runs.CaptionServer(
-            server.model,
-            server.vocab,
-            search,
-            server.backbone,
-            server.max_regions,
-            server.max_pixels,
-        )
+        rest = server.backbone, server.max_regions, server.max_pixels
+        other.server = runs.CaptionServer(server.model, server.vocab, search, *rest)
         other._find = _traced(other._captions_of)
         return other
 
@@ -142,9 +134,7 @@ class TrainedRun:
             vectors = self.reranker.vectors(features, self.server.mask(features))
             ranked = self.reranker.rerank(vectors, captions)
             captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
-        statuses = [text.decode() for text in results["status"].numpy()]
-        refusals = ["" if status == "ok" else _bad_features(status) for status in statuses]
-        return Found(captions, scores, features, refusals, boxes)
+        return Found(captions, scores, features, _refusals(results), boxes)
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
@@ -245,7 +235,6 @@ class ExportedModel:
             )
         self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `runs.server.CaptionServer`
-        self._most_pixels = int(getattr(self._loaded, "limit", MOST_PIXELS))
 
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
@@ -270,14 +259,11 @@ class ExportedModel:
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
         refusals = [""] * len(captions)
         if "status" in results:
-            statuses = [text.decode() for text in results["status"].numpy()]
+            known = ("features", "no region", "too many")
             refusals = [
-                ""
-                if status == "ok"
-                else _bad_features(status)
-                if status.startswith(("features", "no region"))
-                else refusal(content, self._most_pixels)
-                for content, status in zip(prepared, statuses, strict=True)
+                # Of a file that the decoder refuses, `refusal` also says what to do.
+                reason if not reason or reason.startswith(known) else refusal(content)
+                for content, reason in zip(prepared, _refusals(results), strict=True)
             ]
         return Found(captions, results["scores"].numpy(), None, refusals)
 
@@ -291,7 +277,11 @@ class ExportedModel:
     run = model = property(_refuse)
 
 
-def _bad_features(status: str) -> str:
-    if status.startswith("no region"):
-        return f"{status}."
-    return f"{status}. Check the run with python -m tfcap.doctor."
+def _refusals(results: Mapping[str, tf.Tensor]) -> list[str]:
+    """Says why pictures have no captions; "" for those that have."""
+    hints = {"features": " Check the run with python -m tfcap.doctor."}
+    statuses = [text.decode() for text in results["status"].numpy()]
+    return [
+        "" if status == "ok" else f"{status}.{hints.get(status.partition(' ')[0], '')}"
+        for status in statuses
+    ]

@@ -185,18 +185,6 @@ def compare(
     return Compared(scores, ends, changes, [])
 
 
-def most_different(first: Scores, other: Scores, count: int) -> tuple[list[int], list[int]]:
-    """Returns the images where `other` gains most CIDEr, and the images where it loses most."""
-    change = {
-        image: other.per_image[image]["CIDEr"] - each["CIDEr"]
-        for image, each in first.per_image.items()
-    }
-    order = sorted(change, key=lambda image: -change[image])
-    gains = [image for image in order[:count] if change[image] > 0]
-    losses = [image for image in order[::-1][:count] if change[image] < 0]
-    return gains, losses
-
-
 def _listed(runs: Scores | Sequence[Scores]) -> list[Scores]:
     return [runs] if isinstance(runs, Scores) else list(runs)
 

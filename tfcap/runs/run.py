@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import __version__, cli, configs, decoding, files, models, pretrained
+from tfcap import __version__, configs, decoding, files, models, pretrained
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
@@ -72,6 +72,7 @@ class Run:
       directory: the `--model_dir`.
       checkpoint: the path that the weights were read from.
       signature: the objective that the weights were trained for, see `signature`.
+      scores: the validation scores of the checkpoint; empty where they are not known.
       backbone: the backbone that was trained with the captioner; None if the captioner reads the
         features of the prepared data.
     """
@@ -83,6 +84,7 @@ class Run:
     directory: str
     checkpoint: str
     signature: str
+    scores: dict[str, float]
     backbone: Any = None
 
     def __repr__(self) -> str:
@@ -91,11 +93,9 @@ class Run:
     @property
     def described(self) -> str:
         """The checkpoint and its step, as text."""
-        paths = self.checkpoint.split(", ")  # an ensemble has several
-        steps = [step_of(path) for path in paths]  # 0 for weights without a training
         return ", ".join(
-            f"{path} (step {step})" if step else path
-            for path, step in zip(paths, steps, strict=True)
+            f"{path} (step {step})" if (step := step_of(path)) else path  # 0 without a training
+            for path in self.checkpoint.split(", ")  # an ensemble has several
         )
 
     @property
@@ -123,27 +123,28 @@ class Run:
         return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
-        """Returns the run with other decoding options; arguments as in `configs.decoding`."""
-        options = configs.decoding(self.params.task, changes, beam)
-        params = self.params.replace(task={"decoding": options.as_dict()})
-        return dataclasses.replace(self, params=params)
+        """Returns the run with other decoding options; arguments as in `configs.decoding`.
 
-    def search(
-        self, changes: str = "", beam: int = 0, data_dir: str | None = None
-    ) -> decoding.Search:
-        """Makes the `decoding.Search`; `changes` and `beam` as in `configs.decoding`.
+        Other captions have other scores, so only those of the references stay.
+        """
+        options = configs.decoding(self.params.task, changes, beam)
+        if options == self.params.task.decoding:
+            return self
+        params = self.params.replace(task={"decoding": options.as_dict()})
+        scores = {n: value for n, value in self.scores.items() if n in ("loss", "perplexity")}
+        return dataclasses.replace(self, params=params, scores=scores)
+
+    def search(self, *, data_dir: str | None = None) -> decoding.Search:
+        """Makes the `decoding.Search` of the run's decoding options.
 
         `data_dir` is prepared data whose document frequencies `order=consensus` uses; by default
         the run's own copy.
         """
-        task = self.params.task
-        options = configs.decoding(task, changes, beam)
-        return build_search(
-            options,
-            task.max_length,
-            self.vocab,
-            lambda: load_document_frequencies(self.frequencies_folder(data_dir)),
-        )
+
+        def frequencies():
+            return load_document_frequencies(self.frequencies_folder(data_dir))
+
+        return build_search(self.params.task, self.vocab, frequencies)
 
     def frequencies_folder(self, data_dir: str | None = None) -> str:
         """Finds the directory with document frequencies: `data_dir`, the run, or its data."""
@@ -159,7 +160,147 @@ class Run:
         )
 
 
-# ---- begin, create, load ------------------------------------------------------------------------
+# ---- load ----------------------------------------------------------------------------------------
+
+
+def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
+    """Loads the captioner of a run.
+
+    Args:
+      directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
+      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` loads the latest checkpoint
+        if there was no validation yet.
+      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
+    """
+    directory = pretrained.place(directory)
+    if not os.path.isdir(directory):
+        raise ValueError(f"There is no run directory {directory}. {pretrained.hint()}")
+    params = configs.load(os.path.join(directory, PARAMS))
+    fingerprint = read_fingerprint(directory)
+    remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
+    vocab = load_vocabulary(directory, fingerprint, remedy)
+    width = width_of(params.task, fingerprint["features"])
+    with precision.scope(dtype):
+        model = build_model(params.task, len(vocab), width)
+    whole = with_backbone(model, params.task, fingerprint, directory)
+    if checkpoint == "best":
+        best = best_directory(directory, params)
+        checkpoint = best if newest_checkpoint(best) else directory
+    elif checkpoint == "latest":
+        checkpoint = directory
+    path = restore_weights(whole, checkpoint)
+    folder = os.path.dirname(path)
+    # The file in a small run describes its own checkpoint, and not those that training adds.
+    added = os.path.exists(os.path.join(folder, PARAMS)) and step_of(path)
+    info = {} if added else read_info(folder)
+    signed = info.get("signature")
+    if not signed:
+        signed = signature(params.task) if step_of(path) else "unknown (converted or averaged)"
+    return Run(
+        params,
+        model,
+        vocab,
+        fingerprint,
+        directory,
+        checkpoint=path,
+        signature=CROSS_ENTROPY if signed == "XE" else signed,  # so written by earlier versions
+        scores=_scores(info),
+        backbone=whole.backbone,
+    )
+
+
+def load_together(
+    directories: str | Sequence[str], checkpoint: str = "best", dtype: str = "float32"
+) -> Run:
+    """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
+    folders = [directories] if isinstance(directories, str) else list(directories)
+    if len(folders) > 1 and checkpoint not in ("best", "latest"):
+        raise ValueError("The checkpoint of an ensemble must be best or latest, not a path.")
+    members = [load(folder, checkpoint, dtype) for folder in folders]
+    first, *others = members
+    if not others:
+        return first
+    for other in others:
+        known, new = map(_with_any_weights, (first.fingerprint, other.fingerprint))
+        for member in (first, other):  # their systems may read other features of the same data
+            _check_data(new, other.directory, known, first.directory, member.params.task)
+        if other.max_regions != first.max_regions:
+            raise ValueError(
+                f"{other.directory} and {first.directory} differ in task.validation_data."
+                f"max_regions ({other.max_regions} and {first.max_regions}). "
+                "An ensemble needs the same value."
+            )
+    backbone = None
+    sources = {source_of_features(member.fingerprint) for member in members}
+    if len(sources) > 1 or any(member.backbone is not None for member in members):
+        backbone = Backbones(
+            [m.backbone or Backbone.from_fingerprint(m.fingerprint, m.directory) for m in members]
+        )
+    captioners = [member.model for member in members]
+    model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
+    return dataclasses.replace(
+        first,
+        model=model,
+        backbone=backbone,
+        checkpoint=", ".join(member.checkpoint for member in members),
+        signature=" & ".join(dict.fromkeys(member.signature for member in members)),
+        scores={},
+    )
+
+
+class Backbones(tf.Module):
+    """The backbones of several runs; the result is the concatenation of their features.
+
+    The backbones are the same network with different weights.
+    """
+
+    def __init__(self, members: Sequence[Backbone]):
+        super().__init__(name="backbones")
+        self.members = list(members)
+        first = self.members[0]
+        self.decode, self.resize = first.decode, first.resize
+        self.boxes, self.boxes_in = first.boxes, first.boxes_in
+        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
+        self.feature_dim = first.feature_dim * len(self.members)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Extracts the features float32 [B, R, M F] of decoded pictures, of M backbones."""
+        return tf.concat([member.extract(images) for member in self.members], -1)
+
+
+def load_data(run: Run, folder: str | None) -> PreparedData:
+    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
+    if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
+        raise ValueError(
+            f"The data of {run.directory} is not in {run.data_dir}. Give its directory as data_dir."
+        )
+    data = PreparedData.load(folder or run.data_dir)
+    check_vocabulary(run, data)
+    return run.view(data)
+
+
+# ---- begin and go on -----------------------------------------------------------------------------
+
+
+# What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
+_SCORE = "by it the best checkpoint was chosen"
+MUST_STAY = {
+    "task.model": "the saved weights belong to it",
+    "task.backbone.trainable": "it decides which weights are saved",
+    "task.max_length": "the model was built for this length",
+    "task.seed": "the order of the batches follows from it",
+    "task.train_data.global_batch_size": "steps are counted in such batches",
+    "trainer.best_checkpoint_eval_metric": _SCORE,
+    "trainer.best_checkpoint_metric_comp": _SCORE,
+    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
+    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
+    "weights only)",
+}
+# Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
+# same state, and SGD has none.
+_APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
+# Keys that say where something is, and change no number.
+_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
 
 
 def begin(
@@ -216,9 +357,41 @@ def begin(
     return step
 
 
-def _check_local(directory: str) -> None:
-    if files.is_remote(directory):
-        raise ValueError(f"{directory} is not on a disk. Write the run to a disk and copy it.")
+def _check_same(
+    directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train: bool
+) -> None:
+    """Raises ValueError unless a run can be continued with a configuration and data."""
+    trained_as, old = configs.resume(os.path.join(directory, PARAMS))
+    if trained_as != experiment:
+        raise ValueError(
+            f"{directory} is a run of the experiment {trained_as}: choose another --model_dir."
+        )
+    trained = train and max(saved_steps(directory), default=0) > 0
+    scored = train and bool(read_info(best_directory(directory, params)))
+    for key, (before, now) in differing(old, params, MUST_STAY).items():
+        why = next(why for group, why in MUST_STAY.items() if key.startswith(group))
+        if why == _SCORE and not scored:
+            continue
+        if key in _APART and not (trained and _APART[key] in (before, now)):
+            continue
+        raise ValueError(
+            f"{key} must stay {before!r} in {directory}, not {now!r}: {why}. Keep the value, or "
+            "choose another --model_dir."
+        )
+    known = read_fingerprint(directory)
+    _check_data(data.fingerprint, data.folder, known, directory, params.task)
+
+
+def differing(
+    old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
+) -> dict[str, tuple[Any, Any]]:
+    """Returns key -> (old, new) for each key that differs and begins with one of `groups`."""
+    before, groups = configs.values(old), tuple(groups)
+    return {
+        key: (before[key], value)
+        for key, value in configs.values(new).items()
+        if key.startswith(groups) and before.get(key, value) != value
+    }
 
 
 def _note_changes(
@@ -276,205 +449,38 @@ def create(
     return path
 
 
-def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
-    """Loads the captioner of a run.
-
-    Args:
-      directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
-      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` loads the latest checkpoint
-        if there was no validation yet.
-      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
-    """
-    directory = pretrained.place(directory)
-    if not os.path.isdir(directory):
-        raise ValueError(f"There is no run directory {directory}. {pretrained.hint()}")
-    params = configs.load(os.path.join(directory, PARAMS))
-    fingerprint = read_fingerprint(directory)
-    remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
-    vocab = load_vocabulary(directory, fingerprint, remedy)
-    width = width_of(params.task, fingerprint["features"])
-    with precision.scope(dtype):
-        model = build_model(params.task, len(vocab), width)
-    whole = with_backbone(model, params.task, fingerprint, directory)
-    if checkpoint == "best":
-        best = best_directory(directory, params)
-        checkpoint = best if newest_checkpoint(best) else directory
-    elif checkpoint == "latest":
-        checkpoint = directory
-    path = restore_weights(whole, checkpoint)
-    signed = _info_beside(path).get("signature")
-    if not signed:
-        signed = signature(params.task) if step_of(path) else "unknown (converted or averaged)"
-    signed = CROSS_ENTROPY if signed == "XE" else signed  # so written by earlier versions
-    return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
+def _check_local(directory: str) -> None:
+    if files.is_remote(directory):
+        raise ValueError(f"{directory} is not on a disk. Write the run to a disk and copy it.")
 
 
-def load_together(
-    directories: Sequence[str], checkpoint: str = "best", dtype: str = "float32"
-) -> Run:
-    """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
-    if len(directories) > 1 and checkpoint not in ("best", "latest"):
-        raise ValueError("The checkpoint of an ensemble must be best or latest, not a path.")
-    members = [load(directory, checkpoint, dtype) for directory in directories]
-    first, *others = members
-    if not others:
-        return first
-    vectors = any(reads_image(member.params.task) for member in members)
-    for other in others:
-        known, new = map(_with_any_weights, (first.fingerprint, other.fingerprint))
-        _check_data(new, other.directory, known, first.directory, vectors)
-        if other.max_regions != first.max_regions:
-            raise ValueError(
-                f"{other.directory} and {first.directory} differ in task.validation_data."
-                f"max_regions ({other.max_regions} and {first.max_regions}). "
-                "An ensemble needs the same value."
-            )
-    backbone = None
-    sources = {source_of_features(member.fingerprint) for member in members}
-    if len(sources) > 1 or any(member.backbone is not None for member in members):
-        networks = (
-            member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
-            for member in members
-        )
-        backbone = Backbones(list(networks))
-    captioners = [member.model for member in members]
-    model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
-    return dataclasses.replace(
-        first,
-        model=model,
-        backbone=backbone,
-        checkpoint=", ".join(member.checkpoint for member in members),
-        signature=" & ".join(dict.fromkeys(member.signature for member in members)),
-    )
+# ---- the data that fits a run --------------------------------------------------------------------
 
 
-class Backbones(tf.Module):
-    """The backbones of several runs; the result is the concatenation of their features.
-
-    The backbones are the same network with different weights.
-    """
-
-    def __init__(self, members: Sequence[Backbone]):
-        super().__init__(name="backbones")
-        self.members = list(members)
-        first = self.members[0]
-        self.decode, self.resize = first.decode, first.resize
-        self.boxes, self.boxes_in = first.boxes, first.boxes_in
-        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
-        self.feature_dim = first.feature_dim * len(self.members)
-
-    def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features float32 [B, R, M F] of decoded pictures, of M backbones."""
-        return tf.concat([member.extract(images) for member in self.members], -1)
-
-
-def load_data(run: Run, folder: str | None) -> PreparedData:
-    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty."""
-    if not folder and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
-        raise ValueError(
-            f"The data of {run.directory} is not in {run.data_dir}. Give its directory as data_dir."
-        )
-    data = PreparedData.load(folder or run.data_dir)
-    check_vocabulary(run, data)
-    return run.view(data)
-
-
-def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Captioner, str]:
-    """Loads the m-RNN run in `folder`; returns the model and the path of its checkpoint."""
-    other = load(folder)
-    check_vocabulary(other, data)
-    if (run and run.backbone is not None) or other.backbone is not None:
-        raise cli.UsageError(
-            f"The refined features of {folder} cannot be used: one of the two models trained its "
-            "backbone, so they read different features."
-        )
-    return other.model, other.checkpoint
-
-
-# ---- what must match ----------------------------------------------------------------------------
-
-
-# What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
-_SCORE = "by it the best checkpoint was chosen"
-MUST_STAY = {
-    "task.model": "the saved weights belong to it",
-    "task.backbone.trainable": "it decides which weights are saved",
-    "task.max_length": "the model was built for this length",
-    "task.seed": "the order of the batches follows from it",
-    "task.train_data.global_batch_size": "steps are counted in such batches",
-    "trainer.best_checkpoint_eval_metric": _SCORE,
-    "trainer.best_checkpoint_metric_comp": _SCORE,
-    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
-    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
-    "weights only)",
-}
-# Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
-# same state, and SGD has none.
-_APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
-# Keys that say where something is, and change no number.
-_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
-_IMAGE_WIDTH = "width of the images' vectors"  # only some systems read them
 # What must agree in the fingerprints of a run and of the data that it reads.
-_SAME_DATA: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "vocabulary": lambda fingerprint: fingerprint["vocab_sha256"][:12],
-    "feature width": lambda fingerprint: fingerprint["features"]["dim"],
-    "backbone": lambda fingerprint: source_of_features(fingerprint),
-    "number of frames": lambda fingerprint: fingerprint.get("frames") or "none",
-    _IMAGE_WIDTH: lambda f: f["features"].get("image_dim", "none"),
+_SAME_DATA: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
+    "vocabulary": lambda fingerprint, task: fingerprint["vocab_sha256"][:12],
+    "feature width": lambda fingerprint, task: width_of(task, fingerprint["features"]),
+    "backbone": lambda fingerprint, task: source_of_features(fingerprint),
+    "number of frames": lambda fingerprint, task: fingerprint.get("frames") or "none",
 }
-
-
-def differing(
-    old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
-) -> dict[str, tuple[Any, Any]]:
-    """Returns key -> (old, new) for each key that differs and begins with one of `groups`."""
-    before, groups = configs.values(old), tuple(groups)
-    return {
-        key: (before[key], value)
-        for key, value in configs.values(new).items()
-        if key.startswith(groups) and before.get(key, value) != value
-    }
-
-
-def _check_same(
-    directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train: bool
-) -> None:
-    """Raises ValueError unless a run can be continued with a configuration and data."""
-    trained_as, old = configs.resume(os.path.join(directory, PARAMS))
-    if trained_as != experiment:
-        raise ValueError(
-            f"{directory} is a run of the experiment {trained_as}: choose another --model_dir."
-        )
-    trained = train and max(saved_steps(directory), default=0) > 0
-    scored = train and bool(read_info(best_directory(directory, params)))
-    for key, (before, now) in differing(old, params, MUST_STAY).items():
-        why = next(why for group, why in MUST_STAY.items() if key.startswith(group))
-        if why == _SCORE and not scored:
-            continue
-        if key in _APART and not (trained and _APART[key] in (before, now)):
-            continue
-        raise ValueError(
-            f"{key} must stay {before!r} in {directory}, not {now!r}: {why}. Keep the value, or "
-            "choose another --model_dir."
-        )
-    known = read_fingerprint(directory)
-    _check_data(data.fingerprint, data.folder, known, directory, reads_image(params.task))
 
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
     """Raises ValueError if the vocabulary or the features of the data differ from the run's."""
-    vectors = reads_image(run.params.task)
-    _check_data(data.fingerprint, data.folder, run.fingerprint, run.directory, vectors)
+    _check_data(data.fingerprint, data.folder, run.fingerprint, run.directory, run.params.task)
 
 
 def _check_data(
-    data: Mapping[str, Any], folder: str, known: Mapping[str, Any], directory: str, vectors: bool
+    data: Mapping[str, Any],
+    folder: str,
+    known: Mapping[str, Any],
+    directory: str,
+    task: configs.Task,
 ) -> None:
     """Raises ValueError if the data in `folder` does not fit the run in `directory`."""
     for name, value in _SAME_DATA.items():
-        if name == _IMAGE_WIDTH and not vectors:
-            continue
-        if (got := value(data)) != (wanted := value(known)):
+        if (got := value(data, task)) != (wanted := value(known, task)):
             words = os.path.join(directory, VOCABULARY)
             again = f", or prepare with its words: --vocab {words}" * (name == "vocabulary")
             raise ValueError(
@@ -510,7 +516,7 @@ def source_of_features(fingerprint: Mapping[str, Any]) -> str:
     return f"{made_by['name']}, {size}, weights {weights}"
 
 
-# ---- the best checkpoint ------------------------------------------------------------------------
+# ---- the best checkpoint -------------------------------------------------------------------------
 
 
 def best_directory(directory: str, params: configs.Experiment) -> str:
@@ -531,22 +537,10 @@ def read_info(best: str) -> dict[str, Any]:
 
 def read_best(best: str) -> dict[str, float]:
     """Reads the scores of the best checkpoint; empty if there is none yet."""
-    return {name: value for name, value in read_info(best).items() if isinstance(value, float)}
+    return _scores(read_info(best))
 
 
-def _info_beside(checkpoint: str) -> dict[str, Any]:
-    """Reads the file beside a checkpoint; empty if it describes another checkpoint."""
-    folder = os.path.dirname(checkpoint)
-    if os.path.exists(os.path.join(folder, PARAMS)) and step_of(checkpoint):
-        return {}
-    return read_info(folder)
-
-
-def validated(run: Run) -> dict[str, float]:
-    """Returns the scores of the loaded checkpoint; empty unless it is the best."""
-    if isinstance(run.model, Ensemble):
-        return {}
-    info = _info_beside(run.checkpoint)
+def _scores(info: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in info.items() if isinstance(value, float)}
 
 
@@ -565,17 +559,16 @@ def signature(task: configs.Task, hook: bool = False) -> str:
     return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"
 
 
-# ---- the model and its search -------------------------------------------------------------------
-
-
-def reads_image(task: configs.Task) -> bool:
-    """True if the system reads the vector of the whole image, where the data has one."""
-    return models.MODELS[task.model.type or ""].reads_image
+# ---- the model and its search --------------------------------------------------------------------
 
 
 def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
-    """Returns F, the width of the features that the system reads, from an entry of dataset.json."""
-    return features["image_dim" if reads_image(task) and "image_dim" in features else "dim"]
+    """Returns F, the width of the features that the system reads, from an entry of dataset.json.
+
+    Some systems read the vector of the whole image, where the data has one.
+    """
+    reads_image = models.MODELS[task.model.type or ""].reads_image
+    return features["image_dim" if reads_image and "image_dim" in features else "dim"]
 
 
 def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
@@ -608,15 +601,13 @@ def count_parameters(model: Captioner) -> int:
 
 
 def build_search(
-    params: configs.Decoding,
-    max_length: int,
-    vocab: Vocab,
-    frequencies: Callable[[], DocumentFrequencies],
+    task: configs.Task, vocab: Vocab, frequencies: Callable[[], DocumentFrequencies]
 ) -> decoding.Search:
-    """Makes the `decoding.Search` of a `configs.Decoding`; looks up the ids of its words.
+    """Makes the `decoding.Search` of a `configs.Task`; looks up the ids of its words.
 
-    `max_length` is T. `frequencies` returns the document frequencies, for `order: consensus` only.
+    `frequencies` returns the document frequencies, for `order: consensus` only.
     """
+    params = task.decoding
 
     def ids_of(name: str, text: str) -> tuple[int, ...]:
         if name == "bad_endings" and text == "default":
@@ -629,7 +620,7 @@ def build_search(
         return tuple(vocab.ids(words))
 
     options = decoding.Options(**params.as_dict()).with_ids(ids_of)
-    longest = params.max_length or max_length
+    longest = params.max_length or task.max_length
     if len(options.prefix) >= longest:
         raise ValueError(
             f"task.decoding.prefix must be shorter than the longest caption ({longest} words)."
@@ -637,4 +628,4 @@ def build_search(
     consensus = None
     if params.search == "sample" and params.order == "consensus":
         consensus = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
-    return decoding.Search(options, max_length, consensus)
+    return decoding.Search(options, task.max_length, consensus)

@@ -9,7 +9,7 @@ Letters: B images, K beams, R regions, F feature width, T `max_length`.
 import os
 import tempfile
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,6 @@ class CaptionServer(tf.Module):
       max_pixels: largest number of pixels of a picture, or of all frames of a GIF file.
 
     Attributes:
-      limit: `max_pixels` as a variable int64 [], so that an export contains it.
       frames: number of frames of a clip that the model reads, as a variable int32 [], so that an
         export contains it; None for a model of pictures.
     """
@@ -73,7 +72,6 @@ class CaptionServer(tf.Module):
         self.search = search
         self.max_regions = max_regions
         self.max_pixels = max_pixels
-        self.limit = tf.Variable(max_pixels, trainable=False, dtype=tf.int64, name="max_pixels")
         self.frames: tf.Variable | None = None
         if isinstance(backbone, Clips):
             self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
@@ -173,17 +171,13 @@ class CaptionServer(tf.Module):
 
 
 def server(
-    run: Run,
-    changes: str = "",
-    beam: int = 0,
-    data_dir: str | None = None,
-    max_pixels: int = SERVED_PIXELS,
+    run: Run, *, data_dir: str | None = None, max_pixels: int = SERVED_PIXELS
 ) -> CaptionServer:
-    """Makes a `CaptionServer` of a run; `changes`, `beam` and `data_dir` are as in `Run.search`."""
+    """Makes a `CaptionServer` of a run; `data_dir` is as in `Run.search`."""
     backbone = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory)
-    search = run.search(changes, beam, data_dir)
+    search = run.search(data_dir=data_dir)
     return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
 
 
@@ -320,7 +314,7 @@ def export(
         except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
             raise OSError(f"The export could not be written: {error.message}") from error
         loaded = tf.saved_model.load(temporary)
-        call_signatures(loaded)
+        call_signatures(loaded.signatures)
         if complete is not None:
             complete(temporary, dict(loaded.signatures))
         number = max(files.versions(export_dir), default=0) + 1
@@ -337,29 +331,29 @@ def picture() -> bytes:
     return tf.io.encode_jpeg(pixels, quality=95).numpy()
 
 
-def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
-    """Calls each signature of a loaded SavedModel with `picture`, or with features of zeros.
+def call_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, tf.Tensor]]:
+    """Calls the signatures of a SavedModel with `picture`, or with features of zeros.
 
     Returns:
       The outputs of each signature, by its name. ValueError if a score is not finite.
     """
     results = {}
     for name in SIGNATURES:
-        if name not in loaded.signatures:
+        if name not in signatures:
             raise ValueError(f"The SavedModel has no signature {name}. Export the run again.")
-        function = loaded.signatures[name]
-        specs = function.structured_input_signature[1]
+        described = tf.nest.flatten(signatures[name].structured_input_signature)
+        specs = {spec.name: spec for spec in described if isinstance(spec, tf.TensorSpec)}
         inputs = {
             "image_bytes": tf.constant([picture()]),
             "features": tf.zeros([1, 2, specs["features"].shape[-1] if "features" in specs else 0]),
             "num_regions": tf.constant([2]),
             "seed": tf.constant([1], tf.int64),
         }
-        result = results[name] = function(**{key: inputs[key] for key in specs})
+        result = results[name] = signatures[name](**{key: inputs[key] for key in specs})
         good = bool(tf.reduce_all(result.get("status", tf.constant([OK])) == OK))
         if not good or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
-                f"The exported model does not caption a good picture: {name} gives the scores "
-                f"{result['scores'].numpy()}. Check the run with python -m tfcap.doctor."
+                f"The model does not caption a drawn picture: {name} gives the scores "
+                f"{result['scores'].numpy()}. Weights are not finite, or a layer divides by zero."
             )
     return results

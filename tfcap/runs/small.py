@@ -12,7 +12,7 @@ from tfcap.files import write_json
 from tfcap.preparing.features import networks, saved
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.checkpoints import restore_weights, saved_steps
-from tfcap.runs.run import INFO, PARAMS, Run, create, load, validated
+from tfcap.runs.run import INFO, PARAMS, Run, create, load
 
 
 def load_mean(model_dir: str, last: int) -> Run:
@@ -39,23 +39,20 @@ def load_mean(model_dir: str, last: int) -> Run:
     return run
 
 
-def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam: int = 0) -> str:
+def write(run: Run, out: str, weights: str = "float16") -> str:
     """Writes a small run directory, which every command accepts; returns its checkpoint.
 
     The directory has no optimizer state, no curves and no file names of the data. It has document
-    frequencies only if decoding uses them (`order=consensus`), and scores of captions only if the
-    decoding options do not change. If a pip package contains the weights of the backbone, their
-    SHA-256 is stored instead.
+    frequencies only if decoding uses them (`order=consensus`). If a pip package contains the
+    weights of the backbone, their SHA-256 is stored instead.
 
     Args:
       run: the run, from `load`.
       out: the directory to write; it must be new or empty.
       weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
         is loaded.
-      decoding, beam: changes to the decoding options, which become the options of the new run.
     """
-    changed = run.with_decoding(decoding, beam).params
-    options, data_dir = changed.task.decoding, changed.task.data_dir
+    options, data_dir = run.params.task.decoding, run.params.task.data_dir
     if os.path.isabs(data_dir) and not files.is_remote(data_dir):
         # data/coco of /home/me/project/data/coco
         data_dir = os.path.join(*pathlib.Path(data_dir).parts[1:][-2:])
@@ -83,20 +80,14 @@ def write(run: Run, out: str, weights: str = "float16", decoding: str = "", beam
     path = create(
         out,
         configs.resume(os.path.join(run.directory, PARAMS))[0],
-        changed.replace(task=task),
+        run.params.replace(task=task),
         run.vocab,
         fingerprint,
         run.whole,
         [file for file in copied if files.exists(file)],
         dtype=weights,
     )
-    # Other captions have other scores. The perplexity of a model that diverged is infinite, which
-    # JSON does not have.
-    same = options == run.params.task.decoding
-    scores = {
-        name: value
-        for name, value in validated(run).items()
-        if math.isfinite(value) and (same or name in ("loss", "perplexity"))
-    }
+    # The perplexity of a model that diverged is infinite, which JSON does not have.
+    scores = {name: value for name, value in run.scores.items() if math.isfinite(value)}
     write_json(os.path.join(out, INFO), {**scores, "signature": run.signature})
     return path

@@ -127,9 +127,10 @@ def load_others(
                 f"{path} is a run, which needs --model_dir. Beside --predictions give result files."
             )
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
+        run = run.with_decoding(changes, beam)
         own = _data_of(run, data, split, images)
         if own is not None:
-            others[name] = Other({}, run, own, run.search(changes, beam, own.folder))
+            others[name] = Other({}, run, own, run.search(data_dir=own.folder))
         else:
             pictures = _pictures_of(name, data, split, images, folder)
             others[name] = Other({}, run, pictures=pictures, captioner=captioner_of(run))

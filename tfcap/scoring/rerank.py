@@ -206,7 +206,16 @@ def load(
     `run` made the captions; None if they come from a file. `refined` is the run directory of an
     m-RNN whose refined features decide which images are similar.
     """
-    refine = runs.load_refined(run, data, refined)[0] if refined else None
+    refine = None
+    if refined:
+        other = runs.load(refined)
+        runs.check_vocabulary(other, data)
+        if (run and run.backbone is not None) or other.backbone is not None:
+            raise cli.UsageError(
+                f"The refined features of {refined} cannot be used: one of the two models trained "
+                "its backbone, so they read different features."
+            )
+        refine = other.model
     regions = run.max_regions if run else None
     return Consensus(data, kind, refine=refine, max_regions=regions, **options)
 

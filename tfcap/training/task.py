@@ -85,9 +85,7 @@ class CaptionTask(base_task.Task):
         if data is not None:
             if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
                 self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
-            self.search = runs.build_search(
-                config.decoding, config.max_length, data.vocab, data.document_frequencies
-            )
+            self.search = runs.build_search(config, data.vocab, data.document_frequencies)
 
     def build_model(self) -> Captioner:
         """Makes the captioner with all variables, and with its backbone if that is trained."""

@@ -1,4 +1,4 @@
-"""Draws attention over pictures, and contact sheets, as PNG files.
+"""Draws attention over pictures, as PNG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image
 
 from tfcap import cli, files
 from tfcap.files import replacing
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in pixels
-TILE, EDGE, LINE = 240, 12, 28  # pixels of a contact sheet: a picture, the gaps, a line of text
 _GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {
@@ -241,43 +240,10 @@ def picture_path(path: str, image: str, several: bool) -> str:
     return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
 
 
-def contact_sheet(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
-    """Writes a PNG with rows of pictures, a title above each row and a text under each picture.
-
-    `rows` are (title, [(picture file, text), ...]). A missing or unreadable picture is a grey area.
-    """
-    columns = max(len(tiles) for _, tiles in rows)
-    size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
-    whole = Image.new("RGB", size, "white")
-    draw, font, top = ImageDraw.Draw(whole), ImageFont.load_default(18), EDGE
-    for title, tiles in rows:
-        draw.text((EDGE, top), _shorten(title, font, size[0] - 2 * EDGE), "black", font)
-        for column, (file, text) in enumerate(tiles):
-            left = EDGE + column * (TILE + EDGE)
-            picture = _opened(file, TILE) if file else None
-            picture = picture or Image.new("RGB", (TILE, TILE), "lightgrey")
-            picture = ImageOps.contain(picture, (TILE, TILE))
-            across, down = (TILE - picture.width) // 2, (TILE - picture.height) // 2
-            whole.paste(picture, (left + across, top + LINE + down))
-            draw.text((left, top + LINE + TILE), _shorten(text, font, TILE), "black", font)
-        top += 2 * LINE + TILE + EDGE
-    _write(path, _png(whole))
-
-
-def _shorten(text: str, font, width: int) -> str:
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(f"{text} ...") > width:
-        text = text[:-1]
-    return f"{text} ..."
-
-
-def _opened(path: str, side: int = 0) -> Image.Image | None:
-    """Returns a picture upright in RGB, at least `side` pixels; None if it cannot be read."""
+def _opened(path: str) -> Image.Image | None:
+    """Returns a picture upright in RGB; None if it cannot be read."""
     try:
         with Image.open(path) as image:
-            if side:
-                image.draft("RGB", (side, side))
             return upright(image).convert("RGB")
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return None
