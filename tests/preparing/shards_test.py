@@ -19,7 +19,7 @@ def test_the_offsets_of_a_shard_point_to_its_records(tmp_path):
         example = tf.train.Example.FromString(content[offset + 12 : offset + 12 + length])
         ids += example.features.feature["image/id"].int64_list.value
         end = offset + 12 + length + 4
-    assert ids == written.ids.tolist() == [10, 11, 12]
+    assert ids == written.ids == [10, 11, 12]
     assert end == len(content) == written.entry["bytes"] and written.entry["records"] == 3
 
 

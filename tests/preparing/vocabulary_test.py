@@ -1,8 +1,7 @@
-"""A given vocabulary, its document frequencies, and data without training images."""
+"""A given vocabulary, and data without training images."""
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ from helpers import commands
 from helpers.photos import examples, make_features, run
 
 from tfcap import configs, evaluate
-from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.training.run import train
@@ -60,29 +57,6 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     with pytest.raises(ValueError, match="No word occurs 500 times or more"):
         run(photos, min_count=500, out=str(photos[0] / "none"))
     assert not list((photos[0] / "none").glob("*.tfrecord"))
-
-
-def test_document_frequencies_of_other_words_are_refused(photos, prepared):
-    folder = photos[0]
-    other = folder / "other"
-    other.mkdir()
-    shutil.copy(folder / "out" / DOCUMENT_FREQUENCY, other)
-    words = prepared.vocab.words
-    given = {"vocab": str(folder / "v.txt"), "document_frequency": str(other / DOCUMENT_FREQUENCY)}
-    given["out"] = str(folder / "b")
-
-    Vocab(words).save(folder / "v.txt")
-    Vocab([*words[:4], *words[:3:-1]]).save(other / "vocab.txt")  # the same words, another order
-    with pytest.raises(ValueError, match="words differ from .*v.txt"):
-        run(photos, **given)
-    (other / "vocab.txt").unlink()
-    Vocab(words[:-1]).save(folder / "v.txt")
-    with pytest.raises(ValueError, match="and --vocab has 7 words"):
-        run(photos, **given)
-    Vocab(words).save(folder / "v.txt")
-    run(photos, **given)
-    with pytest.raises(ValueError, match="--document_frequency needs --vocab"):
-        run(photos, **{**given, "vocab": None})
 
 
 def test_images_without_captions_are_kept_unless_they_are_trained_on(photos, capsys):

@@ -74,10 +74,6 @@ class Settings:
     vocab: str | None = _flag(
         None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
     )
-    document_frequency: str | None = _flag(
-        None,
-        "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
-    )
     splits: str = _flag(
         "source",
         "source: the splits of the caption file, or random ones if it has none; random: 90 % "
@@ -162,10 +158,6 @@ class Settings:
             )
         if self.split_ids is not None and self.splits != "source":
             raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
-        if self.document_frequency is not None and self.vocab is None:
-            raise cli.UsageError(
-                "--document_frequency needs --vocab, the vocabulary that it was counted with."
-            )
         allowed_skips(self.max_skipped, 1)
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
@@ -201,10 +193,6 @@ class Settings:
             more["splits"] = splits
         if self.vocab is not None:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
-        if self.document_frequency is not None:
-            more["document_frequency"] = _file_sha256(
-                "--document_frequency", self.document_frequency
-            )
         features = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
             "captions": self._captions_sha256(entries, splits is None),
@@ -233,7 +221,7 @@ class Settings:
             digest.update(whole.encode())
         else:
             for entry in entries:
-                digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+                digest.update(repr((*entry[:2], entry.captions, entry.words or None)).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if own_splits or entry.split not in SPLITS:
@@ -269,9 +257,3 @@ def allowed_skips(given: str | int, images: int) -> int:
             f"--max_skipped must be a number or a share such as 1%, not {given!r}."
         )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)
-
-
-def _file_sha256(flag: str, path: str) -> str:
-    if not os.path.isfile(path):
-        raise ValueError(f"{flag}: there is no file {path}.")
-    return files.file_sha256(path)

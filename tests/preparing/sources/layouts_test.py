@@ -82,10 +82,6 @@ ENTRIES = {
         (0, "000000.jpg", "train", ("A dog.", "A cat.")),
         (5, "000005.jpg", "test", ("A dog.", "A cat.")),
     ],
-    "tfds": [
-        (500, COCO.format("val2014", 0), "train", ("A dog.", "Café.")),
-        (505, COCO.format("val2014", 5), "val", ("A dog.", "Café.")),
-    ],
 }  # fmt: skip
 
 

@@ -59,27 +59,36 @@ class Entry(NamedTuple):
       file_name: path relative to the directory of images, with forward slashes and without "..".
       split: "train", "val", "test" or another plain name; None if the source has no splits.
       captions: raw captions, as the file has them; may be none.
-      words: the words of each caption as the file lists them, or None; for `--tokens=given`.
+      words: the words of each caption: with `--tokens=given` as the file lists them, and later
+        those of `vocabulary.tokenize`.
       content: reads the bytes of the picture; None if `file_name` is a file below --images.
       caption_ids: the number of each caption in the file, or empty; split lists may name them.
       own_id: whether `id` comes from the source. Otherwise it is a counter, which files of features
         and lists of splits cannot refer to.
+      stored: the captions for the record, with `--tokens=given`: the words of the file with spaces
+        between them; None if the record gets `captions`.
     """
 
     id: int
     file_name: str
     split: str | None
     captions: tuple[str, ...]
-    words: tuple[tuple[str, ...], ...] | None = None
+    words: tuple[tuple[str, ...], ...] = ()
     content: Content | None = None
     caption_ids: tuple[int, ...] = ()
     own_id: bool = False
+    stored: tuple[str, ...] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """True if prepare uses the image: a training image needs a caption, other images do not."""
+        return bool(self.captions) or self.split != "train"
 
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
         """Returns the entry with a file name relative to `images`, after checking all fields."""
         if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
-        for text in (*self.captions, *(word for words in self.words or () for word in words)):
+        for text in (*self.captions, *(word for words in self.words for word in words)):
             _check_text("a caption", text)
         return self._replace(file_name=file_name(self.file_name, images))
 
@@ -297,7 +306,6 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
-    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
 }
 
 

@@ -72,7 +72,7 @@ def karpathy(source: Source) -> list[Entry]:
             posixpath.join(image.get("filepath", ""), image["filename"]),
             split_name(image["split"]),
             tuple(sentence["raw"] for sentence in sentences),
-            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else None,
+            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
             caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
             own_id=number is not None,
         )

@@ -338,6 +338,6 @@ def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),
-        words=None if entry.words is None else tuple(entry.words[n] for n in kept),
+        words=tuple(entry.words[n] for n in kept) if entry.words else (),
         caption_ids=tuple(entry.caption_ids[n] for n in kept),
     )
