@@ -327,7 +327,7 @@ def sidecar(folder: pathlib.Path) -> Made:
         files.append((root / name).with_suffix(".txt"))
         files[-1].write_bytes(f"A dog , {name} .\r\n\r\nUn café .".encode("cp1252"))
     (root / "readme.txt").write_text("These are pictures.")
-    return Made([root], None, 5, (3, 1, 1), files=files)
+    return Made([root], root, 5, (3, 1, 1), files=files)
 
 
 @fixture("parquet")

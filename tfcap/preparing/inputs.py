@@ -24,6 +24,7 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
+_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
 
 @contextlib.contextmanager
@@ -69,7 +70,12 @@ def read(settings: Settings) -> Inputs:
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         print(f"source: {settings.source} ({count})", flush=True)
-    settings = _with_frames(settings)
+    if settings.images is None and settings.source in _FOLDERS:
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        settings = dataclasses.replace(settings, images=os.fspath(folder))
+    if settings.frames is None and settings.source in _CLIPS:
+        settings = dataclasses.replace(settings, frames=FRAMES)
+        settings.check()
     share = str(settings.max_skipped).endswith("%")
     remote = files.is_remote(settings.images)  # readers of captions look into local directories
     source = Source(
@@ -96,19 +102,6 @@ def read(settings: Settings) -> Inputs:
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     return Inputs(settings, divided.entries, divided, source.skipped)
-
-
-def _with_frames(settings: Settings) -> Settings:
-    """Returns the settings with the default number of frames, if the source has videos."""
-    if settings.frames is None and settings.source in _CLIPS:
-        settings = dataclasses.replace(settings, frames=FRAMES)
-    of_pictures = settings.grid is not None or settings.crops != 1 or settings.keep_pictures
-    if settings.frames is not None and of_pictures:
-        raise cli.UsageError(
-            "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
-            "vector. Leave them out."
-        )
-    return settings
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:

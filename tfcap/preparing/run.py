@@ -84,14 +84,14 @@ def prepare_built_in(
     `train`, `val` and `test` are numbers of pictures or clips; None takes the defaults. `settings`
     are further fields of `Settings`; the default of `backbone` is "pixels" here.
     """
-    module, folder = (shapes, "images") if source == "shapes" else (moving_shapes, "clips")
+    drawn = shapes.DATA if source == "shapes" else moving_shapes.DATA
     given: dict[str, Any] = {"name": source, "backbone": "pixels"}
-    if module is moving_shapes:
+    if source == "moving_shapes":
         given["frames"] = moving_shapes.FRAMES[0]
     given |= {key: value for key, value in settings.items() if value is not None}
     ready = Settings(
-        captions=os.path.join(out, module.CAPTION_FILE),
-        images=os.path.join(out, folder),
+        captions=os.path.join(out, drawn.caption_file),
+        images=os.path.join(out, drawn.folder),
         out=os.fspath(out),
         source="karpathy",
         seed=seed,
@@ -100,8 +100,8 @@ def prepare_built_in(
     )
     ready.check()  # an impossible setting must not replace old pictures
     numbers = {"train": train, "val": val, "test": test}
-    numbers = {split: number for split, number in numbers.items() if number is not None}
-    module.write(out, **numbers, seed=seed, overwrite=overwrite)
+    counts = {split: number for split, number in numbers.items() if number is not None}
+    drawn.write(out, counts, seed, overwrite)
     return prepare(ready)
 
 
@@ -180,8 +180,8 @@ class _Preparation:
         if isinstance(reader, ReadyFeatures):
             print(f"features: {reader.about()}", flush=True)
         print(
-            f"{len(images)} images with {_captions(images)} captions, about "
-            f"{reader.regions} x {reader.dim} features each; {len(self.shards)} shards in {self.out}",
+            f"{len(images)} images with {_captions(images)} captions, about {reader.regions} x "
+            f"{reader.dim} features each; {len(self.shards)} shards in {self.out}",
             flush=True,
         )
         if done := len(images) - sum(map(len, left.values())):

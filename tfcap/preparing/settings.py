@@ -18,8 +18,6 @@ from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
-# Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
-NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None))
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -151,10 +149,15 @@ class Settings:
                 "--crops, --vector, --image_size, --grid and --keep_pictures are for a backbone, "
                 "and --features replaces it. Leave them out."
             )
-        if self.keep_pictures and (self.frames or self.crops != 1):
+        if self.keep_pictures and self.crops != 1:
             raise cli.UsageError(
-                "--keep_pictures cannot be used with --frames or --crops: the network that it is "
-                "for reads one whole picture."
+                "--keep_pictures cannot be used with --crops: the network that it is for reads one "
+                "whole picture."
+            )
+        if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
+            raise cli.UsageError(
+                "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
+                "vector. Leave them out."
             )
         if self.split_ids is not None and self.splits != "source":
             raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
@@ -207,9 +210,13 @@ class Settings:
 
     @property
     def newer_keys(self) -> dict[str, Any]:
-        """The keys in `NEW_KEYS` whose values are not the defaults."""
-        values = {key: getattr(self, key) for key, _ in NEW_KEYS}
-        return {key: values[key] for key, default in NEW_KEYS if values[key] != default}
+        """Settings that older directories do not have: those that are not at their defaults."""
+        defaults = {"tokens": "raw", "count_splits": "train", "frames": None}
+        return {
+            key: value
+            for key, default in defaults.items()
+            if (value := getattr(self, key)) != default
+        }
 
     def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
         """Returns a SHA-256 of the captions, and of the splits if the source has them."""

@@ -39,17 +39,6 @@ def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, sp
     assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
 
 
-@pytest.mark.parametrize("name", ["imagefolder", "sidecar"])
-def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
-    made = getattr(sources, name)(tmp_path)
-    entries, _ = read(name, made._replace(images=None))
-    whole = [(made.captions[0] / entry.file_name).read_bytes() for entry in entries]
-    assert [entry.content.read() for entry in entries] == whole
-    if name == "imagefolder":
-        (made.captions[0] / entries[0].file_name).unlink()
-        assert read(name, made._replace(images=None))[1] == ["No such file or directory"]
-
-
 def write(path, *members):
     with tarfile.open(path, "w") as tar:
         for name, content in members:

@@ -134,7 +134,7 @@ class Source:
 
     Attributes:
       captions: files or directories of --captions, at least one.
-      images: directory of the image files, or None.
+      images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
       seed: random seed.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
@@ -181,7 +181,6 @@ class Source:
         rows: Iterable[tuple[Any, ...]],
         parse: Callable[..., Entry],
         join: bool = True,
-        images: pathlib.Path | None = None,
     ) -> list[Entry]:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
@@ -193,11 +192,9 @@ class Source:
           rows: (place, row), with a place such as `captions.csv: line 7`.
           parse: makes an `Entry` of a row; its errors say why a row cannot be used.
           join: whether to join rows with the same file name.
-          images: directory of the images, if it is not `self.images`.
         """
-        folder = images or self.images
         found: dict[Any, Entry] = {}
-        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(folder)):
+        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
             before = found.setdefault(entry.file_name if join else len(found), entry)
             if before is entry:
                 continue
