@@ -290,20 +290,6 @@ def flickr30k(folder: pathlib.Path) -> Made:
     return Made([path], write_pictures(folder / "flickr30k_images", names), 20, files=[path])
 
 
-@fixture("xmodaler")
-def xmodaler(folder: pathlib.Path) -> Made:
-    """A file of JSON lines per split, whose names tell the splits."""
-    paths, names = [], []
-    for split, count in (("train", 4), ("val", 1), ("test", 1)):
-        rows = []
-        for _ in range(count):
-            names.append(f"{len(names)}.jpg")
-            rows.append({"sentences": ["A dog .", "Two dogs !"], "img_path": names[-1]})
-        paths.append(folder / f"all_data_final_{split}_2014.jsonline")
-        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Made(paths, write_pictures(folder / "images", names), 6, (4, 1, 1), files=paths)
-
-
 @fixture("imagefolder")
 def imagefolder(folder: pathlib.Path) -> Made:
     """A directory per split with a metadata file and its pictures."""

@@ -32,7 +32,7 @@ from tfcap.preparing.features.pictures import Pictures, shorter_side
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.shards import ShardInfo, ShardWriter, Sums, Task
+from tfcap.preparing.shards import ShardInfo, ShardWriter, Task
 from tfcap.preparing.sources import Entry
 from tfcap.preparing.vocabulary import Vocabulary, lengths, tokenize
 
@@ -326,14 +326,21 @@ class _Preparation:
 
     def _statistics(self, finished: Descriptions) -> dict[str, Any]:
         """Returns the statistics of the training features, or of all features if there are none."""
-        parts = {name: Sums(**known["sums"]) for name, known in finished.items()}
-        train = [s for name, s in parts.items() if self.shards[name][0].split == "train"]
-        total = Sums()
-        for sums in train if any(sums.regions for sums in train) else parts.values():
-            total.merge(sums)
-        most = max(sums.most_regions for sums in parts.values())
+        parts = {name: known["sums"] for name, known in finished.items()}
+        train = [part for name, part in parts.items() if self.shards[name][0].split == "train"]
+        used = train if any(part["regions"] for part in train) else list(parts.values())
+        regions, total, squares, norms = (
+            sum(part[key] for part in used) for key in ("regions", "total", "squares", "norms")
+        )
         dim = self.reader.dim
-        features = {"dim": dim, "max_regions": most, **total.statistics(dim)}
+        mean = total / (regions * dim)
+        features = {
+            "dim": dim,
+            "max_regions": max(part["most_regions"] for part in parts.values()),
+            "mean": mean,
+            "std": max(squares / (regions * dim) - mean * mean, 0.0) ** 0.5,
+            "mean_norm": norms / regions,  # of a region
+        }
         if self.reader.image_dim is not None:
             features["image_dim"] = self.reader.image_dim
         return features

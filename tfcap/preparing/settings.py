@@ -180,12 +180,7 @@ class Settings:
             weights = found.sha256
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
         # A key at its default is left out, so that the settings of older directories still match.
-        flags = ("keep_pictures", False), ("vector", False), ("objects", False)
-        for key, default in (("crops", 1), *flags):
-            if getattr(self, key) != default:
-                made[key] = getattr(self, key)
-        if self.image_size is not None:
-            made["image_size"] = self.image_size
+        made |= self._changed("crops", "keep_pictures", "vector", "objects", "image_size")
         if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
             made["preset"] = preset.sha256  # of a directory, whose content may change
         more: dict[str, Any] = {}
@@ -210,12 +205,13 @@ class Settings:
 
     @property
     def newer_keys(self) -> dict[str, Any]:
-        """Settings that older directories do not have: those that are not at their defaults."""
-        defaults = {"tokens": "raw", "count_splits": "train", "frames": None}
+        """Settings that older directories do not have, if they are not at their defaults."""
+        return self._changed("tokens", "count_splits", "frames")
+
+    def _changed(self, *keys: str) -> dict[str, Any]:
+        """Returns the settings in `keys` that are not at their defaults."""
         return {
-            key: value
-            for key, default in defaults.items()
-            if (value := getattr(self, key)) != default
+            key: value for key in keys if (value := getattr(self, key)) != getattr(Settings, key)
         }
 
     def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:

@@ -271,16 +271,3 @@ class Sums:
         self.total += float(features.sum(dtype=np.float64))
         self.squares += float(squares.sum())
         self.norms += float(np.sqrt(squares).sum())
-
-    def merge(self, other: "Sums") -> None:
-        """Adds the sums of another part of the data."""
-        self.regions += other.regions
-        self.total += other.total
-        self.squares += other.squares
-        self.norms += other.norms
-
-    def statistics(self, dim: int) -> dict[str, float]:
-        """Returns mean and standard deviation of all numbers, and the mean norm of a region."""
-        mean = self.total / (self.regions * dim)
-        variance = max(self.squares / (self.regions * dim) - mean * mean, 0.0)
-        return {"mean": mean, "std": variance**0.5, "mean_norm": self.norms / self.regions}

@@ -154,6 +154,18 @@ def test_lines_of_json_have_texts_lists_and_objects(tmp_path):
     assert read(tmp_path, content, "jsonl") == (DOGS, ["line 3", "line 4", "line 5"])
 
 
+def test_names_of_several_files_tell_splits_that_lines_lack(tmp_path):
+    paths = []
+    for number, split in enumerate(("train", "val", "test")):
+        paths.append(tmp_path / f"all_data_final_{split}_2014.jsonline")  # as of X-modaler
+        row = {"sentences": ["A dog .", "Two ."], "img_path": f"{number}.jpg"}
+        paths[-1].write_text(json.dumps(row) + "\n")
+    assert recognise(paths) == "jsonl"
+    entries = READERS["jsonl"].read(Source(tuple(paths)))
+    assert [entry.split for entry in entries] == ["train", "val", "test"]
+    assert READERS["jsonl"].read(Source((paths[0],)))[0].split is None
+
+
 # ---- Parquet ------------------------------------------------------------------------------------
 
 

@@ -294,7 +294,6 @@ READERS = {  # by the value of --source
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
     "coco": Layout(json_files.coco, json_files.is_coco),
     "blip": Layout(json_files.blip, json_files.begins("[{", "image", "caption")),
-    "xmodaler": Layout(json_files.xmodaler, _first("*.jsonl*", json_files.is_xmodaler)),
     "msrvtt": Layout(json_files.msrvtt, json_files.begins("{", "video_id")),
     "gif": Layout(json_files.gif, json_files.is_gif),
     "flickr8k": Layout(text_lists.flickr8k, text_lists.is_flickr8k),

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import Entry, Source, check_size, head
-from tfcap.preparing.sources.splits import files_of, split_name
+from tfcap.preparing.sources.splits import files_of, split_name, split_of
 
 # Names of columns, as `plain` gives them; the first that is there counts.
 IMAGE_COLUMNS = (
@@ -221,8 +221,7 @@ def is_jsonl(path: pathlib.Path) -> bool:
     """True if the first line of a file is a JSON object with an image and a caption."""
     row = first_row(path)
     columns = columns_of(tuple(row))
-    xmodaler = {"img_path", "sentences"} <= row.keys()
-    return columns.image is not None and bool(columns.captions) and not xmodaler
+    return columns.image is not None and bool(columns.captions)
 
 
 def unknown_columns(path: pathlib.Path) -> str:
@@ -291,9 +290,23 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 
 
 def jsonl(source: Source) -> list[Entry]:
-    """Reads files with one JSON object per line; the keys are names of columns."""
-    rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
-    return source.entries(rows, lambda line: entry_of(json_row(line)))
+    """Reads files with one JSON object per line; the keys are names of columns.
+
+    The names of several files tell the splits of objects without one, as in X-modaler's
+    `all_data_final_train_2014.jsonline`.
+    """
+
+    def rows() -> Iterator[tuple[str, str, str | None]]:
+        for path in source.captions:
+            split = split_of(path.stem) if len(source.captions) > 1 else None
+            for place, line in numbered_lines(path):
+                yield place, line, split
+
+    def parse(line: str, split: str | None) -> Entry:
+        entry = entry_of(json_row(line))
+        return entry if entry.split else entry._replace(split=split)
+
+    return source.entries(rows(), parse)
 
 
 # ---- Parquet -----------------------------------------------------------------------------------
