@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tfcap import files
 
-Save = Callable[[str], None]  # writes a picture or clip to a path
+# What writes a picture or clip to a path, its captions, and further keys for the caption file.
+Rendered = tuple[Callable[[str], None], list[str], dict[str, Any]]
 
 
 class BuiltIn(NamedTuple):
@@ -21,8 +22,7 @@ class BuiltIn(NamedTuple):
       seed: a word that is hashed with the seed.
       counts: number of pictures or clips of train, val and test, in this order.
       draw: draws a scene or clip at random: something that can be compared and hashed.
-      render: renders a scene or clip; returns `Save`, the captions, and further keys for the
-        caption file.
+      render: renders a scene or clip.
     """
 
     name: str
@@ -31,7 +31,7 @@ class BuiltIn(NamedTuple):
     seed: str
     counts: Mapping[str, int]
     draw: Callable[[random.Random], Any]
-    render: Callable[[Any, random.Random], tuple[Save, list[str], dict[str, Any]]]
+    render: Callable[[Any, random.Random], Rendered]
 
     @property
     def caption_file(self) -> str:

@@ -196,9 +196,7 @@ def save(frames: Sequence[Image.Image], path: str) -> None:
     parts[0].save(path, format="GIF", save_all=True, append_images=parts[1:], duration=120, loop=0)
 
 
-def _rendered(
-    clip: Clip, rng: random.Random
-) -> tuple[built_in.Save, list[str], dict[str, list[dict[str, str]]]]:
+def _rendered(clip: Clip, rng: random.Random) -> built_in.Rendered:
     """Returns the drawn clip, its captions, and the action and the shape of each step, in order."""
     frames = render(clip, rng)
     steps = [

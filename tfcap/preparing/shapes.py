@@ -11,7 +11,7 @@ The caption file has the layout of Karpathy's splits, so `prepare` reads it like
 import functools
 import math
 import random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
@@ -222,9 +222,7 @@ def _outline(kind: str) -> list[tuple[float, float]]:
     }[kind]()
 
 
-def _rendered(
-    scene: Scene, rng: random.Random
-) -> tuple[built_in.Save, list[str], dict[str, list[Any]]]:
+def _rendered(scene: Scene, rng: random.Random) -> built_in.Rendered:
     """Returns the drawn scene, its captions, and the names and boxes of the objects.
 
     A box is [x1, y1, x2, y2] in 0..1.
@@ -232,8 +230,8 @@ def _rendered(
     image, boxes = render(scene, rng)
     names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
     captions = [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
-    more = {"objects": names, "boxes": boxes}
-    return functools.partial(image.save, format="PNG"), captions, more
+    save = functools.partial(image.save, format="PNG")
+    return save, captions, {"objects": names, "boxes": boxes}
 
 
 DATA = built_in.BuiltIn(
