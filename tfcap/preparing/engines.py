@@ -8,7 +8,6 @@ must be picklable.
 import concurrent.futures
 import functools
 import importlib.util
-import itertools
 import multiprocessing
 import os
 import signal
@@ -48,27 +47,18 @@ def inline(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
 
 
 def _in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str]:
-    """Runs tasks in new processes of this machine; reads the next task when a process is free."""
+    """Runs tasks in new processes of this machine."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)
     pool = concurrent.futures.ProcessPoolExecutor(
         workers, context, _start_process, (reader, workers)
     )
-    source = iter(tasks)
-    running: dict[concurrent.futures.Future[Any], Any] = {}
     try:
-        while True:
-            # One more than processes, so that none waits.
-            for task in itertools.islice(source, workers + 1 - len(running)):
-                running[pool.submit(_work, work, task)] = task
-            if not running:
-                return
-            for future in concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_COMPLETED
-            ).done:
-                future.result()
-                yield running.pop(future).name
+        names = {pool.submit(_work, work, task): task.name for task in tasks}
+        for future in concurrent.futures.as_completed(names):
+            future.result()
+            yield names[future]
     except BrokenProcessPool:
         raise ValueError(
             "A worker process was killed. If the memory was full, give fewer --workers; then give "

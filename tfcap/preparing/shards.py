@@ -1,7 +1,7 @@
 """Writes shards: TFRecord files whose content depends only on the settings and a list of images.
 
-`ShardWriter` writes a shard. It can be pickled, so that any process can call it: it holds settings
-and lists, never pictures, records or networks. When a shard is complete, it also writes the
+`ShardWriter` writes a shard. It can be pickled until it has opened its source of features, so that
+any process can call it. When a shard is complete, it also writes the
 description `.shards/NAME.json`. An interrupted prepare continues with the shards that have no
 description.
 
@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,7 +133,7 @@ class ShardWriter:
       probes: the first images, for `ready.ReadyFeatures`.
       backbone: entry of dataset.json that names the network and its weights in the directory; None
         for ready-made features.
-      reader: the source of features, opened at the first task if it is None. It is not pickled.
+      reader: the source of features, opened at the first task if it is None.
       bar: counts the images that are done.
     """
 
@@ -143,9 +143,6 @@ class ShardWriter:
     backbone: Mapping[str, Any] | None
     reader: Reader | None = None
     bar: cli.Bar | None = None
-
-    def __reduce__(self) -> tuple[Callable[..., "ShardWriter"], tuple[Any, ...]]:
-        return ShardWriter, (self.settings, self.digest, self.probes, self.backbone)
 
     def __call__(self, task: Task) -> None:
         """Writes a shard, unless it exists already."""
@@ -165,18 +162,14 @@ class ShardWriter:
         files.make_directory(os.path.dirname(path))
         files.write_json(path, known, indent=None)
 
-    def _open(self) -> Reader:
-        """Opens the source of features, with the weights in the prepared directory."""
-        network = None
-        if self.backbone is not None:
-            made_by = {"backbone": self.backbone}
-            network = Backbone.from_fingerprint(made_by, self.settings.out)
-        return open_reader(self.settings, self.probes, network)
-
     def _records(self, task: Task, known: dict[str, Any]) -> Iterator[Record]:
         """Yields the records of the usable images; collects the description in `known`."""
         if self.reader is None:
-            self.reader = self._open()
+            network = None
+            if self.backbone is not None:  # with the weights in the prepared directory
+                made_by = {"backbone": self.backbone}
+                network = Backbone.from_fingerprint(made_by, self.settings.out)
+            self.reader = open_reader(self.settings, self.probes, network)
         bare = [Extracted(e, None, None, "no captions") for e in task.images if not e.usable]
         usable = [entry for entry in task.images if entry.usable]
         for extracted in itertools.chain(bare, self.reader.read(usable)):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from tfcap.images import ENDINGS
-from tfcap.preparing.sources import Entry, FilePart, Source, check_size
+from tfcap.preparing.sources import Entry, FilePart, Source
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
 from tfcap.preparing.sources.tables import (
     METADATA,
@@ -144,7 +144,6 @@ def webdataset(source: Source) -> list[Entry]:
         picture = sample.get("picture")
         if picture is None:
             raise ValueError("it has captions and no picture")
-        check_size(picture.size)
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and "txt" in sample:

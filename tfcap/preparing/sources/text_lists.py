@@ -5,7 +5,7 @@ import itertools
 import pathlib
 import random
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from tfcap.preparing.sources import Entry, Source, head
 from tfcap.preparing.sources.splits import files_of
@@ -36,11 +36,14 @@ def _listed(
     return splits
 
 
-def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool) -> list[Entry]:
-    """Returns the entries that have a split; all entries if there are no lists."""
-    if not any_list:
+def _with_splits(
+    entries: list[Entry], names: Sequence[str], splits: Mapping[str, str]
+) -> list[Entry]:
+    """Returns the entries whose name has a split; all entries if there are no splits."""
+    if not splits:
         return entries
-    kept = [e._replace(split=s) for e, s in zip(entries, splits, strict=True) if s is not None]
+    pairs = zip(entries, names, strict=True)
+    kept = [entry._replace(split=splits[name]) for entry, name in pairs if name in splits]
     if len(kept) < len(entries):
         number = len(entries) - len(kept)
         print(f"note: {number} images are in no list of a split; they are left out", flush=True)
@@ -77,8 +80,7 @@ def flickr8k(source: Source) -> list[Entry]:
         for split, ending in _LISTS.items()
         for file in sorted(path.parent.glob(f"*{ending}"))
     }
-    splits = _listed(source, lists, set(names))
-    return _with_splits(entries, [splits.get(name) for name in names], bool(splits))
+    return _with_splits(entries, names, _listed(source, lists, set(names)))
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
@@ -135,13 +137,14 @@ def iaprtc12(source: Source) -> list[Entry]:
     beside = folder.absolute().parent
     lists = {beside / f"iaprtc12_{split}_list.txt": split for split in ("train", "test")}
     lists = {path: split for path, split in lists.items() if path.is_file()}
-    splits = _listed(source, lists, {names[entry.id] for entry in entries})
+    names = [names[entry.id] for entry in entries]
+    splits = _listed(source, lists, set(names))
     train = sorted(name for name, split in splits.items() if split == "train")
     drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
     splits.update(dict.fromkeys(drawn, "val"))
     if train:
         print(f"note: {len(drawn)} images of the train list are drawn for val", flush=True)
-    return _with_splits(entries, [splits.get(names[entry.id]) for entry in entries], bool(splits))
+    return _with_splits(entries, names, splits)
 
 
 def _field(page: str, name: str) -> str:
