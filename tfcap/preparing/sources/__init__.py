@@ -184,14 +184,10 @@ class Source:
     ) -> list[Entry]:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
-        Images without an id are numbered from 0. With `join`, rows with the same file name are
-        captions of one image, and if all file names contain a number as in COCO, all different,
-        these numbers are the ids.
-
-        Args:
-          rows: (place, row), with a place such as `captions.csv: line 7`.
-          parse: makes an `Entry` of a row; its errors say why a row cannot be used.
-          join: whether to join rows with the same file name.
+        Rows are (place, row), with a place such as `captions.csv: line 7`; `parse` makes an `Entry`
+        of a row, and its errors say why a row cannot be used. Images without an id are numbered
+        from 0. With `join`, rows with the same file name are captions of one image, and if all file
+        names contain a number as in COCO, all different, these numbers are the ids.
         """
         found: dict[Any, Entry] = {}
         for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
