@@ -329,17 +329,18 @@ class _Preparation:
         parts = {name: known["sums"] for name, known in finished.items()}
         train = [part for name, part in parts.items() if self.shards[name][0].split == "train"]
         used = train if any(part["regions"] for part in train) else list(parts.values())
-        regions, total, squares, norms = (
-            sum(part[key] for part in used) for key in ("regions", "total", "squares", "norms")
-        )
+        sums = {"regions": 0, "total": 0.0, "squares": 0.0, "norms": 0.0}
+        for part in used:  # not `sum`: its last bit depends on the version of Python
+            for key in sums:
+                sums[key] += part[key]
         dim = self.reader.dim
-        mean = total / (regions * dim)
+        mean = sums["total"] / (sums["regions"] * dim)
         features = {
             "dim": dim,
             "max_regions": max(part["most_regions"] for part in parts.values()),
             "mean": mean,
-            "std": max(squares / (regions * dim) - mean * mean, 0.0) ** 0.5,
-            "mean_norm": norms / regions,  # of a region
+            "std": max(sums["squares"] / (sums["regions"] * dim) - mean * mean, 0.0) ** 0.5,
+            "mean_norm": sums["norms"] / sums["regions"],  # of a region
         }
         if self.reader.image_dim is not None:
             features["image_dim"] = self.reader.image_dim
