@@ -95,7 +95,7 @@ def prepare(
     from tfcap.preparing import run
 
     out = os.path.expanduser(out)
-    for key in ("images", "weights", "vocab", "split_ids"):
+    for key in ("images", "weights", "vocab", "document_frequency", "split_ids"):
         if settings.get(key):
             settings[key] = os.path.expanduser(settings[key])
     if source in BUILT_IN:

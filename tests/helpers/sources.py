@@ -29,7 +29,7 @@ class Made(NamedTuple):
       count: how many images the reader finds.
       splits: how many images of train, val and test; None if the source has no splits.
       skipped: how many rows it skips.
-      files: the token file and the lists of Flickr8k.
+      files: the token file and the lists of Flickr8k; the files of TensorFlow Datasets.
     """
 
     captions: Sequence[pathlib.Path]
@@ -290,6 +290,20 @@ def flickr30k(folder: pathlib.Path) -> Made:
     return Made([path], write_pictures(folder / "flickr30k_images", names), 20)
 
 
+@fixture("xmodaler")
+def xmodaler(folder: pathlib.Path) -> Made:
+    """A file of JSON lines per split, whose names tell the splits."""
+    paths, names = [], []
+    for split, count in (("train", 4), ("val", 1), ("test", 1)):
+        rows = []
+        for _ in range(count):
+            names.append(f"{len(names)}.jpg")
+            rows.append({"sentences": ["A dog .", "Two dogs !"], "img_path": names[-1]})
+        paths.append(folder / f"all_data_final_{split}_2014.jsonline")
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Made(paths, write_pictures(folder / "images", names), 6, (4, 1, 1))
+
+
 @fixture("imagefolder")
 def imagefolder(folder: pathlib.Path) -> Made:
     """A directory per split with a metadata file and its pictures."""
@@ -358,6 +372,54 @@ def webdataset(folder: pathlib.Path) -> Made:
                 number += 1
             add(tar, "._000009.jpg", b"Mac OS X")
     return Made(files, None, 6, (4, 1, 1))
+
+
+@fixture("tfds")
+def tfds(folder: pathlib.Path) -> Made:
+    """coco_captions as TensorFlow Datasets prepares it; restval is a split of its own."""
+    import tensorflow as tf
+
+    place = folder / "coco_captions" / "2014" / "1.1.0"
+    place.mkdir(parents=True)
+    files, splits, number = [place / "dataset_info.json"], [], 0
+    for split, lengths in (("restval", [1]), ("test", [1]), ("train", [2, 1]), ("val", [1])):
+        for shard, length in enumerate(lengths):
+            name = f"coco_captions-{split}.tfrecord-{shard:05d}-of-{len(lengths):05d}"
+            files.append(place / name)
+            with tf.io.TFRecordWriter(str(files[-1])) as writer:
+                for _ in range(length):
+                    writer.write(_example(number).SerializeToString())
+                    number += 1
+        template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+        said = [str(length) for length in lengths]  # numbers of 64 bits are text there
+        splits.append({"filepathTemplate": template, "name": split, "numBytes": "9"})
+        splits[-1]["shardLengths"] = said
+    info = {"name": "coco_captions", "fileFormat": "tfrecord", "splits": splits}
+    files[0].write_text(json.dumps({**info, "version": "1.1.0"}))
+    (place / "features.json").write_text("{}")
+    return Made([folder / "coco_captions"], None, 6, (4, 1, 1), files=files)
+
+
+def _example(number: int):
+    """A record of coco_captions."""
+    import tensorflow as tf
+
+    def texts(*values):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+    def numbers(*values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    features = {
+        "captions/id": numbers(10 * number, 10 * number + 1),
+        "captions/text": texts(b"A dog.", "Café.".encode()),
+        "image": texts(jpeg(number)),
+        "image/filename": texts(f"COCO_val2014_{number:012d}.jpg".encode()),
+        "image/id": numbers(500 + number),
+        "objects/bbox": tf.train.Feature(float_list=tf.train.FloatList(value=[0, 0, 1, 1])),
+        "objects/label": numbers(3),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features))
 
 
 @fixture("iaprtc12")

@@ -24,6 +24,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
         ({"splits": "half"}, "--splits must be one of source, random, mrnn"),
         ({"split_ids": "i", "splits": "random"}, "--split_ids and --splits both"),
         ({"min_count": 0}, "--min_count must be at least 1"),
+        ({"document_frequency": "d.npz"}, "--document_frequency needs --vocab"),
         ({"keep_pictures": True, "frames": 4}, "--keep_pictures cannot be used"),
     ],
 )
@@ -38,10 +39,12 @@ def settings(tmp_path):
     (tmp_path / "c.json").write_text("{}")
     (tmp_path / "w.h5").write_bytes(b"weights")
     (tmp_path / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\na\n")
+    (tmp_path / "d.npz").write_bytes(b"table")
     return Settings(str(tmp_path / "c.json"), str(tmp_path / "out"), images=str(tmp_path / "i"))
 
 
 def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path):
+    vocab = {"vocab": str(tmp_path / "vocab.txt")}
     same = [{"name": "x"}, {"max_skipped": "1"}, {"overwrite": True}, {"source": "karpathy"}]
     other = [
         {"source": "another"},
@@ -51,7 +54,8 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
         {"crops": 10},
         {"features": "f"},
         {"min_count": 6},
-        {"vocab": str(tmp_path / "vocab.txt")},
+        vocab,
+        {**vocab, "document_frequency": str(tmp_path / "d.npz")},
         {"images_per_shard": 100},
         {"tokens": "given"},
         {"count_splits": "all"},

@@ -1,7 +1,8 @@
-"""A given vocabulary, and data without training images."""
+"""A given vocabulary, its document frequencies, and data without training images."""
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from helpers import commands
 from helpers.photos import examples, make_features, run
 
 from tfcap import configs, evaluate
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import PreparedData
+from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.training.run import train
@@ -57,6 +60,27 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     with pytest.raises(ValueError, match="No word occurs 500 times or more"):
         run(photos, min_count=500, out=str(photos[0] / "none"))
     assert not list((photos[0] / "none").glob("*.tfrecord"))
+
+
+def test_document_frequencies_of_other_words_are_refused(photos, prepared):
+    folder = photos[0]
+    other = folder / "other"
+    other.mkdir()
+    shutil.copy(folder / "out" / DOCUMENT_FREQUENCY, other)
+    words = prepared.vocab.words
+    given = {"vocab": str(folder / "v.txt"), "document_frequency": str(other / DOCUMENT_FREQUENCY)}
+    given["out"] = str(folder / "b")
+
+    Vocab(words).save(folder / "v.txt")
+    Vocab([*words[:4], *words[:3:-1]]).save(other / "vocab.txt")  # the same words, another order
+    with pytest.raises(ValueError, match="whose words differ from --vocab"):
+        run(photos, **given)
+    (other / "vocab.txt").unlink()
+    Vocab(words[:-1]).save(folder / "v.txt")
+    with pytest.raises(ValueError, match="and --vocab has 7 words"):
+        run(photos, **given)
+    Vocab(words).save(folder / "v.txt")
+    assert run(photos, **given).fingerprint["document_frequency"] == "file"
 
 
 def test_images_without_captions_are_kept_unless_they_are_trained_on(photos, capsys):

@@ -101,7 +101,19 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
     )
 
 
-def load_document_frequencies(folder: str | os.PathLike) -> DocumentFrequencies:
-    path = os.path.join(folder, DOCUMENT_FREQUENCY)
+def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
+    """Raises ValueError, which names `name` and `of`, if an id is not below `words`."""
+    low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
+    if low < 0 or high >= words:
+        raise ValueError(
+            f"{name} has word ids from {low} to {high}, and {of} has {words} words. "
+            f"Give the {DOCUMENT_FREQUENCY} and the vocab.txt of the same prepared directory."
+        )
+
+
+def load_document_frequencies(
+    folder: str | os.PathLike, name: str = DOCUMENT_FREQUENCY
+) -> DocumentFrequencies:
+    path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")
     return DocumentFrequencies(arrays["ngrams"], arrays["counts"], int(arrays["images"]))

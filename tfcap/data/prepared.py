@@ -182,7 +182,8 @@ class PreparedData:
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Use data with a train split."
+                "without a train split. Run prepare again with --document_frequency FILE, or use "
+                "data with a train split."
             )
         return load_document_frequencies(self.folder)
 

@@ -24,7 +24,6 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
-_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
 
 @contextlib.contextmanager
@@ -62,17 +61,17 @@ def read(settings: Settings) -> Inputs:
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions, the caption file, is missing.")
-    if settings.vocab is not None and not files.is_file(settings.vocab):
-        # `Vocab.load` would say "Run prepare", and only after all captions are read.
-        raise ValueError(f"--vocab: there is no file {settings.vocab}.")
+    for flag in ("vocab", "document_frequency"):
+        # Loading them would say "Run prepare", and only after all captions are read.
+        if (path := getattr(settings, flag)) is not None and not files.is_file(path):
+            raise ValueError(f"--{flag}: there is no file {path}.")
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         print(f"source: {settings.source} ({count})", flush=True)
-    if settings.images is None and settings.source in _FOLDERS:
-        folder = paths[0] if paths[0].is_dir() else paths[0].parent
-        settings = dataclasses.replace(settings, images=os.fspath(folder))
+    if settings.images is None:
+        settings = dataclasses.replace(settings, images=settings.captions_folder)
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES)
         settings.check()

@@ -307,6 +307,8 @@ class _Preparation:
             fingerprint["pictures"] = {"shorter_side": side}
         if frequencies is None:
             fingerprint["document_frequency"] = None
+        elif self.settings.document_frequency is not None:
+            fingerprint["document_frequency"] = "file"
         write_fingerprint(self.out, fingerprint)
         speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
         print(

@@ -18,6 +18,7 @@ from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
+_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -72,6 +73,10 @@ class Settings:
     vocab: str | None = _flag(
         None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
     )
+    document_frequency: str | None = _flag(
+        None,
+        "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
+    )
     splits: str = _flag(
         "source",
         "source: the splits of the caption file, or random ones if it has none; random: 90 % "
@@ -105,6 +110,14 @@ class Settings:
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
         """The paths of --captions, or of --images if there is no caption file."""
         return _paths(self.captions) or _paths(self.images)
+
+    @property
+    def captions_folder(self) -> str | None:
+        """The folder that --captions names, if the pictures lie there, too."""
+        if self.captions is None or self.source not in _FOLDERS:
+            return None
+        path = self.caption_paths[0]
+        return os.fspath(path if path.is_dir() else path.parent)
 
     @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
@@ -161,6 +174,10 @@ class Settings:
             )
         if self.split_ids is not None and self.splits != "source":
             raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
+        if self.document_frequency is not None and self.vocab is None:
+            raise cli.UsageError(
+                "--document_frequency needs --vocab, the vocabulary that it was counted with."
+            )
         allowed_skips(self.max_skipped, 1)
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
@@ -191,10 +208,14 @@ class Settings:
             more["splits"] = splits
         if self.vocab is not None:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
+        if self.document_frequency is not None:
+            more["document_frequency"] = files.file_sha256(self.document_frequency)
+        # Older directories have no images if --captions alone named their folder.
+        images = None if self.images == self.captions_folder else self.images
         features = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
             "captions": self._captions_sha256(entries, splits is None),
-            "images": None if self.images is None else self._place(self.images),
+            "images": None if images is None else self._place(images),
             "features": features if len(features) > 1 else next(iter(features), None),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,8 +10,15 @@ import numpy as np
 
 from tfcap import cli
 from tfcap.data import tokens
-from tfcap.data.document_frequency import DocumentFrequencies, count_ngrams, ends
-from tfcap.data.prepared import cut_note
+from tfcap.data.document_frequency import (
+    DOCUMENT_FREQUENCY,
+    DocumentFrequencies,
+    check_ids,
+    count_ngrams,
+    ends,
+    load_document_frequencies,
+)
+from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.settings import Settings
@@ -105,13 +113,16 @@ def lengths(images: Iterable[Entry]) -> list[int]:
 class Vocabulary:
     """The vocabulary of a data set: made before the features are extracted, and finished after.
 
-    Making it reads the file of --vocab, or prints how many words become <unk>. Its errors come
-    before the features are extracted, which can take hours.
+    Making it reads the files of --vocab and --document_frequency, and prints how many words become
+    <unk>. Its errors come before the features are extracted, which can take hours.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Entry]):
         self.settings = settings
         self.vocab = None if settings.vocab is None else Vocab.load(settings.vocab)
+        self.frequencies = None
+        if self.vocab is not None and settings.document_frequency is not None:
+            self.frequencies = _load_frequencies(settings.document_frequency, self.vocab)
         _warn_of_long_words(images)  # it explains the error and the numbers that may follow
         train = [image for image in images if image.split == "train"]
         if self.vocab is None:
@@ -160,9 +171,9 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
-        """Counts words and n-grams of the images that have a record.
+        """Counts words and n-grams of the images that have a record, unless files give them.
 
-        There are no document frequencies without a training image.
+        There are no document frequencies without a training image and a file.
         """
         train = [image for image in images if image.split == "train"]
         if not train and self.vocab is None:
@@ -171,10 +182,12 @@ class Vocabulary:
                 "Repair the images, or give a vocabulary with --vocab."
             )
         vocab = self.vocab or Vocab.from_counts(self._counts(images), self.settings.min_count)
+        if self.frequencies is not None:
+            return vocab, self.frequencies
         if not train:
             print(
-                "note: no document frequencies, because there is no split 'train'; CIDEr-D rewards "
-                "and order=consensus need them",
+                "note: no document frequencies, because there is no split 'train' and no "
+                "--document_frequency; CIDEr-D rewards and order=consensus need them",
                 flush=True,
             )
             return vocab, None
@@ -182,6 +195,24 @@ class Vocabulary:
         ids = np.array(vocab.ids(itertools.chain.from_iterable(captions)), np.int32)
         starts, first = ends([*map(len, captions)]), ends([len(image.words) for image in train])
         return vocab, count_ngrams(ids, starts, first)
+
+
+def _load_frequencies(file: str, vocab: Vocab) -> DocumentFrequencies:
+    """Reads the file of --document_frequency.
+
+    It holds word ids. With another vocabulary it would be silently wrong, so the vocab.txt beside
+    it must have the words of `vocab`.
+    """
+    path = pathlib.Path(file)
+    beside = path.parent / VOCABULARY
+    if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
+        raise ValueError(
+            f"{path} was counted with {beside}, whose words differ from --vocab. Give the "
+            f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
+        )
+    table = load_document_frequencies(path.parent, path.name)
+    check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
+    return table
 
 
 def _warn_of_long_words(images: Sequence[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""Folders and archives: imagefolder, sidecar files and WebDataset."""
+"""Folders and archives: imagefolder, sidecar files, WebDataset and TensorFlow Datasets."""
 
 import os
 import tarfile
@@ -66,6 +66,15 @@ def test_members_of_a_tar_file_belong_together(tmp_path):
     ]  # fmt: skip
     assert [entry.content.read() for entry in entries] == [jpeg(1), jpeg(0)]
     assert len(skipped) == 3
+
+
+def test_records_of_tfds_hold_the_pictures(tmp_path):
+    made = sources.tfds(tmp_path)
+    for path in (made.captions[0], made.files[0].parent):
+        entries, _ = read("tfds", made._replace(captions=[path]))
+        assert [entry.content.read() for entry in entries] == [jpeg(n) for n in range(6)]
+        splits = ["train", "test", "train", "train", "train", "val"]  # the first is restval
+        assert [entry.split for entry in entries] == splits
 
 
 @pytest.mark.slow

@@ -47,11 +47,19 @@ def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_truncated_tar_file_is_named(tmp_path):
+def test_a_truncated_tar_file_and_damaged_records_are_named(tmp_path):
     made = sources.webdataset(tmp_path)
     made.captions[0].write_bytes(made.captions[0].read_bytes()[:2000])
     with pytest.raises(ValueError, match="train-000000.tar is not a complete, .*unexpected end"):
         READERS["webdataset"].read(made.source())
+    made = sources.tfds(tmp_path)
+    shard = next(path for path in made.files if "-test." in path.name)
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="-test.tfrecord-00000-of-00001 cannot be read"):
+        READERS["tfds"].read(made.source())
+    made.files[0].write_text("{}")
+    with pytest.raises(ValueError, match="dataset_info.json has no 'splits'"):
+        READERS["tfds"].read(made.source())
 
 
 def test_too_many_bad_rows_end_it(tmp_path, capsys):

@@ -42,6 +42,10 @@ ENTRIES = {
         (0, "0.png", "train", ("A dog.", "Two.", "A cat.")),
         (3, "3.png", "test", ("A dog.", "Two.")),
     ],
+    "xmodaler": [
+        (0, "0.jpg", "train", ("A dog .", "Two dogs !")),
+        (5, "5.jpg", "test", ("A dog .", "Two dogs !")),
+    ],
     "msrvtt": [
         (0, "video0.gif", "train", ("a car is shown",) * 2),
         (7010, "video7010", "test", ("a car is shown",) * 2),
@@ -77,6 +81,10 @@ ENTRIES = {
     "webdataset": [
         (0, "000000.jpg", "train", ("A dog.", "A cat.")),
         (5, "000005.jpg", "test", ("A dog.", "A cat.")),
+    ],
+    "tfds": [
+        (500, COCO.format("val2014", 0), "train", ("A dog.", "Café.")),
+        (505, COCO.format("val2014", 5), "val", ("A dog.", "Café.")),
     ],
 }  # fmt: skip
 
@@ -156,7 +164,7 @@ def test_images_of_flickr8k_in_no_list_are_left_out_in_either_form_of_unicode(tm
     assert source.skipped[0].reason == "other.jpg has no captions"
 
 
-def test_validation_images_of_iaprtc12_are_drawn(tmp_path):
+def test_validation_images_of_iaprtc12_are_drawn_or_listed(tmp_path):
     made = sources.iaprtc12(tmp_path)
 
     def val(**changes):
@@ -164,3 +172,17 @@ def test_validation_images_of_iaprtc12_are_drawn(tmp_path):
         return [entry.file_name for entry in entries if entry.split == "val"]
 
     assert val() == ["images/00/2.jpg"] and len(val(seed=4)) == 1
+    (tmp_path / "iaprtc12_val_list.txt").write_text("01/14.eng\n")
+    assert val() == ["images/01/14.jpg"]
+    (tmp_path / "iaprtc12_val_list.txt").rename(made.captions[0] / "iaprtc12_val_list.txt")
+    made = made._replace(images=tmp_path / "images")  # the directory itself
+    assert val() == ["01/14.jpg"]
+
+
+def test_files_of_xmodaler_may_be_given_as_their_directory(tmp_path):
+    made = sources.xmodaler(tmp_path)
+    assert recognise([tmp_path]) == "xmodaler"
+    entries = READERS["xmodaler"].read(made.source())
+    by_name = {entry.file_name: entry.split for entry in entries}
+    entries = READERS["xmodaler"].read(made._replace(captions=[tmp_path]).source())
+    assert {entry.file_name: entry.split for entry in entries} == by_name

@@ -156,6 +156,8 @@ def test_a_name_counts_before_the_id_beside_it(tmp_path):
     folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
     found = chosen(divide(given, split_ids=folder))
     assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
+    renamed = [entry._replace(file_name=f"{entry.id}.jpg") for entry in given]
+    assert chosen(divide(renamed, split_ids=folder))["11.jpg"] == "test"  # by the id
 
 
 @pytest.mark.parametrize(

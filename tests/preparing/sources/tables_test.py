@@ -157,8 +157,8 @@ def test_lines_of_json_have_texts_lists_and_objects(tmp_path):
 def test_names_of_several_files_tell_splits_that_lines_lack(tmp_path):
     paths = []
     for number, split in enumerate(("train", "val", "test")):
-        paths.append(tmp_path / f"all_data_final_{split}_2014.jsonline")  # as of X-modaler
-        row = {"sentences": ["A dog .", "Two ."], "img_path": f"{number}.jpg"}
+        paths.append(tmp_path / f"captions_{split}.jsonl")
+        row = {"captions": ["A dog .", "Two ."], "image": f"{number}.jpg"}
         paths[-1].write_text(json.dumps(row) + "\n")
     assert recognise(paths) == "jsonl"
     entries = READERS["jsonl"].read(Source(tuple(paths)))

@@ -286,6 +286,7 @@ READERS = {  # by the value of --source
     "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
     "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
     "jsonl": Layout(tables.jsonl, tables.is_jsonl),
+    "xmodaler": Layout(tables.xmodaler, _first("*.jsonl*", tables.is_xmodaler)),
     "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
     "coco": Layout(json_files.coco, json_files.is_coco),
@@ -298,6 +299,7 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
+    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
 }
 
 

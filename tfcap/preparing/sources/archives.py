@@ -1,4 +1,4 @@
-"""Reads data sets that are folders or archives: imagefolder, sidecar files, WebDataset."""
+"""Reads data sets that are folders or archives: imagefolder, sidecar files, WebDataset, TFDS."""
 
 import collections
 import functools
@@ -8,6 +8,8 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
+from tfcap import cli
+from tfcap.files import read_json
 from tfcap.images import ENDINGS
 from tfcap.preparing.sources import Entry, FilePart, Source
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
@@ -179,3 +181,81 @@ def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
 def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
     file.seek(member.offset_data)
     return file.read(member.size).decode("utf-8-sig").replace("\r\n", "\n")
+
+
+# ---- TensorFlow Datasets -----------------------------------------------------------------------
+
+INFO = "dataset_info.json"
+_REMEDY = "Prepare it again with TensorFlow Datasets."
+
+
+def tfds(source: Source) -> list[Entry]:
+    """Reads the TFRecord files of `coco_captions` as TensorFlow Datasets has prepared it.
+
+    --captions is a directory such as `tensorflow_datasets/coco_captions`, or its version
+    `2014/1.1.0`. The split `restval` joins `train`. Ids are those of COCO. Pictures are read from
+    the records when they are needed.
+    """
+    root = source.one_file()
+    infos = files_of([root], INFO)
+    if len(infos) != 1:
+        raise ValueError(
+            f"{root} has {len(infos)} files {INFO}. Give the directory of one version."
+        )
+    folder = infos[0][0].parent
+
+    def rows() -> Rows:
+        info = read_json(infos[0][0], _REMEDY)
+        for split in info["splits"]:
+            name = f"{info['name']}-{split['name']}.{info.get('fileFormat', 'tfrecord')}"
+            lengths = split["shardLengths"]
+            for number, length in enumerate(lengths):
+                path = folder / f"{name}-{number:05d}-of-{len(lengths):05d}"
+                records = cli.progress(_records(path), int(length), f"reading {path}", "record")
+                for place, record in enumerate(records):
+                    yield f"{path}: record {place}", path, split["name"], *record
+
+    try:
+        return source.entries(rows(), _tfds_entry, join=False)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{infos[0][0]} has no {error}. {_REMEDY}") from None
+
+
+def _records(path: pathlib.Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the position and the content of each record. Raises ValueError for a damaged file."""
+    import tensorflow as tf
+
+    from tfcap.data.prepared import without_tuning
+    from tfcap.data.record import FRAMING
+
+    position = 12  # a length and a checksum stand before a record
+    try:
+        for record in without_tuning(tf.data.TFRecordDataset(str(path))).as_numpy_iterator():
+            yield position, record
+            position += len(record) + FRAMING
+    except tf.errors.OpError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path} cannot be read: {reason}. {_REMEDY}") from None
+
+
+def _tfds_entry(path: pathlib.Path, split: str, start: int, record: bytes) -> Entry:
+    """Returns the entry of a record whose content begins at the position `start` of its file."""
+    import tensorflow as tf
+
+    features: Any = tf.train.Example.FromString(record).features.feature
+    names = features["image/filename"].bytes_list.value
+    numbers = features["image/id"].int64_list.value
+    pictures = features["image"].bytes_list.value
+    if not (names and numbers and pictures):
+        raise ValueError("it must have the features image, image/filename and image/id")
+    captions = features["captions/text"].bytes_list.value
+    # The message holds the picture as it is, so that it can be read from the file later.
+    offset = start + record.find(pictures[0])
+    return Entry(
+        numbers[0],
+        names[0].decode("utf-8", "replace"),
+        split_name(split),
+        tuple(text.decode("utf-8", "surrogateescape") for text in captions),
+        content=FilePart(path.absolute(), offset, len(pictures[0])),
+        own_id=True,
+    )

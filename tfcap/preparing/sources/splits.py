@@ -27,7 +27,7 @@ _WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(_NAMES)})(?![a-z])")
 _SHARE = 0.05  # of the images that go into val, and into test
 _MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
 _REMEDY = "docs/prepare.md describes split lists."
-Key = int | str  # an id or a file name
+Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: Any) -> str:
@@ -232,9 +232,10 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
 
 
 def _text_list(path: pathlib.Path) -> list[Key]:
-    """Reads lines with an id or a file name; an id behind a file name is not needed."""
+    """Reads lines with an id, a file name, or a file name and an id."""
     lines = filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines()))
-    return [re.sub(r"(\.\w{3,4})[\s,]+\d{1,19}$", r"\1", line) for line in lines]
+    both = [(re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line), line) for line in lines]
+    return [(match[1], int(match[2])) if match else line for match, line in both]
 
 
 def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
@@ -306,14 +307,16 @@ def _ids(entries: Sequence[Entry]) -> dict[int, int]:
 
 def _number(key: Key) -> int | None:
     """Returns the id in an item of a list, or None."""
-    return int(key) if str(key).isdecimal() and len(str(key)) < 20 else None
+    text = str(key[1] if isinstance(key, tuple) else key)
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _name(key: Key, images: pathlib.Path | None) -> str:
     """Returns the file name in an item of a list, without folders if it is not below `images`."""
+    name = str(key[0] if isinstance(key, tuple) else key)
     with contextlib.suppress(ValueError):
-        return nfc(file_name(str(key), images))
-    return nfc(str(key).rpartition("/")[2])
+        return nfc(file_name(name, images))
+    return nfc(name.rpartition("/")[2])
 
 
 def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:

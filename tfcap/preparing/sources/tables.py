@@ -13,11 +13,11 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import Entry, Source, check_size, head
-from tfcap.preparing.sources.splits import files_of, split_name, split_of
+from tfcap.preparing.sources.splits import files_of, split_name
 
 # Names of columns, as `plain` gives them; the first that is there counts.
 IMAGE_COLUMNS = (
@@ -221,7 +221,12 @@ def is_jsonl(path: pathlib.Path) -> bool:
     """True if the first line of a file is a JSON object with an image and a caption."""
     row = first_row(path)
     columns = columns_of(tuple(row))
-    return columns.image is not None and bool(columns.captions)
+    return columns.image is not None and bool(columns.captions) and not is_xmodaler(path)
+
+
+def is_xmodaler(path: pathlib.Path) -> bool:
+    """True if a file begins with an object of X-modaler."""
+    return {"img_path", "sentences"} <= first_row(path).keys()
 
 
 def unknown_columns(path: pathlib.Path) -> str:
@@ -292,21 +297,40 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 def jsonl(source: Source) -> list[Entry]:
     """Reads files with one JSON object per line; the keys are names of columns.
 
-    The names of several files tell the splits of objects without one, as in X-modaler's
-    `all_data_final_train_2014.jsonline`.
+    The names of several files tell the splits of objects without one.
+    """
+    return _json_lines(source, entry_of)
+
+
+def xmodaler(source: Source) -> list[Entry]:
+    """Reads X-modaler's annotations of Flickr30k: `{"img_path": "1.jpg", "sentences": ["A dog."]}`.
+
+    --captions are the files or their directory. The names of the files tell the splits, as in
+    `all_data_final_train_2014.jsonline`. Ids are positions in all files together.
     """
 
-    def rows() -> Iterator[tuple[str, str, str | None]]:
-        for path in source.captions:
-            split = split_of(path.stem) if len(source.captions) > 1 else None
-            for place, line in numbered_lines(path):
-                yield place, line, split
+    def parse(row: dict[str, Any]) -> Entry:
+        return Entry(-1, row["img_path"], None, captions_of(row, ["sentences"]))
 
-    def parse(line: str, split: str | None) -> Entry:
-        entry = entry_of(json_row(line))
+    return _json_lines(source, parse, named=True)
+
+
+def _json_lines(
+    source: Source, parse: Callable[[dict[str, Any]], Entry], named: bool = False
+) -> list[Entry]:
+    """Reads lines; names of several files, with `named` also that of one, tell missing splits."""
+    files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
+
+    def rows() -> Iterator[tuple[str, str, str | None]]:
+        for path, split in files:
+            for place, line in numbered_lines(path):
+                yield place, line, split if named or len(files) > 1 else None
+
+    def parse_line(line: str, split: str | None) -> Entry:
+        entry = parse(json_row(line))
         return entry if entry.split else entry._replace(split=split)
 
-    return source.entries(rows(), parse)
+    return source.entries(rows(), parse_line)
 
 
 # ---- Parquet -----------------------------------------------------------------------------------

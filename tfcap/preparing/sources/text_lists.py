@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Container, Mapping, Sequence
 
-from tfcap.preparing.sources import Entry, Source, head
+from tfcap.preparing.sources import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import first_lines, numbered_lines
 from tfcap.preparing.spelling import nfc
@@ -22,13 +22,13 @@ _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most 
 
 
 def _listed(
-    source: Source, lists: Mapping[pathlib.Path, str], known: Container[str]
+    source: Source, lists: Mapping[pathlib.Path, str], known: Container[str], ending: str = ""
 ) -> dict[str, str]:
     """Returns image -> split from the lists of splits."""
     splits: dict[str, str] = {}
     for path, split in lists.items():
         for place, line in numbered_lines(path):
-            name = nfc(line.strip())
+            name = nfc(line.strip()).removesuffix(ending)
             if name not in known:
                 source.skip(place, f"{name} has no captions")
             elif splits.setdefault(name, split) != split:
@@ -115,34 +115,38 @@ def iaprtc12(source: Source) -> list[Entry]:
     """Reads a directory of annotations of IAPR TC-12, one file per image such as `00/25.eng`.
 
     Each file has one description in ISO-8859-1; the parts between its semicolons are the captions.
-    `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt` beside the directory give the splits,
-    with lines such as `00/25`; other images are left out. A thousand images of the train list are
-    drawn for val. Ids are positions in the sorted list of files. --images is the directory that
-    has `images`.
+    `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory or beside it, give the
+    splits, with lines such as `00/25`; other images are left out. If there is no
+    `iaprtc12_val_list.txt`, a thousand images of the train list are drawn for val. Ids are
+    positions in the sorted list of files. --images is the directory with `images`, or `images`.
     """
     folder = source.one_file()
     paths = [path for path, _ in files_of([folder], "*.eng")]
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    inside = source.images is not None and not (source.images / "images").is_dir()
 
     def parse(number: int, path: pathlib.Path) -> Entry:
         page = path.read_text("iso-8859-1")
         # No parser of XML: the files have no header, and a bare & in a description is usual.
         description, picture = (_field(page, name) for name in ("DESCRIPTION", "IMAGE"))
+        picture = picture.strip().removeprefix("images/") if inside else picture.strip()
         parts = (" ".join(part.split()) for part in description.split(";"))
-        return Entry(number, picture.strip(), None, tuple(part for part in parts if part))
+        return Entry(number, picture, None, tuple(part for part in parts if part))
 
     entries = source.entries(
         ((str(path), number, path) for number, path in enumerate(paths)), parse, join=False
     )
-    beside = folder.absolute().parent
-    lists = {beside / f"iaprtc12_{split}_list.txt": split for split in ("train", "test")}
-    lists = {path: split for path, split in lists.items() if path.is_file()}
+    lists: dict[pathlib.Path, str] = {}
+    for split in SPLITS:
+        name = f"iaprtc12_{split}_list.txt"
+        paths = (folder / name, folder.absolute().parent / name)
+        lists |= dict.fromkeys([path for path in paths if path.is_file()][:1], split)
     names = [names[entry.id] for entry in entries]
-    splits = _listed(source, lists, set(names))
+    splits = _listed(source, lists, set(names), ".eng")
     train = sorted(name for name, split in splits.items() if split == "train")
-    drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
-    splits.update(dict.fromkeys(drawn, "val"))
-    if train:
+    if train and "val" not in lists.values():
+        drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
+        splits.update(dict.fromkeys(drawn, "val"))
         print(f"note: {len(drawn)} images of the train list are drawn for val", flush=True)
     return _with_splits(entries, names, splits)
 
