@@ -24,6 +24,7 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
+_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
 
 @contextlib.contextmanager
@@ -70,8 +71,9 @@ def read(settings: Settings) -> Inputs:
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         print(f"source: {settings.source} ({count})", flush=True)
-    if settings.images is None:
-        settings = dataclasses.replace(settings, images=settings.captions_folder)
+    if settings.images is None and settings.source in _FOLDERS:
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        settings = dataclasses.replace(settings, images=os.fspath(folder))
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES)
         settings.check()

@@ -64,7 +64,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
             check_images(inputs.settings, inputs.entries)
         files.make_directory(out)
         with files.lock(out, "prepare", "choose another --out"):
-            _Preparation(inputs).run(run_on)
+            _Preparation(inputs, settings.images).run(run_on)
     return out if files.is_remote(out) else pathlib.Path(out)
 
 
@@ -108,9 +108,11 @@ def prepare_built_in(
 class _Preparation:
     """The steps of prepare in one directory."""
 
-    def __init__(self, inputs: Inputs):
+    def __init__(self, inputs: Inputs, images: str | None):
         self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
-        identity = self.settings.identity(inputs.entries, inputs.divided.digest)
+        # With --images as it was given: older directories lack the folder that `read` takes.
+        given = dataclasses.replace(self.settings, images=images)
+        identity = given.identity(inputs.entries, inputs.divided.digest)
         text = json.dumps(identity, sort_keys=True)
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)

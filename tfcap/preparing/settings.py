@@ -18,7 +18,6 @@ from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
-_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -112,14 +111,6 @@ class Settings:
         return _paths(self.captions) or _paths(self.images)
 
     @property
-    def captions_folder(self) -> str | None:
-        """The folder that --captions names, if the pictures lie there, too."""
-        if self.captions is None or self.source not in _FOLDERS:
-            return None
-        path = self.caption_paths[0]
-        return os.fspath(path if path.is_dir() else path.parent)
-
-    @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
         return _paths(self.features)
 
@@ -210,12 +201,10 @@ class Settings:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
         if self.document_frequency is not None:
             more["document_frequency"] = files.file_sha256(self.document_frequency)
-        # Older directories have no images if --captions alone named their folder.
-        images = None if self.images == self.captions_folder else self.images
         features = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
             "captions": self._captions_sha256(entries, splits is None),
-            "images": None if images is None else self._place(images),
+            "images": None if self.images is None else self._place(self.images),
             "features": features if len(features) > 1 else next(iter(features), None),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,

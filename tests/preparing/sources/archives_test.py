@@ -1,5 +1,6 @@
 """Folders and archives: imagefolder, sidecar files, WebDataset and TensorFlow Datasets."""
 
+import json
 import os
 import tarfile
 
@@ -37,6 +38,13 @@ def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, sp
     path.write_text(f"\ufeff{text}\n")
     (entry,), skipped = read("imagefolder", sources.Made([tmp_path], tmp_path))
     assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
+
+
+def test_settings_have_no_images_if_the_captions_alone_name_the_folder(tmp_path):
+    made = sources.sidecar(tmp_path)
+    prepare(tmp_path / "out", made.captions[0], backbone="pixels", min_count=1)
+    state = json.loads((tmp_path / "out" / ".prepare.json").read_text())
+    assert state["settings"]["images"] is None  # as in directories of older versions
 
 
 def write(path, *members):
