@@ -111,8 +111,8 @@ class _Preparation:
     def __init__(self, inputs: Inputs, images: str | None):
         self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
         # With --images as it was given: older directories lack the folder that `read` takes.
-        given = dataclasses.replace(self.settings, images=images)
-        identity = given.identity(inputs.entries, inputs.divided.digest)
+        asked = dataclasses.replace(self.settings, images=images)
+        identity = asked.identity(inputs.entries, inputs.divided.digest)
         text = json.dumps(identity, sort_keys=True)
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)

@@ -139,8 +139,8 @@ def iaprtc12(source: Source) -> list[Entry]:
     lists: dict[pathlib.Path, str] = {}
     for split in SPLITS:
         name = f"iaprtc12_{split}_list.txt"
-        paths = (folder / name, folder.absolute().parent / name)
-        lists |= dict.fromkeys([path for path in paths if path.is_file()][:1], split)
+        both = (folder / name, folder.absolute().parent / name)
+        lists |= dict.fromkeys([path for path in both if path.is_file()][:1], split)
     names = [names[entry.id] for entry in entries]
     splits = _listed(source, lists, set(names), ".eng")
     train = sorted(name for name, split in splits.items() if split == "train")
