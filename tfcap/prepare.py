@@ -98,11 +98,6 @@ def prepare(
     for key in ("images", "weights", "vocab", "document_frequency", "split_ids"):
         if settings.get(key):
             settings[key] = os.path.expanduser(settings[key])
-    known = [field.name for field in dataclasses.fields(Settings)] + ["train", "val", "test"] * (
-        source in BUILT_IN
-    )
-    if unknown := sorted(set(settings) - set(known)):
-        raise cli.UsageError(f"prepare has no setting {unknown[0]}; it has {', '.join(known)}.")
     if source in BUILT_IN:
         if captions or settings.pop("images", None) or settings.pop("features", None):
             raise cli.UsageError(

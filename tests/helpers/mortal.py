@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """A task."""
+    """A task: 7 kills its process, and a negative number is an error."""
 
     number: int
 
@@ -17,21 +17,13 @@ class Number(NamedTuple):
 
 
 class Mortal:
-    """Writes a file for each task, and kills its process at the first calls for some tasks.
+    """Writes the id of its process into a file for each task."""
 
-    Args:
-      folder: gets the files.
-      deaths: how often the process ends, by the number of the task.
-    """
-
-    def __init__(self, folder, deaths):
-        self.folder, self.deaths = pathlib.Path(folder), deaths
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
 
     def __call__(self, task):
-        with open(self.folder / f"{task.name}.tried", "a") as file:
-            file.write("x")
-        tried = (self.folder / f"{task.name}.tried").stat().st_size
-        if tried <= self.deaths.get(task.number, 0):
+        if task.number == 7:
             os.kill(os.getpid(), signal.SIGKILL)
         if task.number < 0:
             raise ValueError(f"a bad number: {task.number}")

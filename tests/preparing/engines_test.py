@@ -57,14 +57,14 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
 @pytest.mark.slow
 def test_errors_pass_through_and_a_killed_process_is_said(tmp_path):
     several = engine("local", 2, ())
-    names = list(several(Mortal(tmp_path, {}), map(Number, range(6))))
+    names = list(several(Mortal(tmp_path), map(Number, range(6))))
     assert sorted(names) == [str(number) for number in range(6)]
     pids = {int((tmp_path / name).read_text()) for name in names}
     assert os.getpid() not in pids
     with pytest.raises(ValueError, match="a bad number: -1"):
-        list(several(Mortal(tmp_path, {}), [Number(-1)]))
+        list(several(Mortal(tmp_path), [Number(-1)]))
     with pytest.raises(ValueError, match="was killed.*fewer --workers"):
-        list(several(Mortal(tmp_path, {7: 1}), [Number(7)]))
+        list(several(Mortal(tmp_path), [Number(7)]))
 
 
 @with_beam

@@ -16,7 +16,9 @@ from tfcap.preparing import moving_shapes, shapes
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("moving_shapes")
-    path = pathlib.Path(moving_shapes.write(folder, train=24, val=3, test=2, seed=3))
+    path = pathlib.Path(
+        moving_shapes.DATA.write(folder, {"train": 24, "val": 3, "test": 2}, seed=3)
+    )
     return folder, json.loads(path.read_text())["images"]
 
 

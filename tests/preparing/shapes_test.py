@@ -12,16 +12,18 @@ from tfcap import cli, files
 from tfcap.preparing import shapes
 from tfcap.preparing.run import prepare_built_in
 
+SMALL = {"train": 300, "val": 30, "test": 20}
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shapes")
-    path = pathlib.Path(shapes.write(folder, train=300, val=30, test=20, seed=3))
+    path = pathlib.Path(shapes.DATA.write(folder, SMALL, seed=3))
     return folder, json.loads(path.read_text())["images"]
 
 
 def test_no_scene_is_in_two_splits_or_twice():
-    splits = shapes.scenes(train=2000, val=200, test=200, seed=1)
+    splits = shapes.DATA.different({"train": 2000, "val": 200, "test": 200}, seed=1)
     assert {split: len(members) for split, members in splits.items()} == {
         "train": 2000,
         "val": 200,
@@ -105,34 +107,35 @@ def test_captions_are_true(written):
 @pytest.mark.slow
 def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
     folder, images = written
-    again = pathlib.Path(shapes.write(tmp_path, train=300, val=30, test=20, seed=3))
-    assert again.read_bytes() == (folder / shapes.CAPTION_FILE).read_bytes()
+    again = pathlib.Path(shapes.DATA.write(tmp_path, SMALL, seed=3))
+    assert again.read_bytes() == (folder / shapes.DATA.caption_file).read_bytes()
     for image in images[::20]:
         name = image["filename"]
         assert (tmp_path / "images" / name).read_bytes() == (folder / "images" / name).read_bytes()
     before = again.stat().st_mtime_ns
-    shapes.write(tmp_path, train=300, val=30, test=20, seed=3)
+    shapes.DATA.write(tmp_path, SMALL, seed=3)
     assert again.stat().st_mtime_ns == before
 
 
 def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
-    shapes.write(tmp_path, train=4, val=1, test=1)
+    few = {"train": 2, "val": 1, "test": 1}
+    shapes.DATA.write(tmp_path, few | {"train": 4})
     holiday = tmp_path / "images" / "holiday.png"
     holiday.write_bytes(b"mine")
     with pytest.raises(ValueError, match="has shapes with other settings.*--overwrite"):
-        shapes.write(tmp_path, train=2, val=1, test=1)
+        shapes.DATA.write(tmp_path, few)
     before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     for wrong in ({"workers": 0}, {"grid": 0}):
         with pytest.raises(cli.UsageError, match="must be at least 1, not 0"):
-            prepare_built_in("shapes", tmp_path, train=2, val=1, test=1, overwrite=True, **wrong)
+            prepare_built_in("shapes", tmp_path, **few, overwrite=True, **wrong)
     assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     with files.lock(tmp_path, "shapes", ""):
         with pytest.raises(ValueError, match="is writing to"):
-            shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
-    shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
+            shapes.DATA.write(tmp_path, few, overwrite=True)
+    shapes.DATA.write(tmp_path, few, overwrite=True)
     assert sorted(p.name for p in (tmp_path / "images").iterdir()) == [
         "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",
         "val_000000.png",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="needs a training image"):
-        shapes.write(tmp_path / "none", train=0)
+        shapes.DATA.write(tmp_path / "none", {"train": 0})

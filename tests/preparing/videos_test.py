@@ -53,10 +53,8 @@ def test_msr_vtt_is_prepared_from_ready_features(tmp_path):
 
 def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for place, count in enumerate((6, 2, 0)):
-        defaults = list(moving_shapes.write.__defaults__)
-        defaults[place] = count
-        monkeypatch.setattr(moving_shapes.write, "__defaults__", tuple(defaults))
+    for split, count in {"train": 6, "val": 2, "test": 0}.items():
+        monkeypatch.setitem(moving_shapes.DATA.counts, split, count)
     configured = configs.resolve("xtransformer_video").task.data_dir
     folder = start.data_directory(configured)
     assert PreparedData.load(folder).frames == 8

@@ -5,13 +5,14 @@ import io
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from tfcap import cli
-from tfcap.preparing.engines import Engine, Named, Work
+from tfcap.preparing.engines import Engine, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
 _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running.*)?$", re.M)
@@ -28,7 +29,7 @@ def engine(options: Sequence[str]) -> Engine:
         reason = output.getvalue().rpartition("error: ")[2].strip()
         raise cli.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
 
-    def run(work: Work, tasks: Iterable[Named]) -> Iterator[str]:
+    def run(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
         listed = list(tasks)
         try:
             with beam.Pipeline(options=parsed) as pipeline:

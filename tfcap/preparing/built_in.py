@@ -3,113 +3,123 @@
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tfcap import files
-from tfcap.files import read_json, replacing, write_json
+
+# What writes a picture or clip to a path, its captions, and further keys for the caption file.
+Rendered = tuple[Callable[[str], None], list[str], dict[str, Any]]
 
 
-class Drawn(NamedTuple):
-    """One picture or clip of a built-in data set.
+class BuiltIn(NamedTuple):
+    """A built-in data set.
 
     Attributes:
-      split: "train", "val" or "test".
-      file: name of the picture or clip file.
-      save: writes the file to a path.
-      captions: the captions.
-      more: further keys for the caption file.
+      name: name of the data set.
+      folder: directory of the pictures or clips, beside the caption file.
+      ending: the end of their names.
+      seed: a word that is hashed with the seed.
+      counts: number of pictures or clips of train, val and test, in this order.
+      draw: draws a scene or clip at random: something that can be compared and hashed.
+      render: renders a scene or clip.
     """
 
-    split: str
-    file: str
-    save: Callable[[str], None]
-    captions: Sequence[str]
-    more: dict[str, Any]
+    name: str
+    folder: str
+    ending: str
+    seed: str
+    counts: Mapping[str, int]
+    draw: Callable[[random.Random], Any]
+    render: Callable[[Any, random.Random], Rendered]
 
+    @property
+    def caption_file(self) -> str:
+        return f"dataset_{self.name}.json"
 
-def different(
-    draw: Callable[[random.Random], Any], counts: Mapping[str, int], rng: random.Random
-) -> dict[str, list[Any]]:
-    """Draws the pictures or clips of each split; all are different.
+    def different(self, counts: Mapping[str, int], seed: int) -> dict[str, list[Any]]:
+        """Draws the scenes or clips of each split; all are different.
 
-    `counts` is split -> number. The drawings of `val` and `test` do not depend on the number for
-    `train`.
-    """
-    seen = set()
-    splits: dict[str, list[Any]] = {}
-    for split in ("test", "val", "train"):
-        splits[split] = []
-        while len(splits[split]) < counts[split]:
-            drawing = draw(rng)
-            if drawing not in seen:
-                seen.add(drawing)
-                splits[split].append(drawing)
-    return splits
+        The drawings of `val` and `test` do not depend on the number for `train`.
+        """
+        seen, rng = set(), random.Random(f"{self.seed} {seed}")
+        splits: dict[str, list[Any]] = {}
+        for split in ("test", "val", "train"):
+            splits[split] = []
+            while len(splits[split]) < counts[split]:
+                drawing = self.draw(rng)
+                if drawing not in seen:
+                    seen.add(drawing)
+                    splits[split].append(drawing)
+        return splits
 
+    def write(
+        self,
+        directory: str | os.PathLike,
+        counts: Mapping[str, int] | None = None,
+        seed: int = 1,
+        overwrite: bool = False,
+    ) -> str:
+        """Writes the pictures or clips and, last, the caption file, whose path it returns.
 
-def write(
-    path: str,
-    folder: str,
-    settings: dict[str, Any],
-    drawn: Iterable[Drawn],
-    overwrite: bool,
-) -> str:
-    """Writes the files of `drawn` and, last, the caption file `path` in Karpathy's layout.
-
-    The files go into `folder` beside `path`. `settings` determine their content; a directory that
-    was written with the same settings is not changed.
-    """
-    directory, file = os.path.split(path)
-    name = os.path.splitext(file)[0].removeprefix("dataset_")
-    if settings["train"] < 1 or settings["val"] < 0 or settings["test"] < 0:
-        raise ValueError(f"{name} needs a training image, and no number of images may be negative.")
-    before = _settings_of(path)
-    if before == settings:
+        The file has Karpathy's layout. A directory that was written with the same settings is not
+        changed. `counts` replaces some of the default counts.
+        """
+        counts = {**self.counts, **(counts or {})}
+        settings = {**counts, "seed": seed, "version": 1}
+        path = os.path.join(directory, self.caption_file)
+        if counts["train"] < 1 or min(counts.values()) < 0:
+            raise ValueError(
+                f"{self.name} needs a training image, and no number of images may be negative."
+            )
+        before = _settings_of(path)
+        if before not in (None, settings) and not overwrite:
+            raise ValueError(
+                f"{directory} has {self.name} with other settings: {before}. Choose another "
+                "directory, or replace them with --overwrite."
+            )
+        files.make_directory(directory)
+        with files.lock(directory, self.name, "choose another directory"):
+            if _settings_of(path) == settings:  # perhaps another process has drawn them meanwhile
+                return path
+            files.remove(path)
+            inside = os.path.join(directory, self.folder)
+            files.make_directory(inside)
+            for old in files.names(inside):
+                if _OWN_FILE.fullmatch(old):  # other files stay
+                    files.remove(os.path.join(inside, old))
+            images: list[dict] = []
+            for split, members in self.different(counts, seed).items():
+                for number, drawing in enumerate(members):
+                    rng = random.Random(f"{split} {number} {seed}")
+                    save, captions, more = self.render(drawing, rng)
+                    file = f"{split}_{number:06d}.{self.ending}"
+                    with files.replacing(os.path.join(inside, file)) as temporary:
+                        save(temporary)
+                    entry = {"imgid": len(images), "filename": file, "split": split}
+                    entry["sentences"] = _sentences(len(images), captions)
+                    images.append(entry | more)
+            files.write_json(path, {"dataset": self.name, "settings": settings, "images": images})
         return path
-    if before is not None and not overwrite:
-        raise ValueError(
-            f"{directory} has {name} with other settings: {before}. Choose another directory, or "
-            "replace them with --overwrite."
-        )
-    files.make_directory(directory)
-    with files.lock(directory, name, "choose another directory"):
-        if _settings_of(path) == settings:  # another process has drawn them meanwhile
-            return path
-        files.remove(path)
-        inside = os.path.join(directory, folder)
-        files.make_directory(inside)
-        for old in files.names(inside):
-            if _OWN_FILE.fullmatch(old):  # other files stay
-                files.remove(os.path.join(inside, old))
-        images: list[dict] = []
-        for drawing in drawn:
-            with replacing(os.path.join(inside, drawing.file)) as temporary:
-                drawing.save(temporary)
-            images.append(_entry(len(images), drawing))
-        write_json(path, {"dataset": name, "settings": settings, "images": images})
-    return path
 
 
 _OWN_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")
 
 
-def _entry(imgid: int, drawing: Drawn) -> dict:
-    sentences = [
+def _sentences(imgid: int, captions: list[str]) -> list[dict]:
+    return [
         {
             "raw": raw,
             "tokens": re.findall(r"\w+", raw.lower()),
             "imgid": imgid,
-            "sentid": imgid * len(drawing.captions) + number,
+            "sentid": imgid * len(captions) + number,
         }
-        for number, raw in enumerate(drawing.captions)
+        for number, raw in enumerate(captions)
     ]
-    entry = {"imgid": imgid, "filename": drawing.file, "split": drawing.split}
-    return {**entry, "sentences": sentences, **drawing.more}
 
 
 def _settings_of(path: str) -> dict | None:
     try:
-        return read_json(path, "")["settings"]
+        return files.read_json(path, "")["settings"]
     except (ValueError, KeyError, TypeError):
         return None

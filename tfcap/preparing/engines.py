@@ -1,13 +1,13 @@
 """Calls a function for each shard: in this process, in several processes, or on Apache Beam.
 
-An engine is a function: it calls `work` with each task and yields the names of finished tasks in
-any order. `work` writes its result into a file; for an engine with processes it must be picklable.
+An engine is a function: it calls `work` with each task and yields the names (`task.name`) of
+finished tasks in any order. `work` writes its result into a file; for an engine with processes it
+must be picklable.
 """
 
 import concurrent.futures
 import functools
 import importlib.util
-import itertools
 import multiprocessing
 import os
 import signal
@@ -15,23 +15,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from tfcap import cli
 
 ENGINES = ("local", "beam")
 
 
-class Named(Protocol):
-    """A task: anything with a name."""
-
-    @property
-    def name(self) -> str:
-        """The name, which the engine yields when the task is finished."""
-
-
 Work = Callable[[Any], Any]
-Engine = Callable[[Work, Iterable[Named]], Iterator[str]]
+Engine = Callable[[Work, Iterable[Any]], Iterator[str]]
 
 
 def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
@@ -47,35 +39,26 @@ def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
     return beam.engine(options)
 
 
-def inline(work: Work, tasks: Iterable[Named]) -> Iterator[str]:
+def inline(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
     """Runs tasks in this process, in their order."""
     for task in tasks:
         work(task)
         yield task.name
 
 
-def _in_processes(workers: int, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
-    """Runs tasks in new processes of this machine; reads the next task when a process is free."""
+def _in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str]:
+    """Runs tasks in new processes of this machine."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)
     pool = concurrent.futures.ProcessPoolExecutor(
         workers, context, _start_process, (reader, workers)
     )
-    source = iter(tasks)
-    running: dict[concurrent.futures.Future[Any], Named] = {}
     try:
-        while True:
-            # One more than processes, so that none waits.
-            for task in itertools.islice(source, workers + 1 - len(running)):
-                running[pool.submit(_work, work, task)] = task
-            if not running:
-                return
-            for future in concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_COMPLETED
-            ).done:
-                future.result()
-                yield running.pop(future).name
+        names = {pool.submit(_work, work, task): task.name for task in tasks}
+        for future in concurrent.futures.as_completed(names):
+            future.result()
+            yield names[future]
     except BrokenProcessPool:
         raise ValueError(
             "A worker process was killed. If the memory was full, give fewer --workers; then give "
@@ -90,7 +73,7 @@ def _in_processes(workers: int, work: Work, tasks: Iterable[Named]) -> Iterator[
 _opened: list[Work] = []  # in a worker process: its first `work`, with what that has opened
 
 
-def _work(work: Work, task: Named) -> None:
+def _work(work: Work, task: Any) -> None:
     if not _opened:
         _opened.append(work)
     _opened[0](task)

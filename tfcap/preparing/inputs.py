@@ -24,6 +24,7 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
+_FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
 
 @contextlib.contextmanager
@@ -61,15 +62,21 @@ def read(settings: Settings) -> Inputs:
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions, the caption file, is missing.")
-    if settings.vocab is not None and not files.is_file(settings.vocab):
-        # `Vocab.load` would say "Run prepare", and only after all captions are read.
-        raise ValueError(f"--vocab: there is no file {settings.vocab}.")
+    for flag in ("vocab", "document_frequency"):
+        # Loading them would say "Run prepare", and only after all captions are read.
+        if (path := getattr(settings, flag)) is not None and not files.is_file(path):
+            raise ValueError(f"--{flag}: there is no file {path}.")
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         print(f"source: {settings.source} ({count})", flush=True)
-    settings = _with_frames(settings)
+    if settings.images is None and settings.source in _FOLDERS:
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        settings = dataclasses.replace(settings, images=os.fspath(folder))
+    if settings.frames is None and settings.source in _CLIPS:
+        settings = dataclasses.replace(settings, frames=FRAMES)
+        settings.check()
     share = str(settings.max_skipped).endswith("%")
     remote = files.is_remote(settings.images)  # readers of captions look into local directories
     source = Source(
@@ -96,19 +103,6 @@ def read(settings: Settings) -> Inputs:
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     return Inputs(settings, divided.entries, divided, source.skipped)
-
-
-def _with_frames(settings: Settings) -> Settings:
-    """Returns the settings with the default number of frames, if the source has videos."""
-    if settings.frames is None and settings.source in _CLIPS:
-        settings = dataclasses.replace(settings, frames=FRAMES)
-    of_pictures = settings.grid is not None or settings.crops != 1 or settings.keep_pictures
-    if settings.frames is not None and of_pictures:
-        raise cli.UsageError(
-            "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
-            "vector. Leave them out."
-        )
-    return settings
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:

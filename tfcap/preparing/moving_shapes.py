@@ -9,9 +9,8 @@ A clip is a GIF file of 8 to 12 frames. The caption file has the layout of Karpa
 """
 
 import functools
-import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw
@@ -19,7 +18,6 @@ from PIL import Image, ImageDraw
 from tfcap.preparing import built_in
 from tfcap.preparing.shapes import IMAGE_SIZE, SUPERSAMPLING, ground, paint, tint
 
-CAPTION_FILE = "dataset_moving_shapes.json"
 CAPTIONS_PER_CLIP = 5
 FRAMES = (8, 12)  # fewest and most of a clip
 KINDS = ("circle", "star")  # two, because a small picture hardly tells more of them apart
@@ -103,12 +101,6 @@ def _pair(rng: random.Random) -> tuple[str, str]:
         first, second = rng.sample(list(ACTIONS), 2)
         if first != "disappear" and second != "appear" and second != BACKWARDS[first]:
             return first, second
-
-
-def clips(train: int, val: int, test: int, seed: int) -> dict[str, list[Clip]]:
-    """Draws the clips of the three splits, all of them different."""
-    counts = {"train": train, "val": val, "test": test}
-    return built_in.different(draw_clip, counts, random.Random(f"clips {seed}"))
 
 
 def _caption(clip: Clip, rng: random.Random) -> str:
@@ -204,39 +196,23 @@ def save(frames: Sequence[Image.Image], path: str) -> None:
     parts[0].save(path, format="GIF", save_all=True, append_images=parts[1:], duration=120, loop=0)
 
 
-def write(
-    directory: str | os.PathLike,
-    train: int = 2400,
-    val: int = 200,
-    test: int = 200,
-    seed: int = 1,
-    overwrite: bool = False,
-) -> str:
-    """Writes `clips/*.gif` and, last, `dataset_moving_shapes.json`, whose path it returns.
-
-    In the file each clip also has `steps`: the action and the shape of each step, in order. A
-    directory that already has the same data set is not changed.
-    """
-    settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
-    path = os.path.join(directory, CAPTION_FILE)
-    return built_in.write(path, "clips", settings, _drawn(settings), overwrite)
+def _rendered(clip: Clip, rng: random.Random) -> built_in.Rendered:
+    """Returns the drawn clip, its captions, and the action and the shape of each step, in order."""
+    frames = render(clip, rng)
+    steps = [
+        {"action": step.action, "shape": _phrase(clip.actors[step.actor])[2:]}
+        for step in clip.steps
+    ]
+    captions = [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)]
+    return functools.partial(save, frames), captions, {"steps": steps}
 
 
-def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
-    """Yields the clips of a data set."""
-    counts = {key: settings[key] for key in ("train", "val", "test", "seed")}
-    for split, members in clips(**counts).items():
-        for number, clip in enumerate(members):
-            rng = random.Random(f"{split} {number} {settings['seed']}")
-            frames = render(clip, rng)
-            steps = [
-                {"action": step.action, "shape": _phrase(clip.actors[step.actor])[2:]}
-                for step in clip.steps
-            ]
-            yield built_in.Drawn(
-                split,
-                f"{split}_{number:06d}.gif",
-                functools.partial(save, frames),
-                [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)],
-                {"steps": steps},
-            )
+DATA = built_in.BuiltIn(
+    name="moving_shapes",
+    folder="clips",
+    ending="gif",
+    seed="clips",
+    counts={"train": 2400, "val": 200, "test": 200},
+    draw=draw_clip,
+    render=_rendered,
+)

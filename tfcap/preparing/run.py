@@ -11,11 +11,8 @@ import json
 import os
 import pathlib
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from tfcap import cli, files
 from tfcap.data import tokens
@@ -35,9 +32,9 @@ from tfcap.preparing.features.pictures import Pictures, shorter_side
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.shards import ShardInfo, ShardWriter, Sums, Task
+from tfcap.preparing.shards import ShardInfo, ShardWriter, Task
 from tfcap.preparing.sources import Entry
-from tfcap.preparing.vocabulary import Kept, Vocabulary, lengths, tokenize
+from tfcap.preparing.vocabulary import Vocabulary, lengths, tokenize
 
 STATE = ".prepare.json"  # the settings of an unfinished or finished directory
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
@@ -67,7 +64,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
             check_images(inputs.settings, inputs.entries)
         files.make_directory(out)
         with files.lock(out, "prepare", "choose another --out"):
-            _Preparation(inputs).run(run_on)
+            _Preparation(inputs, settings.images).run(run_on)
     return out if files.is_remote(out) else pathlib.Path(out)
 
 
@@ -87,14 +84,14 @@ def prepare_built_in(
     `train`, `val` and `test` are numbers of pictures or clips; None takes the defaults. `settings`
     are further fields of `Settings`; the default of `backbone` is "pixels" here.
     """
-    module, folder = (shapes, "images") if source == "shapes" else (moving_shapes, "clips")
+    drawn = shapes.DATA if source == "shapes" else moving_shapes.DATA
     given: dict[str, Any] = {"name": source, "backbone": "pixels"}
-    if module is moving_shapes:
+    if source == "moving_shapes":
         given["frames"] = moving_shapes.FRAMES[0]
     given |= {key: value for key, value in settings.items() if value is not None}
     ready = Settings(
-        captions=os.path.join(out, module.CAPTION_FILE),
-        images=os.path.join(out, folder),
+        captions=os.path.join(out, drawn.caption_file),
+        images=os.path.join(out, drawn.folder),
         out=os.fspath(out),
         source="karpathy",
         seed=seed,
@@ -103,17 +100,19 @@ def prepare_built_in(
     )
     ready.check()  # an impossible setting must not replace old pictures
     numbers = {"train": train, "val": val, "test": test}
-    numbers = {split: number for split, number in numbers.items() if number is not None}
-    module.write(out, **numbers, seed=seed, overwrite=overwrite)
+    counts = {split: number for split, number in numbers.items() if number is not None}
+    drawn.write(out, counts, seed, overwrite)
     return prepare(ready)
 
 
 class _Preparation:
     """The steps of prepare in one directory."""
 
-    def __init__(self, inputs: Inputs):
+    def __init__(self, inputs: Inputs, images: str | None):
         self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
-        identity = self.settings.identity(inputs.entries, inputs.divided.digest)
+        # With --images as it was given: older directories lack the folder that `read` takes.
+        asked = dataclasses.replace(self.settings, images=images)
+        identity = asked.identity(inputs.entries, inputs.divided.digest)
         text = json.dumps(identity, sort_keys=True)
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)
@@ -162,9 +161,8 @@ class _Preparation:
             print(f"{self.out} is prepared already", flush=True)
             return
         self.images = tokenize(self.inputs.entries, self.settings.tokens == "given")
-        self.dropped = _print_dropped(self.inputs.entries, self.images)
         vocabulary = Vocabulary(self.settings, self.images)
-        self.reader = shards.open_reader(self.settings, self.inputs.entries)
+        self.reader = shards.open_reader(self.settings, self.images)
         self._print_plan(left, sum(len(known["skipped"]) for known in finished.values()))
         self._begin()
         self.writer = self._writer()
@@ -183,10 +181,9 @@ class _Preparation:
         images, reader = self.images, self.reader
         if isinstance(reader, ReadyFeatures):
             print(f"features: {reader.about()}", flush=True)
-        captions = sum(len(image.captions) for image in images)
         print(
-            f"{len(images)} images with {captions} captions, about {reader.regions} x {reader.dim} "
-            f"features each; {len(self.shards)} shards in {self.out}",
+            f"{len(images)} images with {_captions(images)} captions, about {reader.regions} x "
+            f"{reader.dim} features each; {len(self.shards)} shards in {self.out}",
             flush=True,
         )
         if done := len(images) - sum(map(len, left.values())):
@@ -217,7 +214,7 @@ class _Preparation:
             images=None if settings.images is None else absolute(settings.images),
             features=[absolute(path) for path in settings.feature_paths] or None,
         )
-        probes = [_bare(entry) for entry in self.inputs.entries[: shards.PROBES]]
+        probes = self.images[: shards.PROBES]
         return ShardWriter(settings, self.digest, probes, self._save_backbone())
 
     def _save_backbone(self) -> dict[str, Any] | None:
@@ -242,20 +239,13 @@ class _Preparation:
         run_on: Engine,
     ) -> None:
         """Writes the shards `left` with the engine."""
-        by_id = {image.id: image for image in self.images}
-        most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
+        images = {image.id: image._replace(words=()) for image in self.images}  # a small task
+        tasks = (Task(name, [images[e.id] for e in members]) for name, members in left.items())
         skipped = [item for known in finished.values() for item in known["skipped"]]
-        if len(skipped) > most:
-            raise shards.too_many_skipped(skipped[-1])
-
-        def tasks() -> Iterator[Task]:
-            for name, members in left.items():
-                images = [(_bare(entry), by_id[entry.id]) for entry in members]
-                yield Task(name, images, most - len(skipped))
-
+        self._check_skipped(skipped)
         if run_on is inline:
             self.writer = dataclasses.replace(self.writer, reader=self.reader, bar=bar)
-        for name in run_on(self.writer, tasks()):
+        for name in run_on(self.writer, tasks):
             known = shards.read_description(self.out, self.digest, name)
             if known is None:
                 raise ValueError(
@@ -265,8 +255,19 @@ class _Preparation:
             skipped += known["skipped"]
             if run_on is not inline:
                 bar.update(len(left[name]))
-            if len(skipped) > most:
-                raise shards.too_many_skipped(skipped[-1])
+            self._check_skipped(skipped)
+
+    def _check_skipped(self, skipped: Sequence[Mapping[str, Any]]) -> None:
+        """Raises ValueError if more images are skipped than --max_skipped allows."""
+        most = allowed_skips(self.settings.max_skipped, len(self.images))
+        if skipped and len(skipped) + len(self.inputs.skipped) > most:
+            last = skipped[-1]
+            raise ValueError(
+                "More images cannot be used than --max_skipped allows. The last one is "
+                f"{last['file_name']}: {last['reason'].rstrip('.')}. Raise --max_skipped and give "
+                "the same command again: finished shards are kept. Or repair the images and add "
+                "--overwrite."
+            )
 
     def _finish(self, finished: Descriptions, vocabulary: Vocabulary, bar: cli.Bar) -> None:
         """Writes vocabulary, document frequencies, references, indices and, last, dataset.json."""
@@ -275,21 +276,20 @@ class _Preparation:
         kept = [image for image in self.images if image.id not in unusable]
         if not kept:
             raise ValueError(f"{self.out}: no image can be used; the reasons are printed above.")
-        words = vocabulary.finish(kept)
-        words.vocab.save(os.path.join(self.out, VOCABULARY))
-        if words.frequencies is not None:
-            write_document_frequencies(self.out, words.frequencies)
+        vocab, frequencies = vocabulary.finish(kept)
+        vocab.save(os.path.join(self.out, VOCABULARY))
+        if frequencies is not None:
+            write_document_frequencies(self.out, frequencies)
         splits: dict[str, list[ShardInfo]] = {}
         for name, members in self.shards.items():
             if (known := finished[name])["records"]:
-                offsets, ids = (np.array(known[key], np.int64) for key in ("offsets", "ids"))
-                info = ShardInfo(name, known["records"], known["bytes"], offsets, ids)
+                info = ShardInfo(*(known[key] for key in ShardInfo._fields))
                 splits.setdefault(members[0].split or "", []).append(info)
         fingerprint: dict[str, Any] = {
             "tokenizer": tokens.TOKENIZER,
-            "min_count": words.min_count,
-            "vocab_size": len(words.vocab),
-            "vocab_sha256": words.vocab.sha256,
+            "min_count": None if self.settings.vocab else self.settings.min_count,
+            "vocab_size": len(vocab),
+            "vocab_sha256": vocab.sha256,
             "splits": {
                 split: _write_split(self.out, split, infos, kept) for split, infos in splits.items()
             },
@@ -298,7 +298,7 @@ class _Preparation:
             "images": files.absolute(self.settings.images) if self.settings.images else None,
             "backbone": self.writer.backbone,
             "skipped": skipped,
-            "dropped_captions": self.dropped,
+            "dropped_captions": _captions(self.inputs.entries) - _captions(self.images),
         }
         # Keys that directories of older versions lack.
         if self.inputs.skipped:
@@ -307,13 +307,15 @@ class _Preparation:
         if isinstance(self.reader, Pictures) and self.reader.keep:
             side = shorter_side(self.reader.backbone.image_size)
             fingerprint["pictures"] = {"shorter_side": side}
-        if words.origin != "train":
-            fingerprint["document_frequency"] = words.origin
+        if frequencies is None:
+            fingerprint["document_frequency"] = None
+        elif self.settings.document_frequency is not None:
+            fingerprint["document_frequency"] = "file"
         write_fingerprint(self.out, fingerprint)
         speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
         print(
             f"{self.out} is prepared: {len(kept)} images, {len(skipped)} skipped, vocabulary "
-            f"{len(words.vocab)}; {cli.duration(bar.seconds)}{speed}",
+            f"{len(vocab)}; {cli.duration(bar.seconds)}{speed}",
             flush=True,
         )
         backbone = self.writer.backbone
@@ -328,35 +330,30 @@ class _Preparation:
 
     def _statistics(self, finished: Descriptions) -> dict[str, Any]:
         """Returns the statistics of the training features, or of all features if there are none."""
-        parts = {name: Sums(**known["sums"]) for name, known in finished.items()}
-        train = [s for name, s in parts.items() if self.shards[name][0].split == "train"]
-        total = Sums()
-        for sums in train if any(sums.regions for sums in train) else parts.values():
-            total.merge(sums)
-        most = max(sums.most_regions for sums in parts.values())
+        parts = {name: known["sums"] for name, known in finished.items()}
+        train = [part for name, part in parts.items() if self.shards[name][0].split == "train"]
+        used = train if any(part["regions"] for part in train) else list(parts.values())
+        sums = {"regions": 0, "total": 0.0, "squares": 0.0, "norms": 0.0}
+        for part in used:  # not `sum`: its last bit depends on the version of Python
+            for key in sums:
+                sums[key] += part[key]
         dim = self.reader.dim
-        features = {"dim": dim, "max_regions": most, **total.statistics(dim)}
+        mean = sums["total"] / (sums["regions"] * dim)
+        features = {
+            "dim": dim,
+            "max_regions": max(part["most_regions"] for part in parts.values()),
+            "mean": mean,
+            "std": max(sums["squares"] / (sums["regions"] * dim) - mean * mean, 0.0) ** 0.5,
+            "mean_norm": sums["norms"] / sums["regions"],  # of a region
+        }
         if self.reader.image_dim is not None:
             features["image_dim"] = self.reader.image_dim
         return features
 
 
-def _bare(entry: Entry) -> Entry:
-    """Returns an entry without captions, to make the pickled task small: `Kept` has them."""
-    return entry._replace(captions=(), words=None, caption_ids=())
-
-
-def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
-    """Prints which images have captions without a word; returns the number of such captions."""
-    dropped = 0
-    for entry, image in zip(entries, images, strict=True):
-        if number := len(entry.captions) - len(image.captions):
-            dropped += number
-            cli.say(
-                cli.escaped(f"captions without a word, dropped: {number} of {entry.file_name}"),
-                sys.stderr,
-            )
-    return dropped
+def _captions(images: Sequence[Entry]) -> int:
+    """Returns the number of captions."""
+    return sum(len(image.captions) for image in images)
 
 
 def _print_notes(finished: Descriptions) -> None:
@@ -372,7 +369,7 @@ def _print_notes(finished: Descriptions) -> None:
 
 
 def _write_split(
-    folder: str, split: str, infos: Sequence[ShardInfo], kept: Sequence[Kept]
+    folder: str, split: str, infos: Sequence[ShardInfo], kept: Sequence[Entry]
 ) -> dict[str, Any]:
     """Writes references and index of a split; returns its entry of dataset.json."""
     images = [image for image in kept if image.split == split]

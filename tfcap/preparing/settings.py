@@ -18,8 +18,6 @@ from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
-# Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
-NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None))
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -155,10 +153,15 @@ class Settings:
                 "--crops, --vector, --image_size, --grid and --keep_pictures are for a backbone, "
                 "and --features replaces it. Leave them out."
             )
-        if self.keep_pictures and (self.frames or self.crops != 1):
+        if self.keep_pictures and self.crops != 1:
             raise cli.UsageError(
-                "--keep_pictures cannot be used with --frames or --crops: the network that it is "
-                "for reads one whole picture."
+                "--keep_pictures cannot be used with --crops: the network that it is for reads one "
+                "whole picture."
+            )
+        if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
+            raise cli.UsageError(
+                "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
+                "vector. Leave them out."
             )
         if self.split_ids is not None and self.splits != "source":
             raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
@@ -185,12 +188,7 @@ class Settings:
             weights = found.sha256
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
         # A key at its default is left out, so that the settings of older directories still match.
-        flags = ("keep_pictures", False), ("vector", False), ("objects", False)
-        for key, default in (("crops", 1), *flags):
-            if getattr(self, key) != default:
-                made[key] = getattr(self, key)
-        if self.image_size is not None:
-            made["image_size"] = self.image_size
+        made |= self._changed("crops", "keep_pictures", "vector", "objects", "image_size")
         if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
             made["preset"] = preset.sha256  # of a directory, whose content may change
         more: dict[str, Any] = {}
@@ -202,9 +200,7 @@ class Settings:
         if self.vocab is not None:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
         if self.document_frequency is not None:
-            more["document_frequency"] = _file_sha256(
-                "--document_frequency", self.document_frequency
-            )
+            more["document_frequency"] = files.file_sha256(self.document_frequency)
         features = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
             "captions": self._captions_sha256(entries, splits is None),
@@ -219,9 +215,14 @@ class Settings:
 
     @property
     def newer_keys(self) -> dict[str, Any]:
-        """The keys in `NEW_KEYS` whose values are not the defaults."""
-        values = {key: getattr(self, key) for key, _ in NEW_KEYS}
-        return {key: values[key] for key, default in NEW_KEYS if values[key] != default}
+        """Settings that older directories do not have, if they are not at their defaults."""
+        return self._changed("tokens", "count_splits", "frames")
+
+    def _changed(self, *keys: str) -> dict[str, Any]:
+        """Returns the settings in `keys` that are not at their defaults."""
+        return {
+            key: value for key in keys if (value := getattr(self, key)) != getattr(Settings, key)
+        }
 
     def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
         """Returns a SHA-256 of the captions, and of the splits if the source has them."""
@@ -233,7 +234,7 @@ class Settings:
             digest.update(whole.encode())
         else:
             for entry in entries:
-                digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+                digest.update(repr((*entry[:2], entry.captions, entry.words or None)).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if own_splits or entry.split not in SPLITS:
@@ -269,9 +270,3 @@ def allowed_skips(given: str | int, images: int) -> int:
             f"--max_skipped must be a number or a share such as 1%, not {given!r}."
         )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)
-
-
-def _file_sha256(flag: str, path: str) -> str:
-    if not os.path.isfile(path):
-        raise ValueError(f"{flag}: there is no file {path}.")
-    return files.file_sha256(path)

@@ -10,9 +10,7 @@ The caption file has the layout of Karpathy's splits, so `prepare` reads it like
 
 import functools
 import math
-import os
 import random
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw
@@ -20,7 +18,6 @@ from PIL import Image, ImageDraw
 from tfcap.preparing import built_in
 
 IMAGE_SIZE = 96
-CAPTION_FILE = "dataset_shapes.json"
 CAPTIONS_PER_IMAGE = 5
 
 KINDS = ("circle", "square", "triangle", "diamond", "star", "cross")
@@ -85,12 +82,6 @@ def draw_scene(rng: random.Random) -> Scene:
         for _ in range(number):
             shapes.append(Shape(*places.pop(), kind, colour, size))
     return tuple(sorted(shapes))
-
-
-def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]:
-    """Draws the scenes of the three splits, all of them different."""
-    counts = {"train": train, "val": val, "test": test}
-    return built_in.different(draw_scene, counts, random.Random(f"scenes {seed}"))
 
 
 def groups(scene: Scene) -> list[Group]:
@@ -231,36 +222,24 @@ def _outline(kind: str) -> list[tuple[float, float]]:
     }[kind]()
 
 
-def write(
-    directory: str | os.PathLike,
-    train: int = 3000,
-    val: int = 200,
-    test: int = 200,
-    seed: int = 1,
-    overwrite: bool = False,
-) -> str:
-    """Writes `images/*.png` and, last, `dataset_shapes.json`, whose path it returns.
+def _rendered(scene: Scene, rng: random.Random) -> built_in.Rendered:
+    """Returns the drawn scene, its captions, and the names and boxes of the objects.
 
-    In the file each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
-    A directory that already has the same data set is not changed.
+    A box is [x1, y1, x2, y2] in 0..1.
     """
-    settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
-    path = os.path.join(directory, CAPTION_FILE)
-    return built_in.write(path, "images", settings, _drawn(settings), overwrite)
+    image, boxes = render(scene, rng)
+    names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
+    captions = [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
+    save = functools.partial(image.save, format="PNG")
+    return save, captions, {"objects": names, "boxes": boxes}
 
 
-def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
-    """Yields the pictures of a data set."""
-    counts = {key: settings[key] for key in ("train", "val", "test", "seed")}
-    for split, members in scenes(**counts).items():
-        for number, scene in enumerate(members):
-            rng = random.Random(f"{split} {number} {settings['seed']}")
-            image, boxes = render(scene, rng)
-            names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
-            yield built_in.Drawn(
-                split,
-                f"{split}_{number:06d}.png",
-                functools.partial(image.save, format="PNG"),
-                [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)],
-                {"objects": names, "boxes": boxes},
-            )
+DATA = built_in.BuiltIn(
+    name="shapes",
+    folder="images",
+    ending="png",
+    seed="scenes",
+    counts={"train": 3000, "val": 200, "test": 200},
+    draw=draw_scene,
+    render=_rendered,
+)

@@ -1,7 +1,7 @@
 """Writes shards: TFRecord files whose content depends only on the settings and a list of images.
 
-`ShardWriter` writes a shard. It can be pickled, so that any process can call it: it holds settings
-and lists, never pictures, records or networks. When a shard is complete, it also writes the
+`ShardWriter` writes a shard. It can be pickled until it has opened its source of features, so that
+any process can call it. When a shard is complete, it also writes the
 description `.shards/NAME.json`. An interrupted prepare continues with the shards that have no
 description.
 
@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from tfcap.preparing.features.pictures import ClipFeatures, DetectedRegions, Ext
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import SPLITS, Entry
-from tfcap.preparing.vocabulary import Kept
 
 FOLDER = ".shards"  # of the descriptions, in the prepared directory
 PROBES = 20  # images by which ready-made features find how the files name an image
@@ -39,13 +38,11 @@ class Task(NamedTuple):
 
     Attributes:
       name: file name of the shard.
-      images: the images, and the captions for their records.
-      most_skipped: how many of the images may be unusable.
+      images: the images, with the captions for their records.
     """
 
     name: str
-    images: list[tuple[Entry, Kept]]
-    most_skipped: int
+    images: list[Entry]
 
 
 def open_reader(
@@ -136,7 +133,7 @@ class ShardWriter:
       probes: the first images, for `ready.ReadyFeatures`.
       backbone: entry of dataset.json that names the network and its weights in the directory; None
         for ready-made features.
-      reader: the source of features, opened at the first task if it is None. It is not pickled.
+      reader: the source of features, opened at the first task if it is None.
       bar: counts the images that are done.
     """
 
@@ -146,9 +143,6 @@ class ShardWriter:
     backbone: Mapping[str, Any] | None
     reader: Reader | None = None
     bar: cli.Bar | None = None
-
-    def __reduce__(self) -> tuple[Callable[..., "ShardWriter"], tuple[Any, ...]]:
-        return ShardWriter, (self.settings, self.digest, self.probes, self.backbone)
 
     def __call__(self, task: Task) -> None:
         """Writes a shard, unless it exists already."""
@@ -162,38 +156,33 @@ class ShardWriter:
         first = next(records, None)
         if first is not None:  # a shard without a usable image gets no file
             info = write_shard(os.path.join(folder, task.name), itertools.chain([first], records))
-            known |= info._asdict() | {"offsets": info.offsets.tolist(), "ids": info.ids.tolist()}
+            known |= info._asdict()
         known["sums"] = dataclasses.asdict(known["sums"])
         path = _description_path(folder, task.name)
         files.make_directory(os.path.dirname(path))
         files.write_json(path, known, indent=None)
 
-    def _open(self) -> Reader:
-        """Opens the source of features, with the weights in the prepared directory."""
-        network = None
-        if self.backbone is not None:
-            made_by = {"backbone": self.backbone}
-            network = Backbone.from_fingerprint(made_by, self.settings.out)
-        return open_reader(self.settings, self.probes, network)
-
     def _records(self, task: Task, known: dict[str, Any]) -> Iterator[Record]:
         """Yields the records of the usable images; collects the description in `known`."""
         if self.reader is None:
-            self.reader = self._open()
-        images = {image.id: image for _, image in task.images}
-        bare = [
-            Extracted(e, None, None, "no captions") for e, image in task.images if not image.usable
-        ]
-        usable = [entry for entry, image in task.images if image.usable]
+            network = None
+            if self.backbone is not None:  # with the weights in the prepared directory
+                made_by = {"backbone": self.backbone}
+                network = Backbone.from_fingerprint(made_by, self.settings.out)
+            self.reader = open_reader(self.settings, self.probes, network)
+        bare = [Extracted(e, None, None, "no captions") for e in task.images if not e.usable]
+        usable = [entry for entry in task.images if entry.usable]
         for extracted in itertools.chain(bare, self.reader.read(usable)):
             record, reason = None, extracted.reason
             if extracted.features is not None:
                 try:
-                    record = _record(extracted, images[extracted.entry.id])
+                    record = _record(extracted)
                 except ValueError as error:
                     reason = str(error)
             if record is None:
-                _skip(extracted.entry, reason or "", known["skipped"], task.most_skipped)
+                number, name = extracted.entry.id, extracted.entry.file_name
+                cli.say(cli.escaped(f"skipped image {number} ({name}): {reason}"), sys.stderr)
+                known["skipped"].append({"id": number, "file_name": name, "reason": reason})
             if self.bar is not None:
                 self.bar.update()
             if record is not None:
@@ -203,36 +192,18 @@ class ShardWriter:
                 yield record
 
 
-def _record(extracted: Extracted, image: Kept) -> Record:
+def _record(extracted: Extracted) -> Record:
+    entry, captions = extracted.entry, extracted.entry.stored
     assert extracted.features is not None
     return Record(
-        image.id,
-        image.file_name,
+        entry.id,
+        entry.file_name,
         extracted.features,
         extracted.boxes,
-        image.captions if image.stored is None else image.stored,
+        list(entry.captions if captions is None else captions),
         extracted.image,
         picture=extracted.picture,
         objects=extracted.objects,
-    )
-
-
-def _skip(entry: Entry, reason: str, skipped: list[dict[str, Any]], most: int) -> None:
-    """Prints why an image is skipped, and adds it to `skipped`."""
-    text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
-    cli.say(cli.escaped(text), sys.stderr)
-    skipped.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
-    if len(skipped) > most:
-        raise too_many_skipped(skipped[-1])
-
-
-def too_many_skipped(last: Mapping[str, Any]) -> ValueError:
-    """Makes the error for more skipped images than --max_skipped allows."""
-    reason = last["reason"].rstrip(".")
-    return ValueError(
-        "More images cannot be used than --max_skipped allows. The last one is "
-        f"{last['file_name']}: {reason}. Raise --max_skipped and give the same command "
-        "again: finished shards are kept. Or repair the images and add --overwrite."
     )
 
 
@@ -242,8 +213,8 @@ class ShardInfo(NamedTuple):
     file: str
     records: int
     bytes: int
-    offsets: np.ndarray  # int64 [records], where each record starts
-    ids: np.ndarray  # int64 [records], image ids
+    offsets: list[int]  # where each record starts
+    ids: list[int]  # of the images
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -262,17 +233,16 @@ def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo
             ids.append(record.image_id)
             end += len(data) + FRAMING
     name = os.path.basename(os.fspath(path))
-    return ShardInfo(name, len(ids), end, np.array(offsets, np.int64), np.array(ids, np.int64))
+    return ShardInfo(name, len(ids), end, offsets, ids)
 
 
 def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInfo]) -> None:
     """Writes <split>.index.npz from the split's shards, in their order."""
-    nothing = np.zeros([0], np.int64)
     files.write_npz(
         os.path.join(folder, f"{split}.index.npz"),
         shard=np.repeat(np.arange(len(shards), dtype=np.int32), [s.records for s in shards]),
-        offset=np.concatenate([nothing, *(shard.offsets for shard in shards)]),
-        id=np.concatenate([nothing, *(shard.ids for shard in shards)]),
+        offset=np.array([offset for shard in shards for offset in shard.offsets], np.int64),
+        id=np.array([number for shard in shards for number in shard.ids], np.int64),
     )
 
 
@@ -294,16 +264,3 @@ class Sums:
         self.total += float(features.sum(dtype=np.float64))
         self.squares += float(squares.sum())
         self.norms += float(np.sqrt(squares).sum())
-
-    def merge(self, other: "Sums") -> None:
-        """Adds the sums of another part of the data."""
-        self.regions += other.regions
-        self.total += other.total
-        self.squares += other.squares
-        self.norms += other.norms
-
-    def statistics(self, dim: int) -> dict[str, float]:
-        """Returns mean and standard deviation of all numbers, and the mean norm of a region."""
-        mean = self.total / (self.regions * dim)
-        variance = max(self.squares / (self.regions * dim) - mean * mean, 0.0)
-        return {"mean": mean, "std": variance**0.5, "mean_norm": self.norms / self.regions}

@@ -5,10 +5,10 @@ import itertools
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from tfcap import cli
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
@@ -29,34 +29,8 @@ MAX_LENGTH = 20  # task.max_length of the experiments
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
 
 
-class Kept(NamedTuple):
-    """An image with its captions; captions without a word are removed.
-
-    Attributes:
-      id: number of the image.
-      file_name: path relative to the directory of images.
-      split: "train", "val", "test" or another plain name.
-      captions: the raw captions that have words; may be empty. They become the references.
-      words: the words of each caption.
-      stored: the captions for the record, with --tokens=given: the words of the caption file with
-        spaces between them; None if the record gets `captions`.
-    """
-
-    id: int
-    file_name: str
-    split: str
-    captions: list[str]
-    words: list[list[str]]
-    stored: list[str] | None = None
-
-    @property
-    def usable(self) -> bool:
-        """True if prepare uses the image: a training image needs a caption, other images do not."""
-        return bool(self.captions) or self.split != "train"
-
-
-def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]:
-    """Splits the captions of images into words; removes captions without a word.
+def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Entry]:
+    """Sets the words of the captions; removes captions without a word.
 
     With `given_tokens` the words come from the caption file (`Entry.words`). Records then hold
     these words with spaces between them. Training splits the captions of records with the
@@ -65,7 +39,7 @@ def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]
     images = list(_tokenized(entries, given_tokens))
     if not given_tokens:
         return images
-    given = {word for entry in entries for words in entry.words or () for word in words}
+    given = {word for entry in entries for words in entry.words for word in words}
     if changed := sorted(given - {word for image in images for ws in image.words for word in ws}):
         print(
             f"note: {len(changed)} tokens of the captions are no words of the tokenizer, which "
@@ -75,7 +49,7 @@ def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]
     return _comparable(images)
 
 
-def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Kept]:
+def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Entry]:
     texts = [_texts(entry) if given_tokens else entry.captions for entry in entries]
     words_of_all = iter(tokens.tokenize_all([text for every in texts for text in every]))
     for entry, of_image in zip(entries, texts, strict=True):
@@ -84,16 +58,20 @@ def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Kept]:
             for caption, text in zip(entry.captions, of_image, strict=True)
             if (words := next(words_of_all))
         ]
-        # One string per different word: a large data set has millions of words.
-        interned = [[sys.intern(word) for word in words] for _, _, words in kept]
-        stored = [text for _, text, _ in kept] if given_tokens else None
-        captions = [caption for caption, _, _ in kept]
-        yield Kept(entry.id, entry.file_name, entry.split or "", captions, interned, stored)
+        if dropped := len(entry.captions) - len(kept):
+            text = f"captions without a word, dropped: {dropped} of {entry.file_name}"
+            cli.say(cli.escaped(text), sys.stderr)
+        yield entry._replace(
+            captions=tuple(caption for caption, _, _ in kept),
+            # One string per different word: a large data set has millions of words.
+            words=tuple(tuple(map(sys.intern, words)) for _, _, words in kept),
+            stored=tuple(text for _, text, _ in kept) if given_tokens else None,
+        )
 
 
 def _texts(entry: Entry) -> list[str]:
     """Returns the words of each caption in the file, with spaces between them."""
-    if entry.words is None:
+    if len(entry.words) < len(entry.captions):
         raise ValueError(
             f"--tokens=given needs words in the caption file, and image {entry.id} "
             f"({entry.file_name}) has none. Leave --tokens out."
@@ -101,7 +79,7 @@ def _texts(entry: Entry) -> list[str]:
     return [" ".join(words) for words in entry.words]
 
 
-def _comparable(images: Sequence[Kept]) -> list[Kept]:
+def _comparable(images: Sequence[Entry]) -> list[Entry]:
     """Returns images whose references are split into the same words as their records.
 
     With --tokens=given a model writes the words of the caption file with spaces between them.
@@ -114,7 +92,7 @@ def _comparable(images: Sequence[Kept]) -> list[Kept]:
         given = {word for words in image.words for word in words}
         same = [word in given for _ in image.captions for word in next(raw)]
         if 2 * sum(same) < len(same):
-            image = image._replace(captions=[" ".join(words) for words in image.words])
+            image = image._replace(captions=tuple(map(" ".join, image.words)))
             changed += 1
         found.append(image)
     if changed:
@@ -126,27 +104,10 @@ def _comparable(images: Sequence[Kept]) -> list[Kept]:
     return found
 
 
-def lengths(images: Iterable[Kept]) -> list[int]:
+def lengths(images: Iterable[Entry]) -> list[int]:
     """Returns how many captions have 0, 1, 2, ... words."""
     counts = collections.Counter(len(words) for image in images for words in image.words)
     return [counts[number] for number in range(max(counts, default=-1) + 1)]
-
-
-class Words(NamedTuple):
-    """A vocabulary and its document frequencies.
-
-    Attributes:
-      vocab: the vocabulary.
-      min_count: smallest number of occurrences of a word; None with --vocab.
-      frequencies: document frequencies, or None if there are none.
-      origin: where the document frequencies come from: "train" (counted), "file"
-        (--document_frequency) or None.
-    """
-
-    vocab: Vocab
-    min_count: int | None
-    frequencies: DocumentFrequencies | None
-    origin: str | None
 
 
 class Vocabulary:
@@ -156,9 +117,12 @@ class Vocabulary:
     <unk>. Its errors come before the features are extracted, which can take hours.
     """
 
-    def __init__(self, settings: Settings, images: Sequence[Kept]):
+    def __init__(self, settings: Settings, images: Sequence[Entry]):
         self.settings = settings
-        self.vocab, self.frequencies = load_given(settings.vocab, settings.document_frequency)
+        self.vocab = None if settings.vocab is None else Vocab.load(settings.vocab)
+        self.frequencies = None
+        if self.vocab is not None and settings.document_frequency is not None:
+            self.frequencies = _load_frequencies(settings.document_frequency, self.vocab)
         _warn_of_long_words(images)  # it explains the error and the numbers that may follow
         train = [image for image in images if image.split == "train"]
         if self.vocab is None:
@@ -176,7 +140,7 @@ class Vocabulary:
         if note := cut_note(lengths(train), MAX_LENGTH):
             print(f"note: {note}", flush=True)
 
-    def _counts(self, images: Iterable[Kept]) -> collections.Counter[str]:
+    def _counts(self, images: Iterable[Entry]) -> collections.Counter[str]:
         """Returns how often each word occurs in the splits that the vocabulary counts."""
         every = self.settings.count_splits == "all"
         counted = (image.words for image in images if every or image.split == "train")
@@ -206,60 +170,52 @@ class Vocabulary:
                 flush=True,
             )
 
-    def finish(self, images: Sequence[Kept]) -> Words:
-        """Counts words and n-grams of the images that have a record, unless files give them."""
+    def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
+        """Counts words and n-grams of the images that have a record, unless files give them.
+
+        There are no document frequencies without a training image and a file.
+        """
         train = [image for image in images if image.split == "train"]
-        vocab, least = self.vocab, None
-        if vocab is None:
-            if not train:
-                raise ValueError(
-                    "All images of the split 'train' were skipped; the reasons are printed above. "
-                    "Repair the images, or give a vocabulary with --vocab."
-                )
-            least = self.settings.min_count
-            vocab = Vocab.from_counts(self._counts(images), least)
+        if not train and self.vocab is None:
+            raise ValueError(
+                "All images of the split 'train' were skipped; the reasons are printed above. "
+                "Repair the images, or give a vocabulary with --vocab."
+            )
+        vocab = self.vocab or Vocab.from_counts(self._counts(images), self.settings.min_count)
         if self.frequencies is not None:
-            return Words(vocab, least, self.frequencies, "file")
+            return vocab, self.frequencies
         if not train:
             print(
                 "note: no document frequencies, because there is no split 'train' and no "
                 "--document_frequency; CIDEr-D rewards and order=consensus need them",
                 flush=True,
             )
-            return Words(vocab, least, None, None)
+            return vocab, None
         captions = [words for image in train for words in image.words]
         ids = np.array(vocab.ids(itertools.chain.from_iterable(captions)), np.int32)
         starts, first = ends([*map(len, captions)]), ends([len(image.words) for image in train])
-        table = count_ngrams(ids, starts, first)
-        return Words(vocab, least, table, "train")
+        return vocab, count_ngrams(ids, starts, first)
 
 
-def load_given(
-    vocab_file: str | None, frequency_file: str | None
-) -> tuple[Vocab | None, DocumentFrequencies | None]:
-    """Reads the files of --vocab and --document_frequency.
+def _load_frequencies(file: str, vocab: Vocab) -> DocumentFrequencies:
+    """Reads the file of --document_frequency.
 
-    A table of document frequencies holds word ids. With another vocabulary it would be silently
-    wrong, so the vocab.txt beside the table must have the same words.
+    It holds word ids. With another vocabulary it would be silently wrong, so the vocab.txt beside
+    it must have the words of `vocab`.
     """
-    if vocab_file is None:
-        return None, None
-    vocab = Vocab.load(vocab_file)
-    if frequency_file is None:
-        return vocab, None
-    path = pathlib.Path(frequency_file)
-    table = load_document_frequencies(path.parent, path.name)
+    path = pathlib.Path(file)
     beside = path.parent / VOCABULARY
     if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
         raise ValueError(
-            f"{path} was counted with {beside}, whose words differ from {vocab_file}. Give the "
+            f"{path} was counted with {beside}, whose words differ from --vocab. Give the "
             f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
         )
+    table = load_document_frequencies(path.parent, path.name)
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
-    return vocab, table
+    return table
 
 
-def _warn_of_long_words(images: Sequence[Kept]) -> None:
+def _warn_of_long_words(images: Sequence[Entry]) -> None:
     """Prints a warning if words are as long as sentences: the language has no spaces."""
     captions = [words for image in images for words in image.words]
     average = sum(map(len, captions)) / max(len(captions), 1)

@@ -1,5 +1,6 @@
 """Folders and archives: imagefolder, sidecar files, WebDataset and TensorFlow Datasets."""
 
+import json
 import os
 import tarfile
 
@@ -39,15 +40,11 @@ def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, sp
     assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
 
 
-@pytest.mark.parametrize("name", ["imagefolder", "sidecar"])
-def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
-    made = getattr(sources, name)(tmp_path)
-    entries, _ = read(name, made._replace(images=None))
-    whole = [(made.captions[0] / entry.file_name).read_bytes() for entry in entries]
-    assert [entry.content.read() for entry in entries] == whole
-    if name == "imagefolder":
-        (made.captions[0] / entries[0].file_name).unlink()
-        assert read(name, made._replace(images=None))[1] == ["No such file or directory"]
+def test_settings_have_no_images_if_the_captions_alone_name_the_folder(tmp_path):
+    made = sources.sidecar(tmp_path)
+    prepare(tmp_path / "out", made.captions[0], backbone="pixels", min_count=1)
+    state = json.loads((tmp_path / "out" / ".prepare.json").read_text())
+    assert state["settings"]["images"] is None  # as in directories of older versions
 
 
 def write(path, *members):

@@ -49,7 +49,7 @@ def test_a_file_with_nothing_to_read_is_named(tmp_path, layout, content, word):
 
 def test_a_truncated_tar_file_and_damaged_records_are_named(tmp_path):
     made = sources.webdataset(tmp_path)
-    made.files[0].write_bytes(made.files[0].read_bytes()[:2000])
+    made.captions[0].write_bytes(made.captions[0].read_bytes()[:2000])
     with pytest.raises(ValueError, match="train-000000.tar is not a complete, .*unexpected end"):
         READERS["webdataset"].read(made.source())
     made = sources.tfds(tmp_path)
@@ -85,6 +85,8 @@ def test_missing_paths_and_two_layouts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="captions_train2014.json, .*has no layout|column"):
         recognise([coco.captions[0], *csv.captions])
     made = sources.imagefolder(tmp_path)
-    (made.captions[0] / "shard.tar").write_bytes(sources.webdataset(tmp_path).files[0].read_bytes())
+    (made.captions[0] / "shard.tar").write_bytes(
+        sources.webdataset(tmp_path).captions[0].read_bytes()
+    )
     with pytest.raises(ValueError, match="folder may be imagefolder or webdataset. Give --source="):
         recognise(made.captions)

@@ -172,7 +172,17 @@ def test_validation_images_of_iaprtc12_are_drawn_or_listed(tmp_path):
         return [entry.file_name for entry in entries if entry.split == "val"]
 
     assert val() == ["images/00/2.jpg"] and len(val(seed=4)) == 1
-    (tmp_path / "iaprtc12_val_list.txt").write_text("01/14\n")
+    (tmp_path / "iaprtc12_val_list.txt").write_text("01/14.eng\n")
     assert val() == ["images/01/14.jpg"]
+    (tmp_path / "iaprtc12_val_list.txt").rename(made.captions[0] / "iaprtc12_val_list.txt")
     made = made._replace(images=tmp_path / "images")  # the directory itself
     assert val() == ["01/14.jpg"]
+
+
+def test_files_of_xmodaler_may_be_given_as_their_directory(tmp_path):
+    made = sources.xmodaler(tmp_path)
+    assert recognise([tmp_path]) == "xmodaler"
+    entries = READERS["xmodaler"].read(made.source())
+    by_name = {entry.file_name: entry.split for entry in entries}
+    entries = READERS["xmodaler"].read(made._replace(captions=[tmp_path]).source())
+    assert {entry.file_name: entry.split for entry in entries} == by_name

@@ -149,14 +149,15 @@ def test_lists_that_do_not_fit_are_refused(tmp_path):
         divide(entries(6), split_ids=folder)
 
 
-@pytest.mark.parametrize("own_id", [False, True])
-def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
+def test_a_name_counts_before_the_id_beside_it(tmp_path):
     names = sorted(f"img_{number}.png" for number in range(12))  # img_0, img_1, img_10, img_11
-    given = [Entry(place, name, None, ("a",), own_id=own_id) for place, name in enumerate(names)]
+    given = [Entry(place, name, None, ("a",), own_id=True) for place, name in enumerate(names)]
     lines = [f"img_{number}.png {number}" for number in range(12)]
     folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
     found = chosen(divide(given, split_ids=folder))
     assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
+    renamed = [entry._replace(file_name=f"{entry.id}.jpg") for entry in given]
+    assert chosen(divide(renamed, split_ids=folder))["11.jpg"] == "test"  # by the id
 
 
 @pytest.mark.parametrize(

@@ -59,27 +59,36 @@ class Entry(NamedTuple):
       file_name: path relative to the directory of images, with forward slashes and without "..".
       split: "train", "val", "test" or another plain name; None if the source has no splits.
       captions: raw captions, as the file has them; may be none.
-      words: the words of each caption as the file lists them, or None; for `--tokens=given`.
+      words: the words of each caption: with `--tokens=given` as the file lists them, and later
+        those of `vocabulary.tokenize`.
       content: reads the bytes of the picture; None if `file_name` is a file below --images.
       caption_ids: the number of each caption in the file, or empty; split lists may name them.
       own_id: whether `id` comes from the source. Otherwise it is a counter, which files of features
         and lists of splits cannot refer to.
+      stored: the captions for the record, with `--tokens=given`: the words of the file with spaces
+        between them; None if the record gets `captions`.
     """
 
     id: int
     file_name: str
     split: str | None
     captions: tuple[str, ...]
-    words: tuple[tuple[str, ...], ...] | None = None
+    words: tuple[tuple[str, ...], ...] = ()
     content: Content | None = None
     caption_ids: tuple[int, ...] = ()
     own_id: bool = False
+    stored: tuple[str, ...] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """True if prepare uses the image: a training image needs a caption, other images do not."""
+        return bool(self.captions) or self.split != "train"
 
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
         """Returns the entry with a file name relative to `images`, after checking all fields."""
         if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
-        for text in (*self.captions, *(word for words in self.words or () for word in words)):
+        for text in (*self.captions, *(word for words in self.words for word in words)):
             _check_text("a caption", text)
         return self._replace(file_name=file_name(self.file_name, images))
 
@@ -125,7 +134,7 @@ class Source:
 
     Attributes:
       captions: files or directories of --captions, at least one.
-      images: directory of the image files, or None.
+      images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
       seed: random seed.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
@@ -172,23 +181,16 @@ class Source:
         rows: Iterable[tuple[Any, ...]],
         parse: Callable[..., Entry],
         join: bool = True,
-        images: pathlib.Path | None = None,
     ) -> list[Entry]:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
-        Images without an id are numbered from 0. With `join`, rows with the same file name are
-        captions of one image, and if all file names contain a number as in COCO, all different,
-        these numbers are the ids.
-
-        Args:
-          rows: (place, row), with a place such as `captions.csv: line 7`.
-          parse: makes an `Entry` of a row; its errors say why a row cannot be used.
-          join: whether to join rows with the same file name.
-          images: directory of the images, if it is not `self.images`.
+        Rows are (place, row), with a place such as `captions.csv: line 7`; `parse` makes an `Entry`
+        of a row, and its errors say why a row cannot be used. Images without an id are numbered
+        from 0. With `join`, rows with the same file name are captions of one image, and if all file
+        names contain a number as in COCO, all different, these numbers are the ids.
         """
-        folder = images or self.images
         found: dict[Any, Entry] = {}
-        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(folder)):
+        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
             before = found.setdefault(entry.file_name if join else len(found), entry)
             if before is entry:
                 continue
@@ -284,11 +286,11 @@ READERS = {  # by the value of --source
     "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
     "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
     "jsonl": Layout(tables.jsonl, tables.is_jsonl),
+    "xmodaler": Layout(tables.xmodaler, _first("*.jsonl*", tables.is_xmodaler)),
     "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
     "coco": Layout(json_files.coco, json_files.is_coco),
     "blip": Layout(json_files.blip, json_files.begins("[{", "image", "caption")),
-    "xmodaler": Layout(json_files.xmodaler, _first("*.jsonl*", json_files.is_xmodaler)),
     "msrvtt": Layout(json_files.msrvtt, json_files.begins("{", "video_id")),
     "gif": Layout(json_files.gif, json_files.is_gif),
     "flickr8k": Layout(text_lists.flickr8k, text_lists.is_flickr8k),

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 from tfcap import cli
 from tfcap.files import read_json
 from tfcap.images import ENDINGS
-from tfcap.preparing import spelling
-from tfcap.preparing.sources import Entry, FilePart, Source, check_size
+from tfcap.preparing.sources import Entry, FilePart, Source
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
 from tfcap.preparing.sources.tables import (
     METADATA,
@@ -48,12 +47,9 @@ def imagefolder(source: Source) -> list[Entry]:
     metadata file, and the captions. The split is in the column `split`, or else in the names of
     directories (`train/metadata.csv`). Ids are positions.
     """
-    root = source.one_file()
-    root = root if root.is_dir() else root.parent
-    files = files_of(source.captions, *_METADATA)
 
     def rows() -> Rows:
-        for path, split in files:
+        for path, split in files_of([source.one_file()], *_METADATA):
             for place, row in _metadata_rows(path):
                 yield place, path.parent.absolute(), row, split
 
@@ -64,7 +60,7 @@ def imagefolder(source: Source) -> list[Entry]:
         file = os.path.join(folder, entry.file_name)
         return entry._replace(id=-1, own_id=False, split=split, file_name=file)
 
-    return _with_content(source, source.entries(rows(), parse, images=source.images or root), root)
+    return source.entries(rows(), parse)
 
 
 def _metadata_rows(path: pathlib.Path) -> Rows:
@@ -79,28 +75,8 @@ def _metadata_rows(path: pathlib.Path) -> Rows:
             yield place, functools.partial(json_row, line)
     else:
         with parquet_file(path) as file:
-            for group in range(file.num_row_groups):
-                rows = parquet_rows(file, group, file.schema_arrow.names)
-                for number, row in enumerate(rows):
-                    yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
-
-
-def _with_content(source: Source, entries: list[Entry], root: pathlib.Path) -> list[Entry]:
-    """Returns the entries with files below `root` as their content, for use without --images.
-
-    Entries whose file cannot be found are skipped.
-    """
-    if source.images is not None:
-        return entries
-    readable = []
-    for entry in entries:
-        name = spelling.on_disk(root, entry.file_name)
-        path = (root / name).absolute()
-        try:
-            readable.append(entry._replace(content=FilePart(path, 0, os.path.getsize(path))))
-        except OSError as error:
-            source.skip(str(path), f"{error.strerror or error}{spelling.near(root, name)}")
-    return readable
+            for place, _, _, row in parquet_rows(path, file, file.schema_arrow.names):
+                yield place, functools.partial(dict, row)
 
 
 def _picture_beside(path: pathlib.Path) -> pathlib.Path | None:
@@ -135,7 +111,7 @@ def sidecar(source: Source) -> list[Entry]:
         return Entry(-1, name, split, tuple(line for line in lines if line))
 
     rows = ((str(text), text) for text in pictures)
-    return _with_content(source, source.entries(rows, parse, images=source.images or root), root)
+    return source.entries(rows, parse)
 
 
 # ---- WebDataset --------------------------------------------------------------------------------
@@ -170,7 +146,6 @@ def webdataset(source: Source) -> list[Entry]:
         picture = sample.get("picture")
         if picture is None:
             raise ValueError("it has captions and no picture")
-        check_size(picture.size)
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and "txt" in sample:

@@ -1,4 +1,4 @@
-"""Reads JSON: Karpathy's splits, COCO, BLIP, X-modaler, MSR-VTT, and lines about clips."""
+"""Reads JSON: Karpathy's splits, COCO, BLIP, MSR-VTT, and lines about clips."""
 
 import collections
 import itertools
@@ -12,7 +12,7 @@ from typing import Any
 from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.preparing.sources import SPLITS, Entry, Source, head
-from tfcap.preparing.sources.splits import files_of, split_name, split_of
+from tfcap.preparing.sources.splits import split_name, split_of
 from tfcap.preparing.sources.tables import captions_of, first_row, json_row, numbered_lines, texts
 
 _PROBES = 20  # pictures that are looked for in each folder
@@ -72,7 +72,7 @@ def karpathy(source: Source) -> list[Entry]:
             posixpath.join(image.get("filepath", ""), image["filename"]),
             split_name(image["split"]),
             tuple(sentence["raw"] for sentence in sentences),
-            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else None,
+            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
             caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
             own_id=number is not None,
         )
@@ -172,31 +172,7 @@ def blip(source: Source) -> list[Entry]:
     return source.entries(rows(), parse)
 
 
-# ---- lines of JSON -----------------------------------------------------------------------------
-
-
-def is_xmodaler(path: pathlib.Path) -> bool:
-    """True if a file begins with an object of X-modaler."""
-    return {"img_path", "sentences"} <= first_row(path).keys()
-
-
-def xmodaler(source: Source) -> list[Entry]:
-    """Reads X-modaler's annotations of Flickr30k: `{"img_path": "1.jpg", "sentences": ["A dog."]}`.
-
-    The names of the files tell the splits, as in `all_data_final_train_2014.jsonline`. Ids are
-    positions in all files together.
-    """
-
-    def rows() -> Iterator[tuple[str, str, str | None]]:
-        for path, split in files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines"):
-            for place, line in numbered_lines(path):
-                yield place, line, split
-
-    def parse(line: str, split: str | None) -> Entry:
-        values = json_row(line)
-        return Entry(-1, values["img_path"], split, captions_of(values, ["sentences"]))
-
-    return source.entries(rows(), parse)
+# ---- clips -------------------------------------------------------------------------------------
 
 
 def is_gif(path: pathlib.Path) -> bool:

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.files import load_npy, read_json
@@ -129,8 +129,7 @@ def divide(
                 f"{len(without)} of {len(entries)} images have no split, for example "
                 f"{without[0].file_name}. Give --splits=random, or lists with --split_ids."
             )
-    chosen = _draw_mrnn(entries, seed) if way == "mrnn" else _draw(entries, seed)
-    divided = [entry._replace(split=split) for entry, split in zip(entries, chosen, strict=True)]
+    divided = _drawn(entries, way, seed)
     how = "mrnn" if way == "mrnn" else "random"
     written: dict[str, Any] = {"drawn": how, "seed": seed, **_written(divided)}
     counts = ", ".join(f"{len(written[split])} {split}" for split in SPLITS)
@@ -138,33 +137,25 @@ def divide(
     return Divided(divided, written)
 
 
-def _draw(entries: Sequence[Entry], seed: int) -> list[str]:
-    """Returns a random split per image: 90 % train, 5 % val and 5 % test, at least one each."""
+def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
+    """Returns the images with random splits; those of m-RNN draw val and test from COCO's val."""
     part = max(1, round(_SHARE * len(entries))) if len(entries) >= len(SPLITS) else 0
-    order = _shuffled(entries, range(len(entries)), seed)
-    return _assigned(order, len(entries), {"val": part, "test": part})
-
-
-def _draw_mrnn(entries: Sequence[Entry], seed: int) -> list[str]:
-    """Returns the split per image as in m-RNN: val and test come from the official val."""
-    official = [place for place, entry in enumerate(entries) if entry.split == "val"]
-    needed = sum(_MRNN.values())
-    if len(official) < needed or any(entry.split not in ("train", "val") for entry in entries):
-        raise ValueError(
-            f"--splits=mrnn needs the official splits train and val of COCO, with {needed} images "
-            f"in val, and there are {len(official)}. Give captions_train2014.json and "
-            "captions_val2014.json."
-        )
-    return _assigned(_shuffled(entries, official, seed), len(entries), _MRNN)
-
-
-def _assigned(order: Sequence[int], count: int, sizes: Mapping[str, int]) -> list[str]:
-    """Returns the split per image: positions from `order` fill the splits of `sizes` in turn."""
-    chosen, places = ["train"] * count, iter(order)
+    sizes, places = {"val": part, "test": part}, list(range(len(entries)))
+    if way == "mrnn":
+        sizes, needed = _MRNN, sum(_MRNN.values())
+        places = [place for place, entry in enumerate(entries) if entry.split == "val"]
+        if len(places) < needed or any(e.split not in ("train", "val") for e in entries):
+            raise ValueError(
+                "--splits=mrnn needs the official splits train and val of COCO, with "
+                f"{needed} images in val, and there are {len(places)}. Give "
+                "captions_train2014.json and captions_val2014.json."
+            )
+    order = iter(_shuffled(entries, places, seed))
+    divided = [entry._replace(split="train") for entry in entries]
     for split, size in sizes.items():
-        for place in itertools.islice(places, size):
-            chosen[place] = split
-    return chosen
+        for place in itertools.islice(order, size):
+            divided[place] = divided[place]._replace(split=split)
+    return divided
 
 
 def _shuffled(entries: Sequence[Entry], places: Iterable[int], seed: int) -> list[int]:
@@ -242,58 +233,53 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
 
 def _text_list(path: pathlib.Path) -> list[Key]:
     """Reads lines with an id, a file name, or a file name and an id."""
-    keys: list[Key] = []
-    for line in filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines())):
-        with_id = re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line)
-        keys.append((with_id[1], int(with_id[2])) if with_id else line)
-    return keys
+    lines = filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines()))
+    both = [(re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line), line) for line in lines]
+    return [(match[1], int(match[2])) if match else line for match, line in both]
 
 
 def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
     """Divides images by the lists of --split_ids; images in no list are left out."""
     lists = read_lists(path)
-    numbers = {split: [_number(key) for key in keys] for split, keys in lists.items()}
-    names = {split: [_name(key, images) for key in keys] for split, keys in lists.items()}
     listed = sum(len(keys) for keys in lists.values())
     by_caption = {number: place for place, e in enumerate(entries) for number in e.caption_ids}
-    # By what a list has: its keys, and the place of the image of a key. The first of equals wins.
-    kinds: dict[str, tuple[Mapping[str, Sequence[Any]], Mapping[Any, int]]] = {
-        "file names": (names, _names(entries)),
-        "image ids": (numbers, _ids(entries)),
-        "caption ids": (numbers, by_caption),
+    # What a list may have: how to read its keys, and the place of the image of each. The first of
+    # equally good kinds wins.
+    kinds: dict[str, tuple[Callable[[Key], Any], Mapping[Any, int]]] = {
+        "file names": (lambda key: _name(key, images), _names(entries)),
+        "image ids": (_number, _ids(entries)),
+        "caption ids": (_number, by_caption),
     }
-    matches = {
-        kind: sum(key in known for several in keys.values() for key in several)
-        for kind, (keys, known) in kinds.items()
-    }
+    found = {
+        kind: {split: [known[key] for key in map(read, keys) if key in known]
+               for split, keys in lists.items()}
+        for kind, (read, known) in kinds.items()
+    }  # fmt: skip
+    matches = {kind: sum(map(len, places.values())) for kind, places in found.items()}
     kind = max(matches, key=lambda name: matches[name])
-    keys, known = kinds[kind]
     if not matches[kind]:
-        example = next(key for several in lists.values() for key in several)
+        example = next(key for keys in lists.values() for key in keys)
         raise ValueError(
             f"None of the {listed} ids or names in {path} is in the captions, for example "
             f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
-    for split, several in keys.items():
-        for place in (known[key] for key in several if key in known):
+    for split, places in found[kind].items():
+        for place in places:
             if chosen.setdefault(place, split) != split:
                 raise ValueError(
                     f"{path}: {entries[place].file_name} is in {chosen[place]} and in {split}."
                 )
     divided = [entries[place]._replace(split=split) for place, split in sorted(chosen.items())]
+    fewer = False  # whether captions of an image were left out
     if kind == "caption ids":
-        captions = {key for several in keys.values() for key in several}
-        divided = [_only(entry, captions) for entry in divided]
+        captions = {_number(key) for keys in lists.values() for key in keys}
+        whole, divided = divided, [_only(entry, captions) for entry in divided]
+        fewer = whole != divided
     print(
         f"splits: {path} lists {listed} {kind}, of which {matches[kind]} are in the captions; "
         f"{len(entries) - len(divided)} images are in no list and are left out",
         flush=True,
-    )
-    # Only caption ids tell which captions of an image were left out.
-    fewer = any(
-        len(entry.captions) < len(entries[place].captions)
-        for entry, place in zip(divided, sorted(chosen), strict=True)
     )
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
@@ -321,8 +307,8 @@ def _ids(entries: Sequence[Entry]) -> dict[int, int]:
 
 def _number(key: Key) -> int | None:
     """Returns the id in an item of a list, or None."""
-    number = key[1] if isinstance(key, tuple) else key
-    return int(number) if str(number).isdecimal() and len(str(number)) < 20 else None
+    text = str(key[1] if isinstance(key, tuple) else key)
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _name(key: Key, images: pathlib.Path | None) -> str:
@@ -338,6 +324,6 @@ def _only(entry: Entry, caption_ids: Container[int | None]) -> Entry:
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),
-        words=None if entry.words is None else tuple(entry.words[n] for n in kept),
+        words=tuple(entry.words[n] for n in kept) if entry.words else (),
         caption_ids=tuple(entry.caption_ids[n] for n in kept),
     )

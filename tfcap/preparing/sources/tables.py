@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import Entry, Source, check_size, head
@@ -221,8 +221,12 @@ def is_jsonl(path: pathlib.Path) -> bool:
     """True if the first line of a file is a JSON object with an image and a caption."""
     row = first_row(path)
     columns = columns_of(tuple(row))
-    xmodaler = {"img_path", "sentences"} <= row.keys()
-    return columns.image is not None and bool(columns.captions) and not xmodaler
+    return columns.image is not None and bool(columns.captions) and not is_xmodaler(path)
+
+
+def is_xmodaler(path: pathlib.Path) -> bool:
+    """True if a file begins with an object of X-modaler."""
+    return {"img_path", "sentences"} <= first_row(path).keys()
 
 
 def unknown_columns(path: pathlib.Path) -> str:
@@ -291,9 +295,42 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 
 
 def jsonl(source: Source) -> list[Entry]:
-    """Reads files with one JSON object per line; the keys are names of columns."""
-    rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
-    return source.entries(rows, lambda line: entry_of(json_row(line)))
+    """Reads files with one JSON object per line; the keys are names of columns.
+
+    The names of several files tell the splits of objects without one.
+    """
+    return _json_lines(source, entry_of)
+
+
+def xmodaler(source: Source) -> list[Entry]:
+    """Reads X-modaler's annotations of Flickr30k: `{"img_path": "1.jpg", "sentences": ["A dog."]}`.
+
+    --captions are the files or their directory. The names of the files tell the splits, as in
+    `all_data_final_train_2014.jsonline`. Ids are positions in all files together.
+    """
+
+    def parse(row: dict[str, Any]) -> Entry:
+        return Entry(-1, row["img_path"], None, captions_of(row, ["sentences"]))
+
+    return _json_lines(source, parse, named=True)
+
+
+def _json_lines(
+    source: Source, parse: Callable[[dict[str, Any]], Entry], named: bool = False
+) -> list[Entry]:
+    """Reads lines; names of several files, with `named` also that of one, tell missing splits."""
+    files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
+
+    def rows() -> Iterator[tuple[str, str, str | None]]:
+        for path, split in files:
+            for place, line in numbered_lines(path):
+                yield place, line, split if named or len(files) > 1 else None
+
+    def parse_line(line: str, split: str | None) -> Entry:
+        entry = parse(json_row(line))
+        return entry if entry.split else entry._replace(split=split)
+
+    return source.entries(rows(), parse_line)
 
 
 # ---- Parquet -----------------------------------------------------------------------------------
@@ -346,22 +383,15 @@ def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
         ) from None
 
 
-def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the values of some columns of a row group.
-
-    Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
-    schema.
-    """
-    names: Sequence[str] = ()
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        schema = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
-        names = schema["info"]["features"]["split"]["names"]
-    for batch in file.iter_batches(row_groups=[group], columns=list(columns)):
-        for row in batch.to_pylist():
-            split = row.get("split")
-            if type(split) is int and 0 <= split < len(names):
-                row["split"] = names[split]
-            yield row
+def parquet_rows(
+    path: pathlib.Path, file: Any, columns: Sequence[str]
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """Yields (place, row group, position in it, values of some columns) of each row."""
+    for group in range(file.num_row_groups):
+        batches = file.iter_batches(row_groups=[group], columns=list(columns))
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, row in enumerate(rows):
+            yield f"{path}: row {number} of row group {group}", group, number, row
 
 
 def is_parquet(path: pathlib.Path) -> bool:
@@ -374,40 +404,34 @@ def parquet(source: Source) -> list[Entry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
     with the same `cocoid`, `image_id` or `filename` are captions of one picture if the bytes are
-    equal, too. The split is in the column `split`, or else in the name of the file. Pictures
-    without bytes are read from --images. Ids are positions.
+    equal, too. The split is in the column `split`, or else in the name of the file. Ids are
+    positions.
     """
-    same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
+    same: dict[Any, Any] = {}  # cell -> what rows of the same picture share
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path, split in files_of(source.captions, "*.parquet"):
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
             with parquet_file(path) as file:
-                picture, parts, columns = _parquet_columns(path, file.schema_arrow)
-                texts = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
-                texts += [*columns, *([f"{picture}.path"] if "path" in parts else [])]
+                picture, parts, captions = _parquet_columns(path, file.schema_arrow)
                 leaf = f"{picture}.bytes" if parts else picture
-                for group in range(file.num_row_groups):
-                    in_files = _all_null(file.metadata.row_group(group), leaf)
-                    for number, row in enumerate(parquet_rows(file, group, texts)):
-                        cell = None if in_files else Cell(str(path.absolute()), group, number, leaf)
-                        place = f"{path}: row {number} of row group {group}"
-                        yield place, row, cell, row.get(picture), columns, split
+                columns = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
+                columns += [*captions, *([f"{picture}.path"] if "path" in parts else [])]
+                for place, group, number, row in parquet_rows(path, file, columns):
+                    cell = Cell(str(path.absolute()), group, number, leaf)
+                    yield place, row, cell, row.get(picture), captions, split
 
     def parse(
-        row: dict[str, Any], cell: Cell | None, picture: Any, columns: list[str], split: str | None
+        row: dict[str, Any], cell: Cell, picture: Any, captions: list[str], split: str | None
     ) -> Entry:
+        # Hugging Face sometimes writes the path of the machine that made the file.
         name = (picture or {}).get("path") or row.get("file_name") or row.get("filename") or ""
-        if cell is not None:
-            # Hugging Face sometimes writes the path of the machine that made the file.
-            label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
-            name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
+        name = pathlib.PurePosixPath(name.replace("\\", "/")).name
+        name = name or f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
         split = split if row.get("split") is None else split_name(row["split"])
-        entry = Entry(-1, name, split, captions_of(row, columns), content=cell)
-        entry = entry.checked(source.images)
-        same[cell or entry.file_name] = next((row[name] for name in _SAME if name in row), None)
-        return entry
+        same[cell] = next((row[name] for name in _SAME if name in row), None)
+        return Entry(-1, name, split, captions_of(row, captions), content=cell)
 
     return _joined(source.entries(rows(), parse, join=False), same)
 
@@ -434,26 +458,16 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
     return pictures[0], parts[pictures[0]], captions
 
 
-def _all_null(group: Any, column: str) -> bool:
-    """True if no row of a row group has bytes: then `path` is a file below --images."""
-    for number in range(group.num_columns):
-        chunk = group.column(number)
-        if chunk.path_in_schema == column and chunk.is_stats_set:
-            return bool(chunk.statistics.null_count == group.num_rows)
-    return False
-
-
 def _joined(entries: list[Entry], same: dict[Any, Any]) -> list[Entry]:
     """Returns an entry per picture; the captions of rows with the same picture are joined."""
-    keys = [(entry.split, same[entry.content or entry.file_name]) for entry in entries]
+    keys = [(entry.split, same[entry.content]) for entry in entries]
     counts = collections.Counter(keys)
     found: dict[Any, Entry] = {}
     for entry, key in zip(entries, keys, strict=True):
         picture: Any = None
         if key[1] is not None and counts[key] > 1:  # in the order in which cells are read fast
             with contextlib.suppress(ValueError):  # no bytes: prepare skips the image
-                content = entry.content
-                picture = hashlib.sha256(content.read()).digest() if content else entry.file_name
+                picture = hashlib.sha256(entry.content.read()).digest() if entry.content else None
         before = found.setdefault(len(found) if picture is None else (key, picture), entry)
         if before is not entry:
             captions = before.captions + entry.captions

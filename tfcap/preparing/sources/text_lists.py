@@ -5,9 +5,9 @@ import itertools
 import pathlib
 import random
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
-from tfcap.preparing.sources import Entry, Source, head
+from tfcap.preparing.sources import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import first_lines, numbered_lines
 from tfcap.preparing.spelling import nfc
@@ -36,11 +36,14 @@ def _listed(
     return splits
 
 
-def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool) -> list[Entry]:
-    """Returns the entries that have a split; all entries if there are no lists."""
-    if not any_list:
+def _with_splits(
+    entries: list[Entry], names: Sequence[str], splits: Mapping[str, str]
+) -> list[Entry]:
+    """Returns the entries whose name has a split; all entries if there are no splits."""
+    if not splits:
         return entries
-    kept = [e._replace(split=s) for e, s in zip(entries, splits, strict=True) if s is not None]
+    pairs = zip(entries, names, strict=True)
+    kept = [entry._replace(split=splits[name]) for entry, name in pairs if name in splits]
     if len(kept) < len(entries):
         number = len(entries) - len(kept)
         print(f"note: {number} images are in no list of a split; they are left out", flush=True)
@@ -77,8 +80,7 @@ def flickr8k(source: Source) -> list[Entry]:
         for split, ending in _LISTS.items()
         for file in sorted(path.parent.glob(f"*{ending}"))
     }
-    splits = _listed(source, lists, set(names))
-    return _with_splits(entries, [splits.get(name) for name in names], bool(splits))
+    return _with_splits(entries, names, _listed(source, lists, set(names)))
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
@@ -124,9 +126,7 @@ def iaprtc12(source: Source) -> list[Entry]:
     inside = source.images is not None and not (source.images / "images").is_dir()
 
     def parse(number: int, path: pathlib.Path) -> Entry:
-        content = path.read_bytes()
-        is_utf8 = content.startswith(b"\xef\xbb\xbf")  # a file that was saved again
-        page = content.decode("utf-8-sig" if is_utf8 else "iso-8859-1")
+        page = path.read_text("iso-8859-1")
         # No parser of XML: the files have no header, and a bare & in a description is usual.
         description, picture = (_field(page, name) for name in ("DESCRIPTION", "IMAGE"))
         picture = picture.strip().removeprefix("images/") if inside else picture.strip()
@@ -137,18 +137,18 @@ def iaprtc12(source: Source) -> list[Entry]:
         ((str(path), number, path) for number, path in enumerate(paths)), parse, join=False
     )
     lists: dict[pathlib.Path, str] = {}
-    for split in ("train", "val", "test"):
-        for place in (folder, folder.absolute().parent):
-            path = place / f"iaprtc12_{split}_list.txt"
-            if path.is_file() and split not in lists.values():
-                lists[path] = split
-    splits = _listed(source, lists, {names[entry.id] for entry in entries}, ".eng")
-    if "train" in lists.values() and "val" not in lists.values():
-        train = sorted(name for name, split in splits.items() if split == "train")
+    for split in SPLITS:
+        name = f"iaprtc12_{split}_list.txt"
+        both = (folder / name, folder.absolute().parent / name)
+        lists |= dict.fromkeys([path for path in both if path.is_file()][:1], split)
+    names = [names[entry.id] for entry in entries]
+    splits = _listed(source, lists, set(names), ".eng")
+    train = sorted(name for name, split in splits.items() if split == "train")
+    if train and "val" not in lists.values():
         drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
         splits.update(dict.fromkeys(drawn, "val"))
         print(f"note: {len(drawn)} images of the train list are drawn for val", flush=True)
-    return _with_splits(entries, [splits.get(names[entry.id]) for entry in entries], bool(splits))
+    return _with_splits(entries, names, splits)
 
 
 def _field(page: str, name: str) -> str:
