@@ -169,10 +169,11 @@ def test_names_of_several_files_tell_splits_that_lines_lack(tmp_path):
 # ---- Parquet ------------------------------------------------------------------------------------
 
 
-def parquet(path, *rows):
+def parquet(path, *rows, metadata=None, **changes):
     """Entries of a file with these rows, and what is skipped."""
-    pq.write_table(pa.Table.from_pylist(list(rows)), path, row_group_size=2)
-    source = sources.Made([path], None).source()
+    table = pa.Table.from_pylist(list(rows)).replace_schema_metadata(metadata)
+    pq.write_table(table, path, row_group_size=2)
+    source = sources.Made([path], None).source(**changes)
     return READERS["parquet"].read(source), [row.reason for row in source.skipped]
 
 
@@ -192,6 +193,14 @@ def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     assert entries[1].content.read() == jpeg(1) and "'moon' is not one of" in skipped[0]
 
 
+def test_the_numbers_of_a_class_label_are_splits(tmp_path):
+    features = {"split": {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    rows = [row(n, split=split) for n, split in enumerate([0, 1, 2, -1])]
+    entries, skipped = parquet(tmp_path / "all.parquet", *rows, metadata=metadata)
+    assert [entry.split for entry in entries] == ["test", "train", "val"] and len(skipped) == 1
+
+
 def test_rows_with_the_same_id_or_name_and_the_same_picture_are_joined(tmp_path):
     rows = [row(n, cocoid=7 + n, caption=f"{said} {n}.") for said in "ab" for n in range(2)]
     entries, _ = parquet(tmp_path / "train.parquet", *rows)
@@ -205,3 +214,15 @@ def test_rows_with_the_same_id_or_name_and_the_same_picture_are_joined(tmp_path)
     assert [entry.id for entry in entries] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="the cell has no bytes"):
         entries[2].content.read()
+
+
+def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema([("image", kind), ("caption", pa.string())])
+    paths = ["a/0.jpg", f"{tmp_path}/a/1.jpg", "../x.jpg"]  # Hugging Face writes absolute ones
+    rows = [{"image": {"bytes": None, "path": path}, "caption": "A dog."} for path in paths]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "a.parquet")
+    source = sources.Made([tmp_path / "a.parquet"], tmp_path).source()
+    entries = READERS["parquet"].read(source)
+    names = [(entry.file_name, entry.content) for entry in entries]
+    assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1

@@ -75,8 +75,10 @@ def _metadata_rows(path: pathlib.Path) -> Rows:
             yield place, functools.partial(json_row, line)
     else:
         with parquet_file(path) as file:
-            for place, _, _, row in parquet_rows(path, file, file.schema_arrow.names):
-                yield place, functools.partial(dict, row)
+            for group in range(file.num_row_groups):
+                rows = parquet_rows(file, group, file.schema_arrow.names)
+                for number, row in enumerate(rows):
+                    yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
 
 
 def _picture_beside(path: pathlib.Path) -> pathlib.Path | None:

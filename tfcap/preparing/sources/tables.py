@@ -383,15 +383,22 @@ def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
         ) from None
 
 
-def parquet_rows(
-    path: pathlib.Path, file: Any, columns: Sequence[str]
-) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """Yields (place, row group, position in it, values of some columns) of each row."""
-    for group in range(file.num_row_groups):
-        batches = file.iter_batches(row_groups=[group], columns=list(columns))
-        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-        for number, row in enumerate(rows):
-            yield f"{path}: row {number} of row group {group}", group, number, row
+def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields the values of some columns of a row group.
+
+    Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
+    schema.
+    """
+    names: Sequence[str] = ()
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        schema = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
+        names = schema["info"]["features"]["split"]["names"]
+    for batch in file.iter_batches(row_groups=[group], columns=list(columns)):
+        for row in batch.to_pylist():
+            split = row.get("split")
+            if type(split) is int and 0 <= split < len(names):
+                row["split"] = names[split]
+            yield row
 
 
 def is_parquet(path: pathlib.Path) -> bool:
@@ -404,34 +411,40 @@ def parquet(source: Source) -> list[Entry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
     with the same `cocoid`, `image_id` or `filename` are captions of one picture if the bytes are
-    equal, too. The split is in the column `split`, or else in the name of the file. Ids are
-    positions.
+    equal, too. The split is in the column `split`, or else in the name of the file. Pictures
+    without bytes are read from --images. Ids are positions.
     """
-    same: dict[Any, Any] = {}  # cell -> what rows of the same picture share
+    same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path, split in files_of(source.captions, "*.parquet"):
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
             with parquet_file(path) as file:
-                picture, parts, captions = _parquet_columns(path, file.schema_arrow)
+                picture, parts, columns = _parquet_columns(path, file.schema_arrow)
+                texts = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
+                texts += [*columns, *([f"{picture}.path"] if "path" in parts else [])]
                 leaf = f"{picture}.bytes" if parts else picture
-                columns = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
-                columns += [*captions, *([f"{picture}.path"] if "path" in parts else [])]
-                for place, group, number, row in parquet_rows(path, file, columns):
-                    cell = Cell(str(path.absolute()), group, number, leaf)
-                    yield place, row, cell, row.get(picture), captions, split
+                for group in range(file.num_row_groups):
+                    in_files = _all_null(file.metadata.row_group(group), leaf)
+                    for number, row in enumerate(parquet_rows(file, group, texts)):
+                        cell = None if in_files else Cell(str(path.absolute()), group, number, leaf)
+                        place = f"{path}: row {number} of row group {group}"
+                        yield place, row, cell, row.get(picture), columns, split
 
     def parse(
-        row: dict[str, Any], cell: Cell, picture: Any, captions: list[str], split: str | None
+        row: dict[str, Any], cell: Cell | None, picture: Any, columns: list[str], split: str | None
     ) -> Entry:
-        # Hugging Face sometimes writes the path of the machine that made the file.
         name = (picture or {}).get("path") or row.get("file_name") or row.get("filename") or ""
-        name = pathlib.PurePosixPath(name.replace("\\", "/")).name
-        name = name or f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
+        if cell is not None:
+            # Hugging Face sometimes writes the path of the machine that made the file.
+            label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
+            name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
         split = split if row.get("split") is None else split_name(row["split"])
-        same[cell] = next((row[name] for name in _SAME if name in row), None)
-        return Entry(-1, name, split, captions_of(row, captions), content=cell)
+        entry = Entry(-1, name, split, captions_of(row, columns), content=cell)
+        entry = entry.checked(source.images)
+        same[cell or entry.file_name] = next((row[name] for name in _SAME if name in row), None)
+        return entry
 
     return _joined(source.entries(rows(), parse, join=False), same)
 
@@ -458,16 +471,26 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
     return pictures[0], parts[pictures[0]], captions
 
 
+def _all_null(group: Any, column: str) -> bool:
+    """True if no row of a row group has bytes: then `path` is a file below --images."""
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if chunk.path_in_schema == column and chunk.is_stats_set:
+            return bool(chunk.statistics.null_count == group.num_rows)
+    return False
+
+
 def _joined(entries: list[Entry], same: dict[Any, Any]) -> list[Entry]:
     """Returns an entry per picture; the captions of rows with the same picture are joined."""
-    keys = [(entry.split, same[entry.content]) for entry in entries]
+    keys = [(entry.split, same[entry.content or entry.file_name]) for entry in entries]
     counts = collections.Counter(keys)
     found: dict[Any, Entry] = {}
     for entry, key in zip(entries, keys, strict=True):
         picture: Any = None
         if key[1] is not None and counts[key] > 1:  # in the order in which cells are read fast
             with contextlib.suppress(ValueError):  # no bytes: prepare skips the image
-                picture = hashlib.sha256(entry.content.read()).digest() if entry.content else None
+                content = entry.content
+                picture = hashlib.sha256(content.read()).digest() if content else entry.file_name
         before = found.setdefault(len(found) if picture is None else (key, picture), entry)
         if before is not entry:
             captions = before.captions + entry.captions
