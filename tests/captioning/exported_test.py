@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from helpers import captions, commands
+from helpers import captions, commands, picture_bytes
 
 import tfcap
 from tfcap import caption as command
@@ -31,10 +31,13 @@ def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures,
 
 
 def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
-    given = [pictures[0], bad[0][0], pictures[1], bad[3][0]]
-    first, cut, second, missing = served.stream(given)
+    large = picture_bytes.claiming("PNG", 7100, 7100)
+    given = [pictures[0], bad[0][0], pictures[1], bad[3][0], large]
+    first, cut, second, missing, refused = served.stream(given)
     assert [str(first), str(second)] == [str(caption) for caption in served(pictures[:2])]
     assert bad[0][1] in cut.reason and bad[3][1] in missing.reason
+    wanted = "too many pixels: 50410000, at most 50000000. Save the picture smaller."
+    assert refused.reason == wanted
 
 
 def test_what_it_cannot_do_is_refused(served, pictures):

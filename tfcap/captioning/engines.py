@@ -279,7 +279,10 @@ class ExportedModel:
 
 def _refusals(results: Mapping[str, tf.Tensor]) -> list[str]:
     """Says why pictures have no captions; "" for those that have."""
-    hints = {"features": " Check the run with python -m tfcap.doctor."}
+    hints = {
+        "features": " Check the run with python -m tfcap.doctor.",
+        "too": " Save the picture smaller.",
+    }
     statuses = [text.decode() for text in results["status"].numpy()]
     return [
         "" if status == "ok" else f"{status}.{hints.get(status.partition(' ')[0], '')}"
