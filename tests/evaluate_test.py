@@ -109,12 +109,18 @@ def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, 
     (folder / "dataset.json").write_text(json.dumps(fingerprint))
     other = PreparedData.load(folder)
     own = [caption for texts in data.references("train").values() for caption in texts]
+    assert evaluate.training_captions(run, other) == own
     assert evaluate.training_captions(run, data) == own
     assert evaluate.training_captions(None, other) == ["a new caption"] * len(ids)
     assert evaluate.training_captions(None, None) == []
     converted = dataclasses.replace(run, fingerprint=run.fingerprint | {"splits": {}})
     assert evaluate.training_captions(converted, data) == own
-    assert evaluate.training_captions(run, other) == []
+    params = run.params.replace(task={"data_dir": str(tmp_path / "gone")})
+    moved = dataclasses.replace(run, params=params)
+    assert evaluate.training_captions(moved, other) == []
+    params = run.params.replace(task={"data_dir": other.folder})  # it has other captions now
+    changed = dataclasses.replace(run, params=params)
+    assert evaluate.training_captions(changed, other) == []
     assert "note: no share of novel captions, because" in capsys.readouterr().out
 
 

@@ -5,6 +5,7 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -450,23 +451,26 @@ class _Evaluation:
 
 
 def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
-    """Returns the captions that a model was trained on, from `data`; empty if it has others.
+    """Returns the captions that a model was trained on; empty if the training data is missing.
 
-    For captions from a file and for a converted run they are the training captions of `data`.
+    For captions from a file and for a converted run, the training captions of `data` are returned.
     """
-    from tfcap.data.prepared import stored_captions
+    from tfcap.data.prepared import PreparedData, stored_captions
 
     def digest(fingerprint):
         return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
 
-    if data is None or "train" not in data.fingerprint["splits"]:
-        return []
     wanted = digest(run.fingerprint) if run else None  # a converted run has none
-    if run and wanted and wanted != digest(data.fingerprint):
-        print(
-            f"note: no share of novel captions, because {data.folder} is not the data that "
-            f"{run.directory} was trained on"
-        )
+    if run and data and wanted and wanted != digest(data.fingerprint):
+        with contextlib.suppress(ValueError):
+            data = PreparedData.load(run.data_dir)
+        if digest(data.fingerprint) != wanted:
+            print(
+                "note: no share of novel captions, because the data that the model was trained "
+                f"on is not in {run.data_dir}"
+            )
+            return []
+    if data is None or "train" not in data.fingerprint["splits"]:
         return []
     return [caption for own in stored_captions(data, "train").values() for caption in own]
 
