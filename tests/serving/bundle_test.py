@@ -1,5 +1,6 @@
 """The bundle is complete, its files name the right things, and its card says what the run knows."""
 
+import io
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 import yaml
 from helpers import picture_bytes
+from PIL import Image
 
 from tfcap import runs
 
@@ -92,6 +94,11 @@ def test_memory_and_batches_follow_the_measured_times():
     assert "max_batch_size { value: 2 }" in text and "micros { value: 5000 }" in text
     assert f"max_enqueued_batches {{ value: {round(10 / 0.06)} }}" in text
     assert "allowed_batch_sizes: 1\nallowed_batch_sizes: 2\npad" in text
+
+
+def test_drawn_pictures_fit_into_the_limit_of_the_export():
+    sizes = [Image.open(io.BytesIO(bundles._draw(1, most))).size for most in (4096, 10**5, 10**7)]
+    assert sizes == [(72, 54), (364, 273), (640, 480)]
 
 
 def test_a_second_version_keeps_the_files_that_exist(bundle, run_and_server, tmp_path, capsys):

@@ -42,7 +42,7 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
     Returns:
       The path `export_dir/<version>`.
     """
-    pictures = [_draw(number) for number in range(_PICTURES)]
+    pictures = [_draw(number, served.max_pixels) for number in range(_PICTURES)]
     counts = [served.backbone and served.backbone.num_regions, served.max_regions]
     regions = min(filter(None, counts), default=_REGIONS)
     texts: dict[str, str] = {}
@@ -71,11 +71,13 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
     return path
 
 
-def _draw(number: int) -> bytes:
-    """Draws a JPEG file of 640 x 480 pixels: soft colours, with noise as a camera has."""
+def _draw(number: int, most_pixels: int) -> bytes:
+    """Draws a JPEG file of at most 640 x 480 pixels: soft colours, with noise as a camera has."""
     rng = np.random.default_rng(number)
-    colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8)).resize((640, 480))
-    pixels = np.asarray(colours) + rng.normal(0, 8, (480, 640, 3))
+    unit = min(160, math.isqrt(most_pixels // 12))
+    width, height = 4 * unit, 3 * unit
+    colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8)).resize((width, height))
+    pixels = np.asarray(colours) + rng.normal(0, 8, (height, width, 3))
     stream = io.BytesIO()
     Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(stream, "JPEG", quality=88)
     return stream.getvalue()
