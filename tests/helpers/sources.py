@@ -424,13 +424,16 @@ def _example(number: int):
 
 @fixture("iaprtc12")
 def iaprtc12(folder: pathlib.Path) -> Made:
-    """Annotations in ISO-8859-1 without a header of XML, pictures, and lists of two splits."""
+    """Annotations in ISO-8859-1 without a header of XML, pictures, and lists of two splits.
+
+    An annotation was saved again as UTF-8 by an editor of Windows.
+    """
     root = folder / "annotations_complete_eng"
     names = [f"{number // 10:02d}/{number}" for number in range(15)]
     for name in names:
         path = root / f"{name}.eng"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(annotation(name).encode("iso-8859-1"))
+        path.write_bytes(annotation(name).encode("utf-8-sig" if name == "01/13" else "iso-8859-1"))
     lists = {"train": names[:12], "test": names[12:14]}
     for split, own in lists.items():
         (folder / f"iaprtc12_{split}_list.txt").write_text("".join(f"{name}\r\n" for name in own))

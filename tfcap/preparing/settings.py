@@ -66,7 +66,7 @@ class Settings:
     features: Paths | None = _flag(
         None,
         "Ready-made features instead of a network: a file or directory, or several with commas "
-        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB).",
+        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
     )
     min_count: int = _flag(5, "Words that are counted less often are left out of the vocabulary.")
     vocab: str | None = _flag(

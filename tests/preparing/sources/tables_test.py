@@ -163,7 +163,10 @@ def test_names_of_several_files_tell_splits_that_lines_lack(tmp_path):
     assert recognise(paths) == "jsonl"
     entries = READERS["jsonl"].read(Source(tuple(paths)))
     assert [entry.split for entry in entries] == ["train", "val", "test"]
-    assert READERS["jsonl"].read(Source((paths[0],)))[0].split is None
+    more = paths[0].rename(tmp_path / "train_2.jsonl")
+    paths[1].rename(paths[0])
+    entries = READERS["jsonl"].read(Source((paths[0], more)))  # files of train alone
+    assert [entry.split for entry in entries] == [None, None]
 
 
 # ---- Parquet ------------------------------------------------------------------------------------

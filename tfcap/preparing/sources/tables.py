@@ -297,7 +297,7 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 def jsonl(source: Source) -> list[Entry]:
     """Reads files with one JSON object per line; the keys are names of columns.
 
-    The names of several files tell the splits of objects without one.
+    The names of the files tell the splits of objects without one, if they name several splits.
     """
     return _json_lines(source, entry_of)
 
@@ -318,13 +318,14 @@ def xmodaler(source: Source) -> list[Entry]:
 def _json_lines(
     source: Source, parse: Callable[[dict[str, Any]], Entry], named: bool = False
 ) -> list[Entry]:
-    """Reads lines; names of several files, with `named` also that of one, tell missing splits."""
+    """Reads lines; names of files tell missing splits, with `named` also if all name the same."""
     files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
+    tell = named or len({split for _, split in files}) > 1
 
     def rows() -> Iterator[tuple[str, str, str | None]]:
         for path, split in files:
             for place, line in numbered_lines(path):
-                yield place, line, split if named or len(files) > 1 else None
+                yield place, line, split if tell else None
 
     def parse_line(line: str, split: str | None) -> Entry:
         entry = parse(json_row(line))

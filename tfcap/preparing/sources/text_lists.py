@@ -126,7 +126,9 @@ def iaprtc12(source: Source) -> list[Entry]:
     inside = source.images is not None and not (source.images / "images").is_dir()
 
     def parse(number: int, path: pathlib.Path) -> Entry:
-        page = path.read_text("iso-8859-1")
+        content = path.read_bytes()
+        is_utf8 = content.startswith(b"\xef\xbb\xbf")  # a file that was saved again
+        page = content.decode("utf-8-sig" if is_utf8 else "iso-8859-1")
         # No parser of XML: the files have no header, and a bare & in a description is usual.
         description, picture = (_field(page, name) for name in ("DESCRIPTION", "IMAGE"))
         picture = picture.strip().removeprefix("images/") if inside else picture.strip()
