@@ -350,10 +350,11 @@ def call_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, tf.Ten
             "seed": tf.constant([1], tf.int64),
         }
         result = results[name] = signatures[name](**{key: inputs[key] for key in specs})
-        good = bool(tf.reduce_all(result.get("status", tf.constant([OK])) == OK))
-        if not good or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
+        [status] = result.get("status", tf.constant([OK])).numpy()
+        if status != OK.encode() or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
                 f"The model does not caption a drawn picture: {name} gives the scores "
-                f"{result['scores'].numpy()}. Weights are not finite, or a layer divides by zero."
+                f"{result['scores'].numpy()} and the status '{status.decode()}'. If a score is not "
+                "finite, a weight is not, or a layer divides by zero."
             )
     return results
