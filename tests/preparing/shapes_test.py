@@ -117,6 +117,12 @@ def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_pat
     assert again.stat().st_mtime_ns == before
 
 
+def test_a_finished_directory_is_read_without_its_lock(written):
+    folder, _ = written
+    with files.lock(folder, "shapes", "wait"):  # another process has it
+        assert shapes.DATA.write(folder, SMALL, seed=3) == str(folder / "dataset_shapes.json")
+
+
 def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
     few = {"train": 2, "val": 1, "test": 1}
     shapes.DATA.write(tmp_path, few | {"train": 4})

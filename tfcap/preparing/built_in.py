@@ -73,14 +73,16 @@ class BuiltIn(NamedTuple):
                 f"{self.name} needs a training image, and no number of images may be negative."
             )
         before = _settings_of(path)
-        if before not in (None, settings) and not overwrite:
+        if before == settings:  # without a lock: the directory may be read-only
+            return path
+        if before is not None and not overwrite:
             raise ValueError(
                 f"{directory} has {self.name} with other settings: {before}. Choose another "
                 "directory, or replace them with --overwrite."
             )
         files.make_directory(directory)
         with files.lock(directory, self.name, "choose another directory"):
-            if _settings_of(path) == settings:  # perhaps another process has drawn them meanwhile
+            if _settings_of(path) == settings:  # another process has drawn them meanwhile
                 return path
             files.remove(path)
             inside = os.path.join(directory, self.folder)

@@ -340,8 +340,7 @@ def begin(
     elif read_best(best).get("best_ckpt_global_step"):
         raise ValueError(
             f"{best} is left from a training whose checkpoints were deleted. Move it away, or "
-            "choose another "
-            "--model_dir."
+            "choose another --model_dir."
         )
     elif os.path.exists(best):  # self-critical training keeps one before its first step
         shutil.rmtree(best)
