@@ -4,15 +4,15 @@
 # Versions: TensorFlow 2.20.0 (tensorflow-cpu), Keras 3.12.4; Python 3.10 to 3.13. The same with
 #   Keras 3.15.1.
 # Behaviour: under tf.distribute.MirroredStrategy, clipnorm, global_clipnorm and clipvalue act on
-#   the gradient of each replica. The clipped gradients are summed afterwards. With a bound of 1, four
-#   replicas move by up to 4. Without clipping, the number of replicas changes
-#   nothing, because the loss of each replica is divided by it.
+#   the gradient of each replica. The clipped gradients are summed afterwards. With a bound of 1,
+#   four replicas move by up to 4. Without clipping, the number of replicas changes nothing, because
+#   the loss of each replica is divided by it.
 # Expected by most: the sum is clipped, so the bound holds, and a run on two devices with the same
 #   batch makes the same steps. A maintainer of Keras called clipping before the sum "usually wrong"
 #   when Keras 2 refused clipping under a strategy: github.com/tensorflow/tensorflow issue 33929.
 # Why it matters: captioners with LSTMs, and self-critical training, live from clipping. The bound
-#   of a paper is another one on several devices, and one replica with a huge gradient weighs as much
-#   as the others.
+#   of a paper is another one on several devices, and one replica with a huge gradient weighs as
+#   much as the others.
 # tfcap: sums over replicas first, clips the sum, and gives each replica an equal share of it.
 #
 # Output seen on 2026-11-28, the length of one step of SGD with rate 1:
@@ -35,9 +35,7 @@ import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")  # it warns that each step is traced anew
 processor = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    processor, [tf.config.LogicalDeviceConfiguration()] * 4
-)
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 4)
 x, y = np.full([4, 1], 10, "float32"), np.full([4, 1], 100, "float32")
 
 

