@@ -278,15 +278,15 @@ def _unlike(references: Sequence[Sequence[str]], captions: Sequence[str]) -> lis
 
 
 def _is_foreign(references: Sequence[Sequence[str]]) -> bool:
-    """Whether the tokenized references look more like another language than like English.
+    """Whether the tokenized references look like another language than English.
 
-    A quarter of them at least must look so: single words that say nothing, as `red car`, and names
-    as `Café de Paris` in captions of few words do not make English foreign.
+    More than twice as many as look English must do so, and a quarter of all: single English words
+    say nothing of a language, and a few names as `Café de Paris` must not decide.
     """
     captions = [set(text.split()) for texts in references for text in texts]
     english = sum(not words.isdisjoint(_ENGLISH) for words in captions)
     other = sum(not words.isdisjoint(_OTHER) or _beyond_ascii(words) for words in captions)
-    return other > english and 4 * other >= len(captions)
+    return other > 2 * english and 4 * other >= len(captions)
 
 
 def _beyond_ascii(words: Iterable[str]) -> bool:
