@@ -30,7 +30,7 @@ _JAVA_METRICS = ("METEOR", "SPICE")
 _FOR_ENGLISH = ("METEOR", "SPICE", "CHAIR")
 # Frequent words of English, and of other languages that need few letters beyond ASCII: German,
 # Dutch, Swedish, French, Spanish, Portuguese, Italian, Turkish, Indonesian, Tagalog.
-_ENGLISH = frozenset("the an of on with and is are at his her their".split())
+_ENGLISH = frozenset("the of with and are at his her their from".split())
 _OTHER = frozenset(
     "ein eine einem einen der und auf mit een het op en et un une les sur avec una por um uma com "
     "di che bir ve seekor seorang yang dengan ang".split()
