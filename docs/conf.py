@@ -161,8 +161,8 @@ def notebooks(app, page: str, source: list[str]) -> None:
 
 
 def fill_tables(app, page: str, source: list[str]) -> None:
-    """Writes the tables of keys, recipes and published scores into their pages."""
-    if page in ("configuration", "recipes", "published"):
+    """Writes the tables of keys into their page; the tables of other pages are stored there."""
+    if page == "configuration":
         source[0] = tables.fill(source[0])
 
 

@@ -1,11 +1,13 @@
-"""The tables of the pages on configuration keys, recipes and published scores.
+"""Writes the tables of the pages: `python docs/tables.py`, after a change of what they show.
 
-The keys come from the docstrings of `tfcap/configs/schema.py`, of the models and of the decoding
-options, the scores of recipes from the headers in `experiments/`, and published scores from
-`experiments/published.yaml`. `conf.py` puts a table in the place of `<!-- table NAME -->` when the
-site is built.
+A table stands between `<!-- table NAME -->` and `<!-- end -->`. Published scores come from
+`experiments/published.yaml`, those of recipes also from the headers in `experiments/`, results from
+the CSV files in `docs/results`, and the configuration keys from the docstrings of
+`tfcap/configs/schema.py`, of the models and of the decoding options. The table of keys is not
+stored: `conf.py` writes it when the site is built.
 """
 
+import csv
 import dataclasses
 import functools
 import inspect
@@ -21,6 +23,8 @@ DOCS = pathlib.Path(__file__).resolve().parent
 RECIPES = DOCS.parent / "experiments"
 FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr", "msrvtt", "gif", "shapes")
 ENTRY = re.compile(r"(\*?\w+): (.*)")
+NUMBER = re.compile(r"[+-]?[\d.]*|[–?-]")
+SHOWN = ("B@1", "B@4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")  # scores in the tables of recipes
 
 
 def described(docstring: str, section: str) -> dict[str, str]:
@@ -45,9 +49,10 @@ def described(docstring: str, section: str) -> dict[str, str]:
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+    """A Markdown table; columns of numbers are aligned at the right."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(header)
+    lines = ["---:" if all(map(NUMBER.fullmatch, column)) else "---" for column in columns]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in [header, lines, *rows])
 
 
 def default(value) -> str:
@@ -132,63 +137,56 @@ def header(path: pathlib.Path) -> dict[str, str]:
     return entries
 
 
-def experiment(entries: dict[str, str]) -> str:
-    """The experiment of the training command in a header."""
-    return re.search(r"--experiment=(\w+)", entries["Command"])[1]
+def link(recipe: str, text: str = "") -> str:
+    """A link to a recipe, such as `coco/xlan_xe`."""
+    return f"[{text or recipe}](../experiments/{recipe}.yaml)"
 
 
-def links(entries: dict[str, str], folder: str) -> str:
-    """The expected scores of a header, with links to the recipes that they name."""
-    text = entries["Expected"].replace("|", "\\|")
-    if not text.startswith(tuple(published.content()["sources"])):
-        text = text[:1].upper() + text[1:]
-    return re.sub(r"\b(\w+\.yaml)\b", rf"[\1](../experiments/{folder}/\1)", text)
+def scores(recipe: str) -> dict[str, str]:
+    """The scores of a recipe: one published row, if possible one with CIDEr, or measured here."""
+    rows = [row.known for row in published.rows() if recipe in row.recipes]
+    measured = re.findall(r"(\S+) (\d+\.\d)", header(RECIPES / f"{recipe}.yaml")["Expected"])
+    rows.append(dict(reversed(measured)))  # the first of each
+    return max(rows, key=lambda row: ("CIDEr" in row, bool(set(SHOWN) & row.keys())))
 
 
 def recipes_of(folder: str) -> str:
-    """The section of the recipes in one folder."""
-    rows = []
+    """The table of the recipes in one folder."""
+    rows = [("recipe", "what it trains", *SHOWN, "time")]
     for path in sorted((RECIPES / folder).glob("*.yaml")):
-        entries = header(path)
-        time = entries.get("Time") or entries.get("Hours") or ""
-        place = f"experiments/{folder}/{path.name}"
-        rows.append(
-            (
-                f"[{path.stem}](../{place})",
-                f"`{experiment(entries)}`",
-                entries["title"].rstrip("."),
-                links(entries, folder),
-                time,
-            )
-        )
-    return table(("recipe", "`--experiment`", "what it trains", "scores", "time"), rows)
+        recipe, entries = f"{folder}/{path.stem}", header(path)
+        values = (scores(recipe).get(name, "–") for name in SHOWN)
+        title = re.sub(r" on (COCO|Flickr8k)( \([^)]*\))?", "", entries["title"])
+        rows.append((link(recipe, path.stem), title, *values, entries.get("Time", "")))
+    filled = [column for column in zip(*rows, strict=True) if set(column[1:]) - {"", "–"}]
+    names, *cells = zip(*filled, strict=True)
+    return table(names, cells)
 
 
 # Experiment, recipe on Flickr8k if there is one, recipe of cross-entropy with most scores.
 SYSTEMS = (
-    ("xlan", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
-    ("xtransformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
-    ("expansionnet", "", "coco/expansionnet_stage2_xe.yaml"),
+    ("xlan", "flickr8k/xlan_xe", "coco/xlan_xe"),
+    ("xtransformer", "flickr8k/xtransformer_xe", "coco/xtransformer_xe"),
+    ("expansionnet", "", "coco/expansionnet_stage2_xe"),
     ("expansionnet_v2", "", ""),
-    ("mrnn", "flickr8k/mrnn_xe.yaml", "coco/mrnn_xe.yaml"),
-    ("mrnn_shared", "", "coco/mrnn_shared_xe.yaml"),
-    ("updown", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
-    ("attention_lstm", "", "coco/attention_lstm_xe.yaml"),
-    ("aoanet", "", "coco/aoanet_xe.yaml"),
-    ("att2in", "", "coco/att2in_xe.yaml"),
-    ("lstm_a", "", "coco/lstm_a_xe.yaml"),
-    ("gcn_lstm", "", "coco/gcn_lstm_xe.yaml"),
-    ("show_tell", "", "coco/show_tell_xe.yaml"),
-    ("transformer", "", "coco/transformer_xe.yaml"),
+    ("mrnn", "flickr8k/mrnn_xe", "coco/mrnn_xe"),
+    ("mrnn_shared", "", "coco/mrnn_shared_xe"),
+    ("updown", "flickr8k/updown_xe", "coco/updown_xe"),
+    ("attention_lstm", "", "coco/attention_lstm_xe"),
+    ("aoanet", "", "coco/aoanet_xe"),
+    ("att2in", "", "coco/att2in_xe"),
+    ("lstm_a", "", "coco/lstm_a_xe"),
+    ("gcn_lstm", "", "coco/gcn_lstm_xe"),
+    ("show_tell", "", "coco/show_tell_xe"),
+    ("transformer", "", "coco/transformer_xe"),
 )
 
 
 def cider(recipe: str) -> str:
-    """The first CIDEr in the header of a recipe, with a link to it."""
+    """The CIDEr of a recipe, with a link to it."""
     if not recipe:
         return "–"
-    found = re.search(r"CIDEr ([\d.]+\d)", header(RECIPES / recipe)["Expected"])
-    return f"[{found[1] if found else 'not given'}](../experiments/{recipe})"
+    return link(recipe, scores(recipe)["CIDEr"])
 
 
 def systems() -> str:
@@ -198,62 +196,48 @@ def systems() -> str:
 
 
 def way(row: published.Row) -> str:
-    """How a row is made: its recipes and how they are used, or why there is none."""
-    if row.reason:
-        return published.content()["reasons"][row.reason]
-    names = [f"[{name}](../experiments/{name}.yaml)" for name in row.recipes]
-    return ", ".join(names) + (f" ([{row.how}](#how-a-recipe-is-used))" if row.how else "")
+    """The recipes of a row and how they are used, or why there is none, in a word."""
+    return ", ".join([*map(link, row.recipes), *filter(None, (row.how, row.reason))])
 
 
-def flags(recipe: str) -> str:
-    """The flags of the training command in the header of a recipe, without the directory."""
-    command = header(RECIPES / f"{recipe}.yaml")["Command"]
-    given = re.findall(r"(--(?:experiment|config_file)=)(?:experiments/)?(\S+)", command)
-    return "`" + " ".join(name + value for name, value in given) + "`"
+def published_rows() -> str:
+    """A section for each source, with a Markdown table for each of its tables.
+
+    The scores of 5 and of 40 references, in columns such as `CIDEr c40`, have a table each.
+    """
+    text, source = "", ""
+    rows = iter(published.rows())
+    for content in published.content()["tables"]:
+        part = [next(rows) for _ in content["rows"]]
+        if part[0].source != source:
+            source = part[0].source
+            text += f"### {source}\n\n"
+        title = f"{part[0].place}, {published.STAGES[content['stage']]}"
+        columns: dict[str, list[str]] = {}
+        for name in part[0].scores:
+            columns.setdefault(re.search(r"( c\d+)?$", name)[0], []).append(name)
+        for references, names in columns.items():
+            note = f" {content['note']}" if "note" in content else ""
+            text += f"**{title}{references.replace(' ', ', ')}.**{note}\n\n"
+            cells = [(r.name, *(r.scores[n] for n in names), way(r)) for r in part]
+            header = ("row", *(name.removesuffix(references) for name in names), "recipe")
+            text += table(header, cells).replace(f"| {published.LEFT_OUT} ", "| – ") + "\n"
+    return text.rstrip() + "\n"
 
 
-def every_row() -> str:
-    """The table of all published rows."""
-    rows = [
-        (
-            row.place,
-            meaning(row.name),
-            published.STAGES[row.stage],
-            row.text,
-            way(row),
-            "; ".join(map(flags, row.recipes)),
-        )
-        for row in published.rows()
-    ]
-    last = ("recipe, or why there is none", "flags of `python -m tfcap.train`")
-    return table(("table", "row", "after", "scores", *last), rows)
-
-
-def counted() -> str:
-    """How many rows each source has, and how many of them have a recipe."""
+def sources() -> str:
+    """What the sources are, with links to their tables."""
     rows = []
     for source, title in published.content()["sources"].items():
-        own = [row for row in published.rows() if row.source == source]
-        numbers = (len(own), sum(bool(row.recipes) for row in own))
-        rows.append((source, title, *map(str, numbers)))
-    total = [sum(int(row[column]) for row in rows) for column in (2, 3)]
-    rows.append(("all", "", *map(str, total)))
-    return table(("source", "what it is", "rows", "with a recipe"), rows)
+        anchor = re.sub(r"[^\w -]", "", source).lower().replace(" ", "-")
+        rows.append((f"[{source}](#{anchor})", title))
+    return table(("source", "what it is"), rows)
 
 
-def uses() -> str:
-    """How recipes are used for rows that are more than one trained model."""
-    return table(("name", "what to do"), [*published.content()["how"].items()])
-
-
-def notes() -> str:
-    """What each table is about."""
-    rows = []
-    for content in published.content()["tables"]:
-        place = published.Row(content["source"], str(content["table"]), "", "", {}).place
-        if "note" in content:
-            rows.append((place, published.STAGES[content["stage"]], content["note"]))
-    return table(("table", "after", "note"), rows)
+def words() -> str:
+    """How recipes are used for rows that are more than one model, and why rows have none."""
+    content = published.content()
+    return table(("word", "meaning"), [*(content["how"] | content["reasons"]).items()])
 
 
 def left_out() -> str:
@@ -261,13 +245,19 @@ def left_out() -> str:
     return "".join(f"- {text}\n" for text in published.content()["left_out"])
 
 
+def stored(path: str) -> str:
+    """The table of a CSV file beside the pages."""
+    with open(DOCS / path, encoding="utf-8", newline="") as file:
+        names, *rows = (tuple(cell.replace("|", "\\|") for cell in row) for row in csv.reader(file))
+    return table(names, rows)
+
+
 TABLES = {
     "keys": keys,
     "systems": systems,
-    "rows": every_row,
-    "sources": counted,
-    "uses": uses,
-    "notes": notes,
+    "rows": published_rows,
+    "sources": sources,
+    "words": words,
     "left_out": left_out,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
 }
@@ -275,4 +265,22 @@ TABLES = {
 
 def fill(text: str) -> str:
     """A page with its tables."""
-    return re.sub(r"<!-- table (\w+) -->", lambda found: TABLES[found[1]](), text)
+
+    def filled(found: re.Match) -> str:
+        name = found[2]
+        content = TABLES[name]() if name in TABLES else stored(name)
+        return f"{found[1]}\n\n{content}\n<!-- end -->"
+
+    return re.sub(r"(<!-- table (\S+) -->)\n.*?<!-- end -->", filled, text, flags=re.S)
+
+
+def main() -> None:
+    """Writes the tables into the pages."""
+    for path in DOCS.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        if path.stem != "configuration" and (new := fill(text)) != text:
+            path.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

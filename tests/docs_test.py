@@ -68,6 +68,13 @@ def test_the_readme_is_short():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_links_of_a_page_lead_to_files(page):
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text) + re.findall(r":file: (\S+)", text)
-    for link in links:
+    for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
         assert (page.parent / link.replace("\\", "")).exists(), link
+
+
+@pytest.mark.parametrize("name", ["published", "recipes", "results", "retrieve", "speed", "train"])
+def test_the_tables_of_a_page_are_those_of_their_sources(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    assert "<!-- table " in text
+    assert importlib.import_module("tables").fill(text) == text, "run: python docs/tables.py"

@@ -20,8 +20,8 @@ SELF_CRITICAL = [name for name in NAMES if name.endswith("_scst.yaml")]
 LAST_STAGE = "coco/expansionnet_v2_end_to_end_scst.yaml"
 # Keys that a schedule does not read.
 UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
-# The recipe of each system that has all arguments as the class has them.
-FULL = {name: f"coco/{name}_xe.yaml" for name in models.MODELS} | {
+# The recipe of each published system that has all arguments as the class has them.
+FULL = {name: path for name in models.MODELS if (path := f"coco/{name}_xe.yaml") in NAMES} | {
     "mrnn": "flickr30k/mrnn_xe.yaml",
     "mrnn_shared": "coco/mrnn_tensorflow_xe.yaml",
 }

@@ -1,7 +1,8 @@
 """Writes the goldens with the code as it is: `python tests/goldens/make.py systems`.
 
 The parts are systems, prepared and say. A number that was wrong is the only reason to write one
-again. The inputs in `sources` and `runs` stay as earlier code has written them.
+again. `systems` adds only what is missing: delete the line of a system whose numbers were wrong
+first. The inputs in `sources` and `runs` stay as earlier code has written them.
 """
 
 import json
@@ -24,9 +25,10 @@ def write(name, value):
 
 
 def systems():
-    write(
-        "systems.json", {n: goldens_test.numbers_of_system(n) for n in goldens_test.models.MODELS}
-    )
+    """Adds the systems that the file lacks."""
+    stored = goldens_test.read("systems.json")
+    new = [name for name in goldens_test.models.MODELS if name not in stored]
+    write("systems.json", stored | {name: goldens_test.numbers_of_system(name) for name in new})
 
 
 def in_a_folder():
