@@ -47,7 +47,8 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "max_pixels",
         SERVED_PIXELS,
-        "Largest number of pixels of a picture that the export reads; all frames of a GIF count.",
+        "Largest number of pixels of a picture that the export reads. Of a GIF the screen counts, "
+        "however many frames it has.",
         lower_bound=1,
         upper_bound=MOST_PIXELS,
     )

@@ -104,6 +104,43 @@ def test_a_film_gives_the_frames_that_a_gif_file_would(tmp_path, ending, codec):
             np.testing.assert_allclose(frame[20, 30], (255 - 20 * number, 0, 20 * number), atol=8)
 
 
+def _numbered_film(path, codec, count):
+    """Writes a film whose pictures have their numbers in eight bars; returns a reader of them."""
+    writer = cv2.VideoWriter(
+        str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*codec), 25, (64, 48)
+    )
+    for number in range(count):
+        bars = [np.full((48, 8, 3), 255 * (number >> bit & 1), np.uint8) for bit in range(8)]
+        writer.write(np.concatenate(bars, 1))
+    writer.release()
+    return lambda frame: sum(int(frame[24, 8 * bit + 4].mean() > 127) << bit for bit in range(8))
+
+
+@pytest.mark.parametrize(("count", "frames"), [(25, 4), (75, 8), (75, 1)])
+@pytest.mark.parametrize(("ending", "codec"), [(".mpg", "MPG2"), (".mkv", "mp4v")])
+def test_a_film_is_read_to_its_end_whatever_its_head_estimates(
+    tmp_path, ending, codec, count, frames
+):
+    number = _numbered_film(tmp_path / f"film{ending}", codec, count)
+    estimate = cv2.VideoCapture(str(tmp_path / f"film{ending}")).get(cv2.CAP_PROP_FRAME_COUNT)
+    assert (estimate < count) == (ending == ".mpg")
+    found = [number(frame) for frame in clips.read_path(tmp_path / f"film{ending}", frames)]
+    assert found == [i * count // frames for i in range(frames)]
+
+
+@pytest.mark.parametrize("claimed", [0, 5, 40, 2**31 - 1])
+def test_a_number_of_frames_that_is_stated_wrongly_does_not_count(tmp_path, claimed):
+    path = tmp_path / "film.avi"
+    number = _numbered_film(path, "MJPG", 20)
+    content = bytearray(path.read_bytes())
+    main, stream = content.index(b"avih") + 8 + 16, content.index(b"strh") + 8 + 32
+    for position in (main, stream):
+        assert content[position : position + 4] == (20).to_bytes(4, "little")
+        content[position : position + 4] = claimed.to_bytes(4, "little")
+    path.write_bytes(content)
+    assert [number(frame) for frame in clips.read_path(path, 4)] == [0, 5, 10, 15]
+
+
 def test_a_film_that_ends_too_early_gives_the_frames_that_it_has(tmp_path):
     whole, cut = tmp_path / "whole.avi", tmp_path / "cut.avi"
     writer = cv2.VideoWriter(str(whole), cv2.VideoWriter_fourcc(*"MJPG"), 5, (320, 240))

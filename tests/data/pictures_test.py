@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import picture_bytes
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from tfcap import images
-from tfcap.data import pictures
+from tfcap.data import clips, pictures
 
 HEIGHT, WIDTH = 24, 40
 ORIENTATION, SHORT, LONG = 0x0112, 3, 4
@@ -161,6 +161,87 @@ def test_a_cut_file_gives_a_picture_or_an_error(form, decode):
         else:
             assert sorted(picture.shape) == [3, HEIGHT, WIDTH]
     assert refused > 5
+
+
+def _numbers(height, width, least=1, end=256):
+    return np.random.default_rng(width).integers(least, end, (height, width), np.uint8)
+
+
+def _shown(content):
+    """What Pillow shows of the frames of a GIF file; nothing is black."""
+    frames = []
+    with Image.open(io.BytesIO(content)) as file:
+        for frame in ImageSequence.Iterator(file):
+            pixels = np.asarray(frame.convert("RGBA"))
+            frames.append(np.where(pixels[..., 3:] > 0, pixels[..., :3], 0))
+    return frames
+
+
+SMALL, OTHER = (_numbers(10, 20), 30, 15), (_numbers(9, 12), 5, 21)
+WHOLE_FRAME = (_numbers(40, 60), 0, 0)
+XMP = b"!\xff\x0bXMP DataXMP" + b"x" * 9000 + b"\1" + bytes(range(255, -1, -1)) + b"\0"
+# Screen, frames and further options of a GIF file.
+GIFS = {
+    "a frame with an offset": ((60, 40), [SMALL], {}),
+    "GIF87a": ((60, 40), [SMALL], {"version": b"GIF87a"}),
+    "behind metadata": ((60, 40), [SMALL, OTHER], {"extensions": XMP, "comment": "a sticker"}),
+    "two small frames": ((60, 40), [SMALL, OTHER], {}),
+    "whole, then small": ((60, 40), [WHOLE_FRAME, SMALL, OTHER], {}),
+    "small, then whole": ((60, 40), [SMALL, WHOLE_FRAME, OTHER], {}),
+    "a frame of one row": ((60, 40), [(_numbers(1, 60), 0, 7)], {}),
+    "a frame of one pixel": ((333, 301), [(_numbers(1, 1), 332, 300)], {}),
+    "interlaced": ((60, 40), [SMALL, OTHER], {"interlace": 1}),
+    "tables of its own": ((60, 40), [SMALL, OTHER], {"local": True}),
+    "transparent": ((60, 40), [(_numbers(10, 20, 0, 4), 30, 15)] * 2, {"transparency": 2}),
+    "a screen smaller than its frame": ((25, 20), [SMALL, (_numbers(4, 6), 40, 3)], {}),
+    "no screen": ((0, 0), [SMALL], {}),
+}
+
+
+@pytest.mark.parametrize("name", GIFS)
+def test_every_pixel_of_a_gif_is_at_its_place_on_the_screen(name, decode):
+    screen, frames, options = GIFS[name]
+    content = picture_bytes.gif(screen, frames, **options)
+    expected = _shown(content)
+    np.testing.assert_array_equal(decode(tf.constant(content)), expected[0])
+    np.testing.assert_array_equal(clips.read(content, len(frames)), expected)
+    height, width = expected[0].shape[:2]
+    assert pictures.claimed_pixels(tf.constant(content)) == height * width
+    assert images.upright_size(io.BytesIO(content)) == (width, height)
+
+
+def test_what_a_later_frame_draws_outside_of_the_screen_is_cut_off():
+    frames = [WHOLE_FRAME, (_numbers(20, 30), 50, 25), (_numbers(70, 90), 0, 0)]
+    found = clips.read(picture_bytes.gif((60, 40), frames), 3)
+    assert found.shape == (3, 40, 60, 3)
+    larger = clips.read(picture_bytes.gif((90, 70), frames), 3)
+    np.testing.assert_array_equal(found, larger[:, :40, :60])
+
+
+def test_the_disposal_of_a_gif_is_ignored():
+    content = picture_bytes.gif((60, 40), [SMALL, OTHER], disposal=2)
+    kept = picture_bytes.gif((60, 40), [SMALL, OTHER])
+    np.testing.assert_array_equal(clips.read(content, 2), clips.read(kept, 2))
+
+
+def test_of_a_cut_gif_the_complete_frames_are_used():
+    content = picture_bytes.gif((60, 40), [SMALL, OTHER])
+    first = len(picture_bytes.gif((60, 40), [SMALL])) - 1
+    expected = _shown(content)
+    np.testing.assert_array_equal(clips.read(content[: first + 60], 2), [expected[0]] * 2)
+    for read in (pictures.read, lambda content: clips.read(content, 2)):
+        for end in (first - 40, 13 + 768 + 4, 13 + 768):
+            with pytest.raises(ValueError, match="or it is damaged|truncated or damaged GIF"):
+                read(content[:end])
+
+
+def test_a_gif_whose_first_frame_is_larger_than_its_screen_claims_the_frame():
+    content = bytearray(picture_bytes.gif((1, 1), [SMALL], version=b"GIF87a"))
+    content[13 + 768 + 5 : 13 + 768 + 9] = struct.pack("<HH", 60_000, 50_000)
+    claimed = pictures.claimed_pixels(tf.constant(bytes(content)))
+    assert claimed == (60_000 + 30) * (50_000 + 15)
+    with pytest.raises(ValueError, match="more than 178956970 pixels"):
+        pictures.read(bytes(content))
 
 
 # Form of a file -> options, and sides that its head can claim.

@@ -42,3 +42,34 @@ def claiming(form: str, width: int, height: int, **options) -> bytes:
         place, new = 24, b"".join(sides)
     content[place : place + len(new)] = new
     return bytes(content)
+
+
+def gif(
+    screen: tuple[int, int],
+    frames: list[tuple[np.ndarray, int, int]],
+    version: bytes = b"GIF89a",
+    extensions: bytes = b"",
+    local: bool = False,
+    **options,
+) -> bytes:
+    """A GIF file of frames: numbers of colours uint8 [h, w], left and top on the screen.
+
+    `screen` is width and height, `options` are those of Pillow, and `local` gives each frame a
+    table of colours of its own.
+    """
+    colours = np.random.default_rng(2).integers(1, 256, 3 * 255, np.uint8).tobytes()
+    table = bytes(3) + colours  # the number 0 is black
+    content = version + struct.pack("<HH", *screen) + b"\xf7\0\0" + table + extensions
+    for numbers, left, top in frames:
+        image, stream = Image.fromarray(numbers, "P"), io.BytesIO()
+        image.putpalette(table)
+        image.save(stream, "GIF", optimize=False, **options)
+        one = stream.getvalue()
+        start = one.index(b"," + struct.pack("<4H", 0, 0, *numbers.shape[::-1]))
+        own = bytes(3) + colours[::-1] if local else b""
+        flags = one[start + 9] & 0x40 | (0x87 if local else 0)
+        content += one[13 + 3 * 256 : start + 1] + struct.pack("<HH", left, top)
+        content += one[start + 5 : start + 9] + bytes([flags]) + own
+        behind = start + 10 + (3 << (one[start + 9] & 7) + 1 if one[start + 9] & 0x80 else 0)
+        content += one[behind:-1]
+    return content + b";"

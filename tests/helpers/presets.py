@@ -1,5 +1,7 @@
 """Small random presets of keras-hub, one of each kind of output, for tests without a network."""
 
+import json
+
 import numpy as np
 
 from helpers import seeds
@@ -119,3 +121,46 @@ def write(hub, name, folder):
     if name == "dinov2":  # it computes some of its weights when it is loaded
         network = hub.models.Backbone.from_preset(str(folder))
     return network, converter
+
+
+# The numbers of facebook/dinov2-base, but smaller: 28 pixels in config.json, the middle 16 of 20 in
+# preprocessor_config.json.
+PROCESSOR = {"image_processor_type": "BitImageProcessor", "resample": 3, "do_resize": True,
+             "size": {"shortest_edge": 20}, "do_center_crop": True,
+             "crop_size": {"height": 16, "width": 16}, "do_rescale": True,
+             "rescale_factor": 1 / 255, "do_normalize": True,
+             "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}  # fmt: skip
+
+
+def write_dinov2(folder, registers=0):
+    """Writes a random DINOv2 with patches of 4 pixels as on Hugging Face; returns its tensors."""
+    from safetensors.numpy import save_file
+
+    width, rng = 16, np.random.default_rng(5)
+    config = {"model_type": "dinov2_with_registers" if registers else "dinov2",
+              "hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "mlp_ratio": 2, "image_size": 28, "patch_size": 4, "layerscale_value": 1.0,
+              "drop_path_rate": 0.0, "hidden_dropout_prob": 0.0, "use_swiglu_ffn": False,
+              "apply_layernorm": True}  # fmt: skip
+    shapes = {"embeddings.cls_token": (1, 1, width), "embeddings.mask_token": (1, width),
+              "embeddings.position_embeddings": (1, 50, width),
+              "embeddings.patch_embeddings.projection.weight": (width, 3, 4, 4),
+              "embeddings.patch_embeddings.projection.bias": (width,)}  # fmt: skip
+    if registers:
+        config["num_register_tokens"] = registers
+        shapes["embeddings.register_tokens"] = (1, registers, width)
+    block = "encoder.layer.0."
+    dense = {f"attention.attention.{name}": (width, width) for name in ("query", "key", "value")}
+    dense |= {"attention.output.dense": (width, width)}
+    dense |= {"mlp.fc1": (2 * width, width), "mlp.fc2": (width, 2 * width)}
+    for name, shape in dense.items():
+        shapes |= {f"{block}{name}.weight": shape, f"{block}{name}.bias": shape[:1]}
+    for name in (f"{block}norm1", f"{block}norm2", "layernorm"):
+        shapes |= {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+    shapes |= {f"{block}layer_scale{number}.lambda1": (width,) for number in (1, 2)}
+    tensors = {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    return tensors

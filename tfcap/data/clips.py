@@ -34,17 +34,16 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
 def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame: uint8 [N, H, W, 3].
 
-    TensorFlow's decoder draws each frame of a GIF on the frame before, and ignores the disposal
-    methods of the file. If a GIF file is truncated, its complete frames are used. Other truncated
-    files, and files that are not pictures, raise `tf.errors.InvalidArgumentError`.
+    Each frame of a GIF is drawn on the frame before; the disposal methods of the file are ignored.
+    If a GIF file is truncated, its complete frames are used. Other truncated files, and files that
+    are not pictures, raise `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
-        every = tf.cond(
+        chosen = tf.cond(
             tf.strings.substr(content, 0, 4) == b"GIF8",
-            lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
-            lambda: pictures.decode(content)[None],
+            lambda: pictures.decode_frames(content, lambda total: places(total, frames)),
+            lambda: tf.repeat(pictures.decode(content)[None], frames, 0),
         )
-        chosen = tf.gather(every, places(tf.shape(every)[0], frames))
     return tf.ensure_shape(chosen, [frames, None, None, 3])
 
 

@@ -44,19 +44,22 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
         # FFmpeg would also read a playlist, which may name files and addresses.
         if not is_film(file.read(16)):
             raise ValueError("a film must be MP4, WebM, AVI, Matroska or MPEG.")
-    film = cv2.VideoCapture(os.fspath(path), cv2.CAP_FFMPEG)
+    name = os.fspath(path)
+    film = cv2.VideoCapture(name, cv2.CAP_FFMPEG)
     try:
         width, height = film.get(cv2.CAP_PROP_FRAME_WIDTH), film.get(cv2.CAP_PROP_FRAME_HEIGHT)
         if width * height > MOST_PIXELS:
             raise ValueError(f"a frame has more than {MOST_PIXELS} pixels. Save the film smaller.")
-        # What the header promises; a damaged film has fewer, and some formats promise nothing.
-        chosen = _chosen(film, int(film.get(cv2.CAP_PROP_FRAME_COUNT)), choose)
+        # Some formats state the number of frames, for others FFmpeg estimates it from duration and
+        # rate. The packets of a film are counted without decoding them. They are more than the
+        # frames where a codec has hidden frames.
+        total = int(film.get(cv2.CAP_PROP_FRAME_COUNT))
+        packets = _length(cv2.VideoCapture(name, cv2.CAP_FFMPEG, [cv2.CAP_PROP_FORMAT, -1]))
+        chosen = _chosen(film, total, choose) if total == packets else None
         if chosen is None:
-            film.open(os.fspath(path), cv2.CAP_FFMPEG)
-            total = 0
-            while film.grab():
-                total += 1
-            film.open(os.fspath(path), cv2.CAP_FFMPEG)
+            film.open(name, cv2.CAP_FFMPEG)
+            total = _length(film)
+            film.open(name, cv2.CAP_FFMPEG)
             chosen = _chosen(film, total, choose)
         if chosen is None:
             raise ValueError(
@@ -65,6 +68,14 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
         return chosen
     finally:
         film.release()
+
+
+def _length(film) -> int:
+    """Reads a film to its end and returns the number of its frames, or packets."""
+    total = 0
+    while film.grab():
+        total += 1
+    return total
 
 
 def _chosen(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray] | None:

@@ -8,7 +8,8 @@ Letters: H and W, height and width of a picture in pixels; N bytes of a file; E 
 directory of EXIF.
 """
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +26,7 @@ _KINDS = {
     "WebP": (b"RIFF", "a truncated, damaged or animated WebP file"),
 }
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
+_MOST_EXTENSIONS = 10_000  # parts of a GIF file before its first frame
 _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
@@ -47,8 +49,9 @@ _LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where th
 def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     """Decodes a picture file, string [], and turns it upright: uint8 [H, W, 3].
 
-    JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame. Grey becomes RGB
-    and transparency is dropped. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
+    JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame, at its place on
+    the screen of the file. Grey becomes RGB and transparency is dropped; what a GIF leaves
+    transparent is black. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
     its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
     A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
 
@@ -65,11 +68,17 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
         # TensorFlow 2.20 writes beyond its buffer when it decodes an animated WebP without alpha
         # with as many channels as the picture has. With 3 channels it refuses every animation.
         is_animated = (_numbers(head[12:16]) == code(b"VP8X")) & (head[20] // 2 % 2 == 1)
-        image = tf.cond(
-            _is("WebP", image_bytes) & ~is_animated,
-            # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
-            lambda: _decoded(image_bytes, 0)[..., :3],
-            lambda: _decoded(image_bytes, 3),
+        image = tf.case(
+            [
+                # The decoder accepts no number of channels but the picture's own: 3, or 4 with
+                # alpha.
+                (
+                    _is("WebP", image_bytes) & ~is_animated,
+                    lambda: _decoded(image_bytes, 0)[..., :3],
+                ),
+                (_is("GIF", image_bytes), lambda: _first_frame(image_bytes)),
+            ],
+            default=lambda: _decoded(image_bytes, 3),
         )
         with tf.control_dependencies([image]):  # first the decoder refuses what is no picture
             number = orientation(image_bytes)
@@ -92,7 +101,7 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
 
     A server checks it, because a small file can need gigabytes of memory. It is 0 for BMP, whose
     files are as large as their pixels, and for unknown kinds. The frames of a GIF file are not
-    counted. A JPEG file with a damaged head raises `tf.errors.InvalidArgumentError`.
+    counted. A JPEG or GIF file with a damaged head raises `tf.errors.InvalidArgumentError`.
     """
     with tf.device("/CPU:0"):
         head = _head(content)
@@ -109,12 +118,117 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
             [
                 (_is("JPEG", content), lambda: tf.io.extract_jpeg_shape(content, tf.int64)[:2]),
                 (_is("PNG", content), lambda: _sides(head[16:24])),
-                (_is("GIF", content), lambda: _sides(head[6:10], little=True)),
+                (_is("GIF", content), lambda: _gif(content).screen),
                 (_is("WebP", content), webp),
             ],
             default=lambda: tf.zeros([2], tf.int64),
         )
         return tf.reduce_prod(tf.minimum(sides, 2**31))  # PNG has 32 bits: no overflow
+
+
+class _Gif(NamedTuple):
+    """Where the first frame of a GIF file is; x before y, in pixels of the screen.
+
+    Attributes:
+      screen: width and height of the picture, int64 [2].
+      corner: left and top of the first frame, int64 [2].
+      frame: width and height of the first frame, int64 [2].
+      start: the position of its description in the file, int64 [].
+      first: the position of the first block behind the colours, int64 [].
+    """
+
+    screen: tf.Tensor
+    corner: tf.Tensor
+    frame: tf.Tensor
+    start: tf.Tensor
+    first: tf.Tensor
+
+
+def _gif(content: tf.Tensor) -> _Gif:
+    """Finds the first frame of a GIF file; raises `tf.errors.InvalidArgumentError` without one.
+
+    A screen that is too small for the first frame grows, as it does in Pillow and in browsers.
+    """
+    head, data = _head(content), tf.io.decode_raw(content, tf.uint8)
+    colours = tf.where(head[10] >= 128, 3 * 2 ** (head[10] % 8 + 1), 0)
+    first = 13 + colours
+
+    def octet(position: tf.Tensor) -> tf.Tensor:
+        return _octets(data, position, 1)[0]
+
+    # An extension has two bytes, and parts that begin with their length; the length 0 ends it.
+    start, _ = tf.while_loop(
+        lambda position, inside: inside | (octet(position) == ord("!")),
+        lambda position, inside: (
+            position + tf.where(inside, octet(position) + 1, 2),
+            ~inside | (octet(position) > 0),
+        ),
+        (first, tf.constant(False)),
+        maximum_iterations=_MOST_EXTENSIONS,
+    )
+    plain = tf.debugging.Assert(octet(start) == ord(","), ["no frame"])
+    with tf.control_dependencies([plain]):
+        numbers = tf.reshape(_octets(data, start + 1, 8), [4, 2])
+    corner, frame = tf.unstack(tf.reshape(_numbers(numbers, True), [2, 2]))
+    screen = tf.maximum(_sides(head[6:10], little=True), corner + frame)
+    return _Gif(screen, corner, frame, start, first)
+
+
+def _first_frame(content: tf.Tensor) -> tf.Tensor:
+    """Decodes the first frame of a GIF file on its screen: uint8 [H, W, 3].
+
+    The canvas of TensorFlow's decoder is as large as the largest frame and not as the screen. So
+    the frame is moved into the corner of the canvas, and then to its place.
+    """
+    gif = _gif(content)
+    whole = tf.strings.length(content)
+    start = tf.cast(gif.start, tf.int32)
+    rest = tf.strings.substr(content, start + 5, whole)
+    moved = tf.strings.join([tf.strings.substr(content, 0, start + 1), bytes(4), rest])
+    image = _decoded(moved, 3)[: gif.frame[1], : gif.frame[0]]
+    before, behind = gif.corner[::-1], (gif.screen - gif.corner - gif.frame)[::-1]
+    return tf.pad(image, tf.pad(tf.stack([before, behind], 1), [[0, 1], [0, 0]]))
+
+
+def decode_frames(content: tf.Tensor, choose: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """Decodes frames of a GIF file on its screen: uint8 [N, H, W, 3].
+
+    TensorFlow's decoder draws each frame on the frame before, and ignores the disposal methods of
+    the file. Its canvas is as wide as the widest frame and as high as the highest. So a black row
+    and a black column, which have the size of the screen, are put before the first frame, and left
+    out of the result. What lies outside of the screen is cut off.
+
+    Args:
+      content: the file, string [].
+      choose: maps the number of frames, int32 [], to the positions int32 [N] of those to return.
+    """
+    gif = _gif(content)
+    width, height = tf.unstack(gif.screen)
+    first, whole = tf.cast(gif.first, tf.int32), tf.strings.length(content)
+    parts = [
+        tf.strings.substr(content, 0, first),
+        _black_frame([width, 1]),
+        _black_frame([1, height]),
+    ]
+    rest = tf.strings.substr(content, first, whole)
+    frames = tf.ensure_shape(tf.io.decode_gif(tf.strings.join([*parts, rest])), [None] * 3 + [3])
+    total = tf.shape(frames)[0] - 2
+    complete = tf.debugging.assert_positive(total, "no frame is complete")
+    with tf.control_dependencies([] if complete is None else [complete]):
+        chosen = tf.gather(frames, choose(total) + 2)
+    return chosen[:, :height, :width]
+
+
+def _black_frame(sides: Sequence[tf.Tensor | int]) -> tf.Tensor:
+    """Encodes a black frame for a GIF file, string []; of width and height one is 1."""
+    octets = [tf.cast(side, tf.int64) // power % 256 for side in sides for power in (1, 256)]
+    numbers = tf.strings.reduce_join(tf.gather([bytes([n]) for n in range(256)], octets))
+    colours = b"\x80" + bytes(6)  # a table of two, both black
+    # A byte is a pixel. After 100 pixels the code 0x80 clears the dictionary, which would otherwise
+    # make the codes longer. Too many pixels do no harm.
+    block = bytes([101, 0x80]) + bytes(100)
+    pixels = tf.strings.reduce_join(tf.fill([tf.reduce_max(sides) // 100 + 1], block))
+    return tf.strings.join([b"," + bytes(4), numbers, colours, b"\x07", pixels, b"\0"])
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:

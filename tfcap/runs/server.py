@@ -45,7 +45,7 @@ class CaptionServer(tf.Module):
         features.
       max_regions: largest number of regions, as in training; further regions are cut off. None uses
         all regions.
-      max_pixels: largest number of pixels of a picture, or of all frames of a GIF file.
+      max_pixels: largest number of pixels of a picture; the frames of a GIF file are not counted.
 
     Attributes:
       frames: number of frames of a clip that the model reads, as a variable int32 [], so that an

@@ -43,7 +43,7 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
     limits = ["A row with a `status` other than `ok` has an empty caption."]
     if run.fingerprint["backbone"]:
         reads = "It reads JPEG, PNG, BMP, GIF and WebP files of at most"
-        limits.insert(0, f"{reads} {max_pixels:,} pixels; all frames of a GIF file count.")
+        limits.insert(0, f"{reads} {max_pixels:,} pixels; the frames of a GIF are not counted.")
     parts = [
         f"# Model card: {run.model.name}",
         f"{_ABOUT}.",

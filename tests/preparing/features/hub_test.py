@@ -17,6 +17,7 @@ import tfcap
 from tfcap import runs
 from tfcap.doctor import findings
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.hub import preprocessor
 from tfcap.preparing.features.saved import digest, save
 
 GRIDS = {"resnet": 6}  # the others have 4 x 4 patches
@@ -205,10 +206,144 @@ def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
     np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), found)
     path.write_text(json.dumps({**processor, "size": {"shortest_edge": 40}, "do_center_crop": True,
                                 "crop_size": size}))  # fmt: skip
-    assert Backbone(f"hub:{tmp_path}").network.shown(10, 20) == (0.25, 0, 0.75, 1)
+    shown = Backbone(f"hub:{tmp_path}").network.shown(10, 20)
+    np.testing.assert_allclose(shown, (0.3, 0.1, 0.7, 0.9))  # 32 of 40 pixels of the middle square
     path.write_text(json.dumps({"size": size}))
     with pytest.raises(ValueError, match="KeyError.*image_mean"):
         Backbone(f"hub:{tmp_path}")
+
+
+def _cubic(x, a=-0.75):
+    """The kernel of torch.nn.functional.interpolate(mode="bicubic")."""
+    x = abs(x)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0
+
+
+def _positions(embeddings, new):
+    """The position embeddings [1, 1 + old * old, F] for new x new patches, point by point."""
+    old = int((embeddings.shape[1] - 1) ** 0.5)
+    grid, result = embeddings[0, 1:].reshape(old, old, -1), [embeddings[0, 0]]
+    for row, column in np.ndindex(new, new):
+        y, x = ((place + 0.5) * old / new - 0.5 for place in (row, column))
+        top, left = int(np.floor(y)) - 1, int(np.floor(x)) - 1
+        result.append(
+            sum(
+                _cubic(y - i)
+                * _cubic(x - j)
+                * grid[min(max(i, 0), old - 1), min(max(j, 0), old - 1)]
+                for i in range(top, top + 4)
+                for j in range(left, left + 4)
+            )
+        )
+    return np.stack(result)[None]
+
+
+def _as_pillow(picture, before, side, kept=True):
+    """Resizes the shorter side, or both, with Pillow, and crops the middle."""
+    height, width = picture.shape[:2]
+    short = min(height, width)
+    size = (before * width // short, before * height // short) if kept else (before, before)
+    resized = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC))
+    top, left = (size[1] - side) // 2, (size[0] - side) // 2
+    return resized[top : top + side, left : left + side]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("image_size", "side", "before"), [(None, 16, 20), (16, 16, 20), (28, 28, 35)]
+)
+def test_a_dinov2_as_published_reads_the_crop_of_its_processor(
+    hub, tmp_path, image_size, side, before
+):
+    tensors = presets.write_dinov2(tmp_path / "dinov2")
+    backbone = Backbone(f"hub:{tmp_path / 'dinov2'}", image_size=image_size)
+    assert (backbone.image_size, backbone.grid) == (side, side // 4)
+    picture = np.asarray(Image.fromarray(_picture((9, 13, 3))).resize((90, 60)))
+    decoded = backbone.decode(_encoded(picture))
+    cropped = _as_pillow(picture, before, side).astype(np.float32)
+    np.testing.assert_allclose(decoded, cropped, atol=2.01)  # Pillow rounds in between
+    np.testing.assert_allclose(
+        backbone.network.shown(60, 90), (15 / 90 + 1 / 15, 0.1, 75 / 90 - 1 / 15, 0.9)
+    )
+    network = hub.models.Backbone.from_preset(str(tmp_path / "dinov2"), image_shape=(side, side, 3))
+    [weight] = [w for w in network.weights if "interpolated" in w.path]
+    weight.assign(_positions(tensors["embeddings.position_embeddings"], side // 4))
+    scaled = (decoded.numpy() / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
+    wanted = np.asarray(network({"images": scaled[None].astype(np.float32)}))[:, 1:]
+    found = backbone.extract(decoded[None])
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=3e-3)
+
+    (tmp_path / "data").mkdir()
+    made_by = backbone.made_by(*save(backbone.network, tmp_path / "data", None))
+    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path / "data")
+    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), found)
+
+
+@pytest.mark.slow
+def test_a_dinov2_with_registers_has_its_positions_smoothed(hub, tmp_path):
+    presets.write_dinov2(tmp_path / "dinov2", registers=2)
+    backbone = Backbone(f"hub:{tmp_path / 'dinov2'}")
+    network = hub.models.Backbone.from_preset(str(tmp_path / "dinov2"), image_shape=(16, 16, 3))
+    decoded = backbone.decode(_encoded(_picture()))[None]
+    wanted = np.asarray(network({"images": backbone.network.scale(decoded)}))[:, 3:]
+    np.testing.assert_allclose(backbone.extract(decoded), wanted, rtol=2e-3, atol=3e-3)
+
+
+ONE_SIZE = {"do_center_crop": False, "size": {"height": 24, "width": 24}}
+# Changes of preprocessor_config.json -> size after the crop and before, and whether the aspect
+# ratio is kept.
+PROCESSORS = [
+    ({}, (16, 20, True)),
+    ({"size": 20, "crop_size": 16}, (16, 20, True)),
+    ({"size": 20, "image_processor_type": "DeiTImageProcessor"}, (16, 20, False)),
+    ({"size": {"height": 20, "width": 20}}, (16, 20, False)),
+    (ONE_SIZE, (24, 24, False)),
+    ({"do_center_crop": False}, (20, 20, True)),
+    ({"do_center_crop": False, "size": 24, "image_processor_type": "ViTImageProcessor"},
+     (24, 24, False)),
+    ({"do_center_crop": False, "crop_pct": 0.875, "size": {"shortest_edge": 224}},
+     (224, 256, True)),
+    ({"do_center_crop": False, "crop_pct": 0.875, "size": {"shortest_edge": 384}},
+     (384, 384, False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "expected"), PROCESSORS)
+def test_a_processor_of_hugging_face_resizes_and_crops_as_it_says(hub, tmp_path, changes, expected):
+    config = {**presets.PROCESSOR, **changes}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    converter, before = preprocessor("x", str(tmp_path))
+    side, *_ = converter.image_size
+    assert (side, before, converter.crop_to_aspect_ratio) == expected
+    np.testing.assert_allclose(converter.scale, 1 / 255 / np.array([0.2, 0.3, 0.4]))
+
+
+REFUSED = {
+    "do_resize is false.*give --image_size, for example 16": {"do_resize": False},
+    r"squares of one size. It names \[20, 24\]": {**ONE_SIZE, "size": {"height": 20, "width": 24}},
+    "must have a size of height and width or shortest_edge, not None": {"size": None},
+    "crops 16 pixels out of 12": {"size": {"shortest_edge": 12}},
+    "crops and has the resample nearest": {"resample": 0},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_processor_that_cannot_be_followed_is_refused(hub, tmp_path, message):
+    config = {**presets.PROCESSOR, **REFUSED[message]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        preprocessor("x", str(tmp_path))
+    if "resize" in message:
+        assert preprocessor("x", str(tmp_path), image_size=32)[1] == 20
+
+
+def test_what_is_not_normalized_keeps_its_values(hub, tmp_path):
+    config = {**presets.PROCESSOR, "do_normalize": False, "do_rescale": False}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    converter, _ = preprocessor("x", str(tmp_path))
+    assert (converter.scale, converter.offset) == ([1.0] * 3, [0.0] * 3)
 
 
 def test_without_keras_hub_the_error_names_the_extra(monkeypatch):

@@ -1,5 +1,6 @@
 """Ready features are read in whatever layout they have; bad ones are skipped with a reason."""
 
+import io
 import re
 import unicodedata
 
@@ -49,6 +50,63 @@ def group_hdf5(path, images):
     return path
 
 
+def dlct(path, images):
+    """As image-captioning-DLCT writes them: the size is height and width."""
+    features.hdf5(path, images)
+    with h5py.File(path, "a") as file:
+        for key, one in images.items():
+            file[f"{key}_size"] = np.array([one.size[::-1]])
+            file[f"{key}_grids"] = np.zeros([49, features.WIDTH], "f4")
+            file[f"{key}_mask"] = np.zeros([len(one.boxes), 49], "f4")
+    return path
+
+
+def sized_hdf5(path, images):
+    features.hdf5(path, images)
+    with h5py.File(path, "a") as file:
+        for key, one in images.items():
+            file[f"{key}_image_w"], file[f"{key}_image_h"] = one.size
+            file[f"{key}_num_boxes"] = len(one.boxes)
+    return path
+
+
+def sized(*names, of=lambda size: (size,)):
+    """Writes npz files that have the size under other names; `of` gives their values."""
+
+    def write(path, images):
+        path.mkdir()
+        for key, one in images.items():
+            sizes = dict(zip(names, of(one.size), strict=True))
+            np.savez(path / f"{key}.npz", feat=one.features, boxes=one.boxes, **sizes)
+        return path
+
+    return write
+
+
+def sized_lmdb(path, images):
+    import lmdb
+
+    with lmdb.open(str(path), map_size=1 << 24) as store, store.begin(write=True) as transaction:
+        for key, one in images.items():
+            content = io.BytesIO()
+            np.savez(content, feat=one.features, bbox=one.boxes, img_size=one.size[::-1])
+            transaction.put(str(key).encode(), content.getvalue())
+    return path
+
+
+def other_columns(path, images):
+    """A tsv whose header has another order than the published files."""
+    names = ["image_id", "image_height", "image_width", "boxes", "features", "num_boxes", "note"]
+    lines = ["\t".join(names).encode()]
+    for key, one in images.items():
+        width, height, count, boxes, values = features.bottom_up_line(key, one, b"").split(b"\t")[
+            1:
+        ]
+        lines.append(b"\t".join([b"%d" % key, height, width, boxes, values, count, b"-"]))
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
 def scan_ids_per_caption(path, images):
     features.matrix(path, images)
     (path / "train_ids.txt").write_text("".join(f"{key}\n" * 5 for key in images))
@@ -71,6 +129,25 @@ GOLDEN = {
     "LXMERT": ("tsv of regions", features.lxmert, IMAGES, True, False),
     "VinVL": ("tsv of regions", features.vinvl, VINVL, True, False),
     "M2": ("HDF5", features.hdf5, IMAGES, True, False),
+    "DLCT": ("HDF5", dlct, IMAGES, True, False),
+    "sizes in HDF5": ("HDF5", sized_hdf5, IMAGES, True, False),
+    "sizes in LMDB": ("LMDB", sized_lmdb, IMAGES, True, False),
+    "columns": ("tsv of regions", other_columns, IMAGES, True, False),
+    "height, width": (
+        "one file per image",
+        sized("image_size", of=lambda size: (size[::-1],)),
+        IMAGES,
+        True,
+        False,
+    ),
+    "image_width": (
+        "one file per image",
+        sized("image_width", "image_height", of=tuple),
+        IMAGES,
+        True,
+        False,
+    ),
+    "w": ("one file per image", sized("w", "h", of=tuple), IMAGES, True, False),
     "HDF5 of ruotianluo": ("HDF5", lambda p, i: features.hdf5(p, i, False), IMAGES, False, False),
     "groups": ("HDF5", group_hdf5, IMAGES, True, True),
     "LMDB": ("LMDB", features.lmdb_store, IMAGES, False, False),
@@ -94,7 +171,10 @@ def pictures(folder):
 def test_each_layout_gives_the_features_that_were_written(tmp_path, name):
     title, write, images, boxes, vectors = GOLDEN[name]
     path = write(tmp_path / {"tsv of regions": "a.tsv", "HDF5": "a.h5"}.get(title, "a"), images)
-    reader = ReadyFeatures([path], ENTRIES, pictures(tmp_path / "images"))
+    # Only the M2 files and ruotianluo's folders need the pictures for the size of an image.
+    needs_pictures = name in ("M2", "ruotianluo")
+    images_dir = pictures(tmp_path / "images") if needs_pictures else None
+    reader = ReadyFeatures([path], ENTRIES, images_dir)
     assert reader.about().startswith(title) and reader.named_by == "image id"
     assert (reader.regions, reader.image_dim) == (3, 5 if vectors else None)
     *found, missing = reader.read(ENTRIES + entries(77))
@@ -107,6 +187,29 @@ def test_each_layout_gives_the_features_that_were_written(tmp_path, name):
         if vectors:
             np.testing.assert_array_equal(one.image, wanted.vector)
     assert missing.features is None and "77" in missing.reason
+
+
+@pytest.mark.parametrize(
+    ("write", "unread"),
+    [
+        (lambda p: dlct(p / "a.h5", IMAGES), "cls_prob, grids, mask"),
+        (lambda p: features.milvlg(p / "a", IMAGES), "info"),
+        (lambda p: features.folder(p / "a", IMAGES), None),
+        (lambda p: features.lxmert(p / "a.tsv", IMAGES), None),
+    ],
+)
+def test_the_arrays_that_are_not_read_are_named(tmp_path, write, unread):
+    _, said, names = ReadyFeatures([write(tmp_path)], ENTRIES).about().partition("; not read: ")
+    assert (names if said else None) == unread
+
+
+def test_a_size_that_is_width_and_height_is_refused_where_boxes_show_it(tmp_path):
+    small, wide = (np.array([[0, 0, right, 40]] * 3, np.float32) for right in (40, 60))
+    images = {key: one._replace(size=(64, 48), boxes=small) for key, one in IMAGES.items()}
+    images[9] = images[9]._replace(boxes=wide)
+    path = sized("size")(tmp_path / "a", images)
+    reasons = {one.entry.id: one.reason for one in ReadyFeatures([path], ENTRIES).read(ENTRIES)}
+    assert "of 48 x 64 pixels (width x height)" in reasons[9]
 
 
 def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):

@@ -36,13 +36,24 @@ from tfcap.preparing.sources import Entry
 
 INDEX = ".features.index.json"  # in the prepared directory
 _PROBES = 20
+_MOST_PARTS = 100  # names of an HDF5 file that are looked at for the parts of an image
 # Names that published files give to the arrays of an image; the first that is there counts.
 _FEATURES = ("feat", "features", "x", "z")
 _BOXES = ("boxes", "bbox")
 _COUNTS = ("num_boxes", "num_bbox")  # rows behind this number are padding
-_SIZES = (("image_w", "image_h"), ("img_w", "img_h"))
-_OTHERS = (*_BOXES, *_COUNTS, "image", *(name for pair in _SIZES for name in pair))
+_SIZES = tuple(
+    (f"{image}{width}", f"{image}{height}")
+    for image in ("image_", "img_", "im_", "")
+    for width, height in (("w", "h"), ("width", "height"))
+)
+_SHAPES = ("size", "image_size", "img_size", "im_size")  # height before width, as detectors have it
+_OTHERS = (*_BOXES, *_COUNTS, "image", *_SHAPES, *(name for pair in _SIZES for name in pair))
 
+# Names of the columns of a tsv without a header, by their number.
+_COLUMNS: dict[int, tuple[str, ...]] = {
+    6: ("key", "image_w", "image_h", "num_boxes", "boxes", "features"),
+    10: ("key", "img_h", "img_w", *"abcd", "num_boxes", "boxes", "features"),
+}
 _MOST_CELLS = 64  # along a side of a grid; more means that the axes have another order
 _PIXEL_ROUNDING = 1.0  # pixels by which a detector's box may leave its image
 _UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
@@ -102,8 +113,9 @@ class Tsv(Layout):
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
 
-    The files are read once from end to end to find the position of each line, and later line by
-    line: they may be larger than the memory.
+    If the first line names the columns, they may have another order. The files are read once from
+    end to end to find the position of each line, and later line by line: they may be larger than
+    the memory.
     """
 
     title = "tsv of regions"
@@ -111,6 +123,7 @@ class Tsv(Layout):
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | None):
         super().__init__(paths, cache)
+        self._headers = list(map(self._header, paths))
         # Files with other names, sizes or times get a new index.
         made_of = [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in paths]
         if cache is not None and files.exists(cache):
@@ -121,6 +134,14 @@ class Tsv(Layout):
         self.keys = self._index()
         if cache is not None:
             files.write_json(cache, {"files": made_of, "lines": self.keys}, indent=None)
+
+    @staticmethod
+    def _header(path: pathlib.Path) -> list[str]:
+        """Returns the names of the columns, if the first line has them; else []."""
+        with open(path, "rb") as file:
+            line = file.readline(1000).decode("utf-8", "replace")
+        names = [name.strip() for name in line.split("\t")]
+        return names if {"num_boxes", "boxes", "features"} <= set(names) else []
 
     def read(self, key: str) -> Arrays:
         """Reads the first whole line of an image.
@@ -141,15 +162,15 @@ class Tsv(Layout):
         if len(fields) == 2:
             content = json.loads(fields[1])
             return {"features": _floats(content["features"].encode(), content["num_boxes"])}
-        if len(fields) == 6:
-            width, height, count, boxes, features = fields[1:]
-        elif len(fields) == 10:
-            height, width, *_, count, boxes, features = fields[1:]
-        else:
-            raise ValueError(f"a line must have 2, 6 or 10 fields; this one has {len(fields)}.")
-        size = {"image_w": int(width), "image_h": int(height)}
-        corners = _floats(boxes, int(count), 4)
-        return {"features": _floats(features, int(count)), "boxes": corners, **size}
+        names = self._headers[number] or _COLUMNS.get(len(fields), ())
+        if len(fields) != len(names):
+            known = f"{len(names)}" if names else "2, 6 or 10"
+            raise ValueError(f"a line must have {known} fields; this one has {len(fields)}.")
+        row = dict(zip(names, fields, strict=True))
+        count = int(row["num_boxes"])
+        sizes = {name: int(row[name]) for pair in _SIZES for name in pair if name in row}
+        corners = _floats(row["boxes"], count, 4)
+        return {"features": _floats(row["features"], count), "boxes": corners, **sizes}
 
     def _index(self) -> _Lines:
         """Reads the files from end to end."""
@@ -175,8 +196,9 @@ class Tsv(Layout):
 class Hdf5(Layout):
     """HDF5 files.
 
-    * M2 and ExpansionNet: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and
-      `ID_cls_prob`, which is not read; also `ID_image` [F2].
+    * M2, ExpansionNet and DLCT: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and the
+      other arrays of an npz file, such as `ID_size` (height, width) and `ID_image` [F2].
+      `ID_cls_prob`, `ID_grids` and `ID_mask` are not read.
     * ruotianluo/ImageCaptioning.pytorch: a data set `ID` [R, F] or [14, 14, F] for each image.
     * a group `ID` with the arrays of an npz file, see `Folder`.
     """
@@ -192,6 +214,11 @@ class Hdf5(Layout):
                 self._files.append(h5py.File(path, "r"))
             except OSError as error:
                 raise ValueError(f"{path} cannot be opened: {error}. Copy it again.") from None
+        # The names are sorted, so that the parts of an image are beside each other.
+        first = list(itertools.islice(itertools.chain.from_iterable(self._files), _MOST_PARTS))
+        whole = next((name for name in first if name.endswith("_features")), "_features")
+        key = whole.removesuffix("features")
+        self._parts = {name.removeprefix(key) for name in first if name.startswith(key)}
 
     def has(self, key: str) -> bool:
         return any(key in file or f"{key}_features" in file for file in self._files)
@@ -199,8 +226,8 @@ class Hdf5(Layout):
     def read(self, key: str) -> Arrays:
         for file in self._files:
             if f"{key}_features" in file:
-                names = ("features", "boxes", "image")
-                return {n: file[f"{key}_{n}"] for n in names if f"{key}_{n}" in file}
+                names = {"features", *_OTHERS, *self._parts}
+                return {n: file[f"{key}_{n}"] for n in sorted(names) if f"{key}_{n}" in file}
             if key in file:
                 return file[key] if isinstance(file[key], h5py.Group) else {"feat": file[key]}
         raise KeyError(key)
@@ -400,6 +427,7 @@ class ReadyFeatures:
       dim: F.
       image_dim: F2, or None without vectors of whole images.
       regions: `frames`, or the mean R of the first images.
+      unread: names of the arrays of an image that are not read.
     """
 
     def __init__(
@@ -432,12 +460,15 @@ class ReadyFeatures:
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
+        arrays = self.layout.read(self._spelled(_KEYS[self.named_by](usable[0].entry)))
+        self.unread = sorted(set(arrays) - {_name_of_features(arrays), *_OTHERS})
         self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
     def about(self) -> str:
         """Describes the files and what they hold in a line."""
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
-        return f"{self._files}; named by {self.named_by}{vectors}"
+        unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
+        return f"{self._files}; named by {self.named_by}{vectors}{unread}"
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
@@ -514,23 +545,14 @@ def checked(
     columns, which are used if there are no other boxes. Boxes are x1, y1, x2, y2 in 0..1, or in
     pixels; then the file or `size_of` gives the size of the image.
     """
-    name = next((name for name in _FEATURES if name in arrays), None)
-    if name is None:
-        left = [n for n in arrays if n not in _OTHERS] or list(arrays)
-        if len(left) != 1:
-            raise ValueError(
-                f"no array {', '.join(_FEATURES)}; it has: {', '.join(left)}. Rename the array of "
-                "the features to feat."
-            )
-        name = left[0]
+    name = _name_of_features(arrays)
 
     def first(*names: str) -> np.ndarray | None:
         return next((np.asarray(arrays[n]) for n in names if n in arrays and n != name), None)
 
     values, boxes = np.asarray(arrays[name]), first(*_BOXES)
     count, image = first(*_COUNTS), first("image")
-    sizes = ((first(width), first(height)) for width, height in _SIZES)
-    size = next(((w, h) for w, h in sizes if w is not None and h is not None), None)
+    size = _stated_size(first)
     if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
         image = None  # something else, such as the pixels of the picture
     if boxes is not None and boxes.shape[:1] == values.shape[1:] != values.shape[:1]:
@@ -559,6 +581,29 @@ def checked(
         dropped,
         image=None if image is None else image.astype(np.float32).ravel(),
     )
+
+
+def _name_of_features(arrays: Arrays) -> str:
+    name = next((name for name in _FEATURES if name in arrays), None)
+    if name is not None:
+        return name
+    left = [n for n in arrays if n not in _OTHERS] or list(arrays)
+    if len(left) != 1:
+        raise ValueError(
+            f"no array {', '.join(_FEATURES)}; it has: {', '.join(left)}. Rename the array of "
+            "the features to feat."
+        )
+    return left[0]
+
+
+def _stated_size(first: Callable[..., np.ndarray | None]) -> _Size | None:
+    """Returns width and height as the file has them; `first` gives the array of a name."""
+    for names in _SIZES:
+        width, height = map(first, names)
+        if width is not None and height is not None:
+            return width, height
+    shape = first(*_SHAPES)
+    return None if shape is None or shape.size != 2 else tuple(shape.ravel()[::-1])
 
 
 def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -605,7 +650,7 @@ def _unit_boxes(
         if size is None:
             return None
         sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
-        pixels = f"of {sides[0]:g} x {sides[1]:g} pixels"
+        pixels = f"of {sides[0]:g} x {sides[1]:g} pixels (width x height)"
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
         raise ValueError(
