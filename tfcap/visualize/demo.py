@@ -171,8 +171,6 @@ def _described_options() -> list[dict[str, Any]]:
     for a choice, and `search`: the only search that reads it, empty if both do.
     """
     kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
-    read_by = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
-    read_by |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
     described = []
     for field in dataclasses.fields(options.Options):
         choices = list(options.CHOICES.get(field.name, ()))
@@ -181,7 +179,7 @@ def _described_options() -> list[dict[str, Any]]:
                 "name": field.name,
                 "kind": "choice" if choices else kinds[type(field.default)],
                 "choices": choices,
-                "search": read_by.get(field.name, ""),
+                "search": options.READ_BY.get(field.name, ""),
             }
         )
     return described
