@@ -267,9 +267,9 @@ def _no_key(
 ) -> str:
     """Says that `group` has no key `name`, and which key it may be."""
     said, of_decoding = f"there is no key {name}.", isinstance(group, Decoding)
-    if (of_decoding or not prefix) and (meant := options.ELSEWHERE.get(name)):
+    if (of_decoding or not prefix) and (meant := options.meant(name)):
         start = "" if isinstance(params, Decoding) else "task.decoding."
-        return f"{said} Use {' with '.join(start + key for key in meant.split())}."
+        return f"{said} Use {' with '.join(start + key for key in meant)}."
     leaves = [path.split(".") for path in values(params)]
     paths = dict.fromkeys(".".join(path[:n]) for path in leaves for n in range(1, len(path) + 1))
     inside = [path for path in paths if path.startswith(prefix)]

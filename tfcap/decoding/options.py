@@ -162,6 +162,12 @@ def check(options: Any, prefix: str = "") -> None:
         )
 
 
+def meant(name: str) -> list[str]:
+    """Returns the options that `name` means: itself, or those that do the work of `ELSEWHERE`."""
+    fields = {field.name for field in dataclasses.fields(Options)}
+    return [name] if name in fields else ELSEWHERE.get(name, "").split()
+
+
 LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 40 bits
 
 
