@@ -15,6 +15,7 @@ Exit codes:
 
 import difflib
 import errno
+import importlib
 import inspect
 import os
 import re
@@ -32,6 +33,11 @@ LOG_INTERVAL = 30.0  # seconds between two lines of progress in a log file
 T = TypeVar("T")
 
 flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")
+flags.DEFINE_multi_string(
+    "import",
+    [],
+    "Module of Python to import first, which may register a system of your own; repeatable.",
+)
 flags.disclaim_key_flags()  # the functions below define flags of the command that calls them
 
 
@@ -67,6 +73,8 @@ def run(main: Callable[..., None]) -> None:
     def call(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
             logging.set_verbosity(logging.WARNING)
+        for module in flags.FLAGS["import"].value:
+            _import(module)
         if inspect.signature(main).parameters:
             main(argv)
         elif argv[1:]:
@@ -87,6 +95,16 @@ def run(main: Callable[..., None]) -> None:
             sys.stdout.flush()
         except OSError:  # told already; Python would try again at the end, and tell it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _import(module: str) -> None:
+    """Imports a module of the user, which may lie in the working directory."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--import={module}: {error}.") from None
 
 
 def guard(work: Callable[[], None]) -> None:
@@ -133,9 +151,14 @@ def _parse(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
+        from tfcap.decoding import options
+
         modules = flags.FLAGS.flags_by_module_dict().items()
         names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
         hint = did_you_mean(error.flagname, names)
+        if "decoding" in names and (keys := options.meant(error.flagname)):
+            changes = ",".join(key if "=" in key else f"{key}=VALUE" for key in keys)
+            hint = f" Write --decoding={changes}."
         fail(f"Unknown flag --{error.flagname}.{hint} --help lists the flags.", 2)
     except flags.Error as error:
         fail(f"{error}. --help lists the flags.", 2)

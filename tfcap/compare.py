@@ -174,7 +174,7 @@ def compare(
         runs = {name: other.captions for name, other in found.items()}
     else:
         source = references or ""
-        every = results.load_references(source)
+        every = results.load_references(source, partial)
         runs = {name: results.load_results(path) for name, path in named.items()}
         if partial:
             shared = results.common(every, runs.values())

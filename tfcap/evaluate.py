@@ -255,7 +255,7 @@ class _Evaluation:
             return
         if not given.references:
             raise cli.UsageError("--references is missing: the captions to score against.")
-        references = _references(given.references)
+        references = _references(given.references, given.partial)
         if given.partial:
             paths = _others_of(given.beside, self.name).values()
             others = [results.load_hypotheses(path).captions for path in paths]
@@ -494,10 +494,11 @@ def _captions(given: Any) -> Hypotheses:
     return Hypotheses({image: _texts([own], image) for image, own in _by_image(given)})
 
 
-def _references(given: Any) -> dict[int, list[str]]:
+def _references(given: Any, partial: bool) -> dict[int, list[str]]:
     if isinstance(given, str | os.PathLike):
-        return results.load_references(given)
-    return {image: _texts(own, image) for image, own in _by_image(given)}
+        return results.load_references(given, partial)
+    texts = {image: _texts(own, image) for image, own in _by_image(given)}
+    return {image: captions for image, captions in texts.items() if captions or not partial}
 
 
 def _texts(captions: Any, image: int) -> list[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from tfcap import configs, decoding
+from tfcap.configs import experiments
 
 X = "xtransformer"
 RATE = "trainer.optimizer_config.schedule.learning_rate"
@@ -62,9 +63,121 @@ def test_values_are_read_as_their_keys_need_them(monkeypatch, override, key, val
     assert found == value and type(found) is type(value)
 
 
+NUMBERS = ["2024-11-27", "007", "1_0", "1e3", "yes", "0x10", "12:30:00"]
+SIGNS = ["data/my #2", "data/a: b", "null", "[x]", "{a}", "*x", "&x", "!x", "@x", "%x", "`x`", "|"]
+
+
+@pytest.mark.parametrize("text", [*NUMBERS, *SIGNS, "- x", "don't", "a=b"])
+def test_a_key_that_holds_text_takes_it_as_written(text):
+    """YAML would read dates, numbers, comments and signs of its own."""
+    assert configs.resolve(X, override=f"task.data_dir={text}").task.data_dir == text
+    several = f"task.seed=2,task.data_dir = {text} , task.init_checkpoint={text}"
+    task = configs.resolve(X, override=several).task
+    assert (task.seed, task.data_dir, task.init_checkpoint) == (2, text, text)
+    assert configs.decoding(TASK, f"prefix={text},beam=2").prefix == text
+    assert configs.resolve(X, override=f"runtime.worker_hosts={text}").runtime.worker_hosts == (
+        None if text == "null" else text
+    )
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_a_file_gives_text_to_a_key_that_holds_text(tmp_path, text):
+    file = tmp_path / "params.yaml"
+    file.write_text(f"task:\n  data_dir: {text}  # a comment\n  seed: 3\nruntime.tpu: {text}\n")
+    params = configs.resolve(X, [str(file)])
+    assert (params.task.data_dir, params.runtime.tpu, params.task.seed) == (text, text, 3)
+    assert configs.resolve(X, override=f"task={{data_dir: {text}}}").task.data_dir == text
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("task.data_dir='data/a,b=c',task.seed=2", "data/a,b=c"),
+        ('task.data_dir="a b ",task.seed=2', "a b "),
+        ("task.data_dir='it''s',task.seed=2", "it's"),
+        ("task.data_dir='',task.seed=2", ""),
+        ('{"task.data_dir": "my #2", "task.seed": 2}', "my #2"),
+    ],
+)
+def test_quotes_around_a_text_are_no_part_of_it(override, value):
+    task = configs.resolve(X, override=override).task
+    assert (task.data_dir, task.seed) == (value, 2)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        *((f"task.seed={text}", "task.seed") for text in SIGNS + ["2024-11-27", "12:30:00", "yes"]),
+        ("task.label_smoothing=2024-11-27", "task.label_smoothing must be float"),
+        ("task.remap_vocab=2024-11-27", "task.remap_vocab must be bool"),
+        ("task.metrics=2024-11-27", "task.metrics must be list"),
+        ("task.seed: 2024-11-27", "task.seed must be int, not '2024-11-27'"),
+        ("task.seed=3 #2", "task.seed: YAML takes '#2' for a comment"),
+        ("task.data_dir: data/my #2", "YAML takes '#2' for a comment. Put quotes"),
+        ("task.data_dir: [x]", "task.data_dir must be str, not ['x'] (list). Put quotes"),
+        ("task.data_dir=", "task.data_dir must be str, not None"),
+        ("task.data_dir='it's'", "task.data_dir must be YAML"),
+        ("task.data_dir.x=3", "task.data_dir must be str"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_key(override, key):
+    with pytest.raises(ValueError) as caught:
+        configs.resolve(X, override=override)
+    assert key in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("task.train_data.global_batch_size=0", "task.validation_data.limit=-1"),
+        *("task.micro_batches=-2", "task.label_smoothing=1.0", "task.max_length=1"),
+        *("task.model.xtransformer.head_dropout=1.5", "task.model.xtransformer.word_dropout=-0.1"),
+        *("task.model.xtransformer.width=-8", "task.l2=-1", "task.l2=nan", "task.seed=-1"),
+        *("task.scheduled_sampling.maximum=1.1", "task.scheduled_sampling.every=0"),
+        *("trainer.patience=-1", "trainer.train_steps=-5", "trainer.validation_interval=0"),
+        *("trainer.checkpoint_interval=0", "trainer.steps_per_loop=0", "trainer.max_to_keep=-1"),
+        *("trainer.validation_steps=-2", "trainer.validation_steps=0", f"{RATE}=inf"),
+        *(f"{RATE}=-0.1", "trainer.optimizer_config.ema_decay=1", "runtime.replicas=-1"),
+        *("trainer.optimizer_config.clip_threshold=0", "trainer.loss_upper_bound=nan"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_with_its_key(change):
+    key, _, value = change.partition("=")
+    with pytest.raises(ValueError, match=rf"^{key} must be .*, not {value}\.$"):
+        configs.resolve(X, override=change)
+
+
+def test_the_limits_of_the_ranges_are_inside():
+    changes = "task.label_smoothing=0,trainer.validation_steps=-1,trainer.loss_upper_bound=.inf,"
+    changes += "task.scheduled_sampling.maximum=1,task.max_length=2,runtime.task_index=-1"
+    assert configs.resolve(X, override=changes).trainer.loss_upper_bound == float("inf")
+    for experiment in experiments.factories():
+        configs.check(configs.resolve(experiment))
+
+
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
+        ("task.model.hidden=9", ["no key hidden. The keys of task.model.xtransformer are width, "]),
+        ("task.model.xlan.hidden=9", ["The keys of task.model.xlan are width, heads"]),
+        ("task.model.mygru.width=9", ["no key mygru", "--import=MODULE"]),
+        ("task.model.type=mygru", ["task.model.type=mygru is not one of xlan", "--import=MODULE"]),
+        ("foo=1", ["no key foo. The keys are task, trainer, runtime."]),
+        ("task.decoding.num_beams=5", ["no key num_beams. Use task.decoding.beam."]),
+        ("num_beams=5", ["Use task.decoding.beam."]),
+        ("task.decoding.do_sample=true", ["Use task.decoding.search=sample."]),
+        ("task.decoding.repetition_penalty=1.2", ["Use task.decoding.no_repeat_ngram."]),
+        ("task.decoding.max_new_tokens=9", ["Use task.decoding.max_length."]),
+        (
+            "task.decoding.num_return_sequences=9",
+            ["Use task.decoding.samples with task.decoding.s"],
+        ),
+        ("task.decoding.early_stopping=true", ["no key early_stopping. The keys of task.decoding"]),
+        ("task.decoding.seed=1", ["no key seed. The keys of task.decoding are search, beam"]),
+        ("task.decoding.length_penalty=1.2", ["one of average, gnmt (the number is length_power)"]),
+        ("task.decoding.search=true", ["task.decoding.search must be one of beam, sample"]),
+        ("task={decoding: {finished: [3]}}", ["finished must be one of hold, retire, not ['3']"]),
+        ("task: {objective: null}", ["task.objective must be one of xe, scst, not None"]),
         ("task.max_lenght=3", ["no key max_lenght", "task.max_length"]),
         ("lerning_rate=0.1", [f"Did you mean {RATE}?"]),
         ("trainer=3", ["trainer must be a group of keys"]),
@@ -166,9 +279,31 @@ def test_decoding_options_override_those_of_the_run():
         ("min_length=9", "min_length=9 must be below"),
         ("max_length=10", "max_length=10 is above task.max_length=9"),
         ("temperature=0.0", "task.decoding.temperature"),
+        ("max_length=-1", "task.decoding.max_length must be at least 0, not -1"),
+        ("num_beams=3", "no key num_beams. Use beam."),
+        ("xlan_paper,length_penalty=2", "length_penalty must be one of average, gnmt"),
     ],
 )
 def test_decoding_options_that_cannot_work_are_refused(text, message):
     with pytest.raises(ValueError) as refusal:
         configs.decoding(TASK, text)
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "beam", "note"),
+    [
+        ("top_p=0.9,beam=2,top_k=3", 0, "no effect of top_p, top_k, which search=sample reads"),
+        ("search=sample,groups=1", 0, "no effect of groups, which search=beam reads"),
+        ("search=sample", 4, "no effect of beam, which search=beam reads"),
+        ("search=sample,top_p=0.9,temperature=2.0", 0, ""),
+        ("xlan_paper,length_power=1", 3, ""),
+    ],
+)
+def test_keys_of_the_other_search_are_named_once(capsys, text, beam, note):
+    configs.decoding(TASK, text, beam)
+    err = capsys.readouterr().err
+    assert err.count("\n") == bool(note) and note in err
+    if text.startswith("top_p"):
+        configs.resolve(X, override="task.decoding.top_p=0.9")
+        assert "no effect of task.decoding.top_p, which" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Options of decoding: each one is a key of the configuration and changes what a search finds."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tfcap.decoding import Options
 
 FIELDS = {field.name: field for field in dataclasses.fields(Options)}
 LENGTH = 6
+NAN = math.nan
 
 
 def test_the_keys_of_a_configuration_are_the_fields_of_the_options():
@@ -106,6 +108,24 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
 def test_options_that_cannot_work_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         Options(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, (-1,)) for name in ("top_k", "min_length", "max_length", "no_repeat_ngram")),
+        *((name, (0, -1)) for name in ("beam", "groups", "samples")),
+        ("samples", (1001,)),
+        ("top_p", (0, -0.1, 1.01, NAN)),
+        ("temperature", (-1, 0, NAN, math.inf, 1e-30)),  # 1e-30 makes all scores infinite
+        ("diversity", (-0.5, NAN, math.inf)),
+        ("length_power", (NAN, math.inf, -math.inf, 1000)),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_its_name(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{name} must be .*, not {value}\.$"):
+            Options(**{name: value})
 
 
 def test_words_become_ids_and_text_is_refused_by_a_search():

@@ -103,6 +103,16 @@ def test_references_of_another_layout_are_refused(file, content, message):
         results.load_references(file(content))
 
 
+def test_images_without_references_are_left_out_on_request(file):
+    images = [{"id": 99}, *REFERENCE_FILE["images"]]
+    bare = file(REFERENCE_FILE | {"images": images})
+    with pytest.raises(ValueError, match="no captions for .*99.* --partial"):
+        results.load_references(bare)
+    assert results.load_references(bare, partial=True) == results.load_references(
+        file(REFERENCE_FILE)
+    )
+
+
 @pytest.fixture
 def small(monkeypatch):
     """Splits of two and of one image."""

@@ -156,7 +156,19 @@ def test_a_fault_of_the_program_is_a_sentence(capfd, pictures, captioner):
 def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
     row = instance(pictures[0])["image_bytes"]
     lines = {"b64": "\n".join(row["b64"][i : i + 76] for i in range(0, len(row["b64"]), 76))}
-    forms = [{"instances": [{"image_bytes": row}]}, {"instances": [row]}, {"inputs": [row]}]
-    forms += [{"inputs": {"image_bytes": [lines]}}, {"inputs": {"image_bytes": row}}]
-    answers = [models["captions"].predict(form)["predictions"] for form in forms]
-    assert all(answer == answers[0] for answer in answers) and answers[0][0]["captions"]
+    predict = models["captions"].predict
+    rows = [predict({"instances": [one]}) for one in ({"image_bytes": row}, row)]
+    assert rows[0] == rows[1] and rows[0]["predictions"][0]["captions"]
+    [prediction] = rows[0]["predictions"]
+    for inputs in ([row], row, {"image_bytes": [lines]}, {"image_bytes": row}):
+        assert predict({"inputs": inputs}) == {"outputs": {k: [v] for k, v in prediction.items()}}
+    with pytest.raises(demo.Refused, match="one value for each picture"):
+        predict({"inputs": {"image_bytes": [row, row], "seed": [1]}})
+
+
+def test_the_columns_of_a_request_belong_together(models, pictures):
+    several = [instance(picture, seed=seed) for seed, picture in enumerate(pictures[:2], 3)]
+    columns = {key: [one[key] for one in several] for key in ("image_bytes", "seed")}
+    predict, decoding = models["captions"].predict, {"decoding": "search=sample"}
+    wanted = [one["captions"] for one in predict({"instances": several} | decoding)["predictions"]]
+    assert predict({"inputs": columns} | decoding)["outputs"]["captions"] == wanted

@@ -3,11 +3,12 @@
 An experiment is a configuration with a name (`--experiment=xtransformer`). A recipe is a YAML file
 with changes to it (`--config_file`). `--params_override` comes last.
 
-`schema` holds the groups of keys and says what they mean, `load` reads, changes, checks and writes
-a configuration, and `experiments` has the named ones. Only training imports official.core.
+`schema` holds the groups of keys and says what they mean, `texts` reads values, `load` changes,
+checks and writes a configuration, and `experiments` has the named ones. Only training
+imports official.core.
 """
 
-from tfcap.configs.load import check, decoding, given, load, nested, resolve, resume, save, values
+from tfcap.configs.load import check, decoding, given, load, resolve, resume, save, values
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,
@@ -22,3 +23,4 @@ from tfcap.configs.schema import (
     Task,
     Trainer,
 )
+from tfcap.configs.texts import nested

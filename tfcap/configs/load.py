@@ -1,11 +1,13 @@
 """Makes a configuration from an experiment, YAML files and an override; loads and saves it."""
 
 import difflib
+import fnmatch
+import math
 import os
 import re
-import types
+import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -13,6 +15,7 @@ from official.modeling import hyperparams
 
 from tfcap import recipes
 from tfcap.cli import did_you_mean
+from tfcap.configs import texts
 from tfcap.configs.schema import SYSTEMS, Decoding, Experiment, Task
 from tfcap.decoding import options
 from tfcap.files import replacing
@@ -56,8 +59,40 @@ IGNORED = {
         "use_tpu_mp_strategy",
     ),
 }
+# What numbers must be, by patterns of their keys; the first pattern that fits counts.
+# `decoding.options` has the ranges of `task.decoding`.
+_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    (
+        "at least 1",
+        lambda n: n >= 1,
+        "*.global_batch_size *.captions_per_image task.micro_batches task.self_critical.samples "
+        "task.scheduled_sampling.every trainer.steps_per_loop trainer.*_interval "
+        "trainer.max_to_keep trainer.train_steps runtime.num_packs task.model.*.width "
+        "task.model.*_width task.model.*.heads",
+    ),
+    ("at least 2", lambda n: n >= 2, "task.max_length"),  # a word and the end mark
+    ("at least 0", lambda n: n >= 0, "task.model.*_layers"),
+    (
+        "at least 0 and below 1",
+        lambda n: 0 <= n < 1,
+        "task.model.*_dropout task.label_smoothing *.ema_decay *.beta_1 *.beta_2",
+    ),
+    ("from 0 to 1", lambda n: 0 <= n <= 1, "task.scheduled_sampling.maximum"),
+    (
+        "above 0",
+        lambda n: n > 0,
+        "*.decay_rate *.plateau_factor *.clip_threshold runtime.*_timeout",
+    ),
+    ("-1 or at least 1", lambda n: n == -1 or n >= 1, "trainer.validation_steps"),
+    ("at least -1", lambda n: n >= -1, "runtime.task_index"),
+    # The constructors check the other options of a system; a reward may be a penalty.
+    ("", lambda n: True, "task.model.* *.reward.* *.recovery_max_trials task.decoding.*"),
+    ("at least 0", lambda n: n >= 0, "*"),
+)
+_MAY_BE_INFINITE = ("trainer.loss_upper_bound", "task.self_critical.start_tolerance")
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
 _OVERRIDE = "--params_override"
+REGISTERED = "A system of your own needs --import=MODULE, in Python the import of its module."
 
 
 def resolve(
@@ -79,7 +114,9 @@ def resolve(
     known = experiments.factories()
     if experiment not in known:
         hint, names = did_you_mean(experiment, known), ", ".join(sorted(known))
-        raise ValueError(f"--experiment={experiment} is unknown.{hint} Known: {names}.")
+        raise ValueError(
+            f"--experiment={experiment} is unknown.{hint} Known: {names}. {REGISTERED}"
+        )
     params = known[experiment]()
     _apply(params, changes or {}, experiment)
     return _changed(params, config_files, override)
@@ -101,7 +138,8 @@ def load(path: str) -> Experiment:
 def _read_run(path: str) -> tuple[str, Experiment]:
     if not os.path.isfile(path):
         raise ValueError(f"{path} is missing. Name the directory of a training run.")
-    content = _read_file(path, path)
+    params = Experiment()
+    content = _read_file(path, path, params)
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
@@ -112,7 +150,6 @@ def _read_run(path: str) -> tuple[str, Experiment]:
         for key in keys:
             group.pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
-    params = Experiment()
     _apply(params, content, path)
     return experiment, params
 
@@ -142,8 +179,10 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
             f"decoding {text}: {preset} is not a preset. Give one of {', '.join(options.PRESETS)}, "
             "keys as in beam=5, or both."
         )
-    _apply(params, _parse(text, "decoding") | ({"beam": beam} if beam else {}), "decoding")
+    changes = texts.parse(text, "decoding", params) | ({"beam": beam} if beam else {})
+    _apply(params, changes, "decoding")
     _check_decoding(params, task.max_length)
+    _say_without_effect(changes, params)
     return params
 
 
@@ -160,137 +199,114 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
 
 def given(override: str) -> dict[str, Any]:
     """Parses a text in the form of `--params_override` into nested keys and values."""
-    return _read(override, _OVERRIDE)
-
-
-def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns changes as groups of keys: `{"a.b": 1}` becomes `{"a": {"b": 1}}`."""
-    groups: dict[str, Any] = {}
-
-    def add(changes: Mapping[str, Any], groups: dict[str, Any]) -> None:
-        for key, value in changes.items():
-            name, _, rest = str(key).partition(".")
-            value = {rest: value} if rest else value
-            if not isinstance(value, Mapping):
-                groups[name] = value
-            elif isinstance(groups.setdefault(name, {}), dict):
-                add(value, groups[name])
-            else:
-                raise ValueError(
-                    f"{name} is set both as a value and as a group of keys. Remove one."
-                )
-
-    add(changes, groups)
-    return groups
+    params = Experiment()
+    return _converted_content(params, _read(override, _OVERRIDE, params), _OVERRIDE)
 
 
 def _changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
     """Applies files and an override to `params`, and checks them."""
     for source in config_files:
         path = recipes.find(source, "--config_file")
-        _apply(params, _read_file(path, f"--config_file {source}"), f"--config_file {source}")
-    _apply(params, _read(override, _OVERRIDE), _OVERRIDE)
+        flag = f"--config_file {source}"
+        _apply(params, _read_file(path, flag, params), flag)
+    changes = _read(override, _OVERRIDE, params)
+    _apply(params, changes, _OVERRIDE)
     for key in ("data_dir", "init_checkpoint"):
         setattr(params.task, key, os.path.expanduser(getattr(params.task, key)))
     check(params)
+    decoding = changes.get("task", {}).get("decoding", {})
+    _say_without_effect(decoding, params.task.decoding, "task.decoding.")
     return params
 
 
-def _read(text: str, flag: str) -> dict[str, Any]:
+def _read(text: str, flag: str, params: hyperparams.Config) -> dict[str, Any]:
     """Parses the value of a flag: a text, or the name of a YAML file."""
     if re.fullmatch(r"[^=:]+\.(yaml|yml|json)", text):
-        return _read_file(recipes.find(text, flag), f"{flag} {text}")
-    return _parse(text, flag)
+        return _read_file(recipes.find(text, flag), f"{flag} {text}", params)
+    return texts.parse(text, flag, params)
 
 
-def _read_file(path: str, source: str) -> dict[str, Any]:
+def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, Any]:
     with open(path, encoding="utf-8", errors="replace") as file:
-        return _parse(file.read(), source)
-
-
-def _parse(text: str, source: str) -> dict[str, Any]:
-    """Parses YAML, JSON, or `a.b=1,c=x,y`, where a comma separates only before KEY=."""
-    try:
-        if re.match(r"\s*[\w.]+\s*=", text):
-            pairs = [item.partition("=") for item in re.split(r",(?=\s*[\w.]+\s*=)", text)]
-            content = {key.strip(): yaml.safe_load(value) for key, _, value in pairs}
-        else:
-            content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{source} must be YAML, or a.b=1,c=2: {reason}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{source} must map keys to values, for example task.max_length=20.")
-    return nested(content)
+        return texts.parse(file.read(), source, params, comments=True)
 
 
 def _apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
     """Changes `params`. An unknown key or a value of a wrong type raises an error with `source`."""
-    try:
-        params.override(content, is_strict=True)
-    except KeyError as error:
-        key = error.args[0].split("'")[1]  # hyperparams names the last part alone
-        leaves = [path.split(".") for path in values(params)]
-        paths = [".".join(path[:n]) for path in leaves for n in range(1, len(path) + 1)]
-        ends = {path.rpartition(".")[2] for path in paths}
-        near = difflib.get_close_matches(key, ends, 1)
-        meant = [path for path in dict.fromkeys(paths) if path.rpartition(".")[2] in near]
-        hint = f" Did you mean {' or '.join(meant[:3])}?" if meant else ""
-        raise ValueError(f"{source}: there is no key {key}.{hint}") from None
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"{source}: {error}") from None
-    _check_types(params, source)
+    params.override(_converted_content(params, content, source))
 
 
-def _check_types(params: hyperparams.Config, source: str, prefix: str = "") -> None:
-    hints = typing.get_type_hints(type(params))
-    for name, value in [*params.__dict__.items()]:
-        if name in params.RESERVED_ATTR:
-            continue
-        key, hint = prefix + name, hints[name]
-        if isinstance(hint, type) and issubclass(hint, hyperparams.Config):
-            if not isinstance(value, hint):
+def _converted_content(
+    params: hyperparams.Config, content: Mapping[str, Any], source: str
+) -> dict[str, Any]:
+    """Returns groups of keys with values of the types that `params` needs."""
+
+    def convert(group: hyperparams.Config, content: Mapping[str, Any], prefix: str) -> dict:
+        hints, result = typing.get_type_hints(type(group)), {}
+        for name, value in content.items():
+            key, old = prefix + name, vars(group).get(name)
+            if name not in _names(group):
+                raise ValueError(f"{source}: {_no_key(params, group, prefix, name, value)}")
+            if not isinstance(old, hyperparams.Config):
+                result[name] = _checked(value, hints[name], source, key)
+            elif isinstance(value, Mapping):
+                result[name] = convert(old, value, f"{key}.")
+            else:
                 raise ValueError(f"{source}: {key} must be a group of keys, as in {key}.KEY=VALUE.")
-            _check_types(value, source, f"{key}.")
-            continue
-        if isinstance(value, str):
-            value = params.__dict__[name] = _converted(value, hint)
-        if not _fits(value, hint):
-            kind = getattr(hint, "__name__", hint)
-            raise ValueError(
-                f"{source}: {key} must be {kind}, not {value!r} ({type(value).__name__})."
-            )
+        return result
+
+    return convert(params, content, "")
 
 
-def _converted(text: str, hint: Any) -> Any:
-    """Converts text that YAML does not: `1e-4` to a number, and `none` to None."""
-    kinds = typing.get_args(hint) or (hint,)
-    if str not in kinds:
-        try:
-            number = float(text)
-            return number if float in kinds else int(number) if number.is_integer() else text
-        except ValueError:
-            pass
-    return None if text in ("none", "None") and type(None) in kinds else text
+def _names(group: hyperparams.Config) -> list[str]:
+    return [name for name in vars(group) if name not in group.RESERVED_ATTR]
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """True if `value` has the annotated type; an int is also a float, and a bool is not an int."""
-    origin, kinds = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, kind) for kind in kinds)
-    if origin is list:
-        return isinstance(value, list | tuple) and all(_fits(item, kinds[0]) for item in value)
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, int | float if hint is float else hint)
+def _no_key(
+    params: hyperparams.Config, group: hyperparams.Config, prefix: str, name: str, value: Any
+) -> str:
+    """Says that `group` has no key `name`, and which key it may be."""
+    said, of_decoding = f"there is no key {name}.", isinstance(group, Decoding)
+    if (of_decoding or not prefix) and (meant := options.meant(name)):
+        start = "" if isinstance(params, Decoding) else "task.decoding."
+        return f"{said} Use {' with '.join(start + key for key in meant)}."
+    leaves = [path.split(".") for path in values(params)]
+    paths = dict.fromkeys(".".join(path[:n]) for path in leaves for n in range(1, len(path) + 1))
+    inside = [path for path in paths if path.startswith(prefix)]
+    for where in [inside] if of_decoding else [inside, [*paths]]:
+        near = difflib.get_close_matches(name, {p.rpartition(".")[2] for p in where}, 1, 0.75)
+        if likely := [path for path in where if path.rpartition(".")[2] in near]:
+            return f"{said} Did you mean {' or '.join(likely[:3])}?"
+    remedy = ""
+    if isinstance(group, hyperparams.OneOfConfig):  # the options of a system are meant
+        remedy = f" {REGISTERED}" if isinstance(value, Mapping) else ""
+        group, prefix = group.get(), f"{prefix}{group.type}."
+    of_group = f"of {prefix[:-1]} " if prefix else ""
+    return f"{said} The keys {of_group}are {', '.join(_names(group))}.{remedy}"
+
+
+def _checked(value: Any, hint: Any, source: str, key: str) -> Any:
+    """Returns the value of a key in its type; a value of another type is an error."""
+    value = texts.converted(value, hint)
+    if texts.fits(value, hint):
+        return value
+    choices = CHOICES | {f"task.decoding.{name}": known for name, known in options.CHOICES.items()}
+    kind = getattr(hint, "__name__", hint)
+    if known := choices.get(key) or options.CHOICES.get(key):
+        kind = f"one of {', '.join(map(str, known))}"
+    remedy = " Put quotes around a text." if str in texts.types_of(hint) else ""
+    raise ValueError(
+        f"{source}: {key} must be {kind}, not {value!r} ({type(value).__name__}).{remedy}"
+    )
 
 
 def check(params: Experiment) -> None:
     """Raises ValueError for values that would fail late, or that are not among `CHOICES`."""
     task = params.task
     if task.model.type not in SYSTEMS:
-        raise ValueError(f"task.model.type={task.model.type} is not one of {', '.join(SYSTEMS)}.")
+        raise ValueError(
+            f"task.model.type={task.model.type} is not one of {', '.join(SYSTEMS)}. {REGISTERED}"
+        )
     found = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
     metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
@@ -309,7 +325,36 @@ def check(params: Experiment) -> None:
                 "task.self_critical.gradient must be rescoring with runtime.enable_xla: XLA does "
                 "not compile the reward, which is inside the gradient of sampling."
             )
+    for key, value in found.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            _check_range(key, value)
     _check_decoding(task.decoding, task.max_length)
+
+
+def _check_range(key: str, value: float) -> None:
+    """Raises ValueError for a number that is not in its range of `_RANGES`."""
+    wanted, is_right = next(
+        (wanted, is_right)
+        for wanted, is_right, patterns in _RANGES
+        if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns.split())
+    )
+    if math.isnan(value) or (math.isinf(value) and key not in _MAY_BE_INFINITE):
+        raise ValueError(f"{key} must be a finite number, not {value}.")
+    if not is_right(value):
+        raise ValueError(f"{key} must be {wanted}, not {value}.")
+
+
+def _say_without_effect(changes: Any, params: Decoding, prefix: str = "") -> None:
+    """Prints a note on changed options of decoding that the search does not read."""
+    names = [name for name in changes if options.READ_BY.get(name, params.search) != params.search]
+    if names:
+        keys = ", ".join(prefix + name for name in names)
+        print(
+            f"note: no effect of {keys}, which search={options.READ_BY[names[0]]} reads: this is "
+            f"search={params.search}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _check_decoding(params: Decoding, max_length: int) -> None:

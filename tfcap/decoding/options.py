@@ -1,7 +1,7 @@
 """The options of decoding, from the keys `task.decoding` of a configuration to the searches.
 
 The configuration group `configs.Decoding` is derived from the fields of `Options`. Options that the
-chosen search does not read are ignored. This module imports no TensorFlow.
+chosen search does not read are ignored, see `READ_BY`. This module imports no TensorFlow.
 """
 
 import dataclasses
@@ -15,6 +15,33 @@ CHOICES = {
     "finished": ("hold", "retire"),
     "order": ("probability", "consensus"),
     "length_penalty": ("average", "gnmt"),
+}
+_NUMBERS = {"length_penalty": " (the number is length_power)"}
+# The search that reads an option; both read the others.
+READ_BY = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
+READ_BY |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
+# What does the work of the options of Transformers' generate() and of similar programs.
+ELSEWHERE = {
+    "num_beams": "beam",
+    "beam_size": "beam",
+    "beam_width": "beam",
+    "do_sample": "search=sample",
+    "num_return_sequences": "samples search=sample",
+    "num_beam_groups": "groups",
+    "diversity_penalty": "diversity",
+    "best_of": "samples search=sample",
+    "repetition_penalty": "no_repeat_ngram",
+    "presence_penalty": "no_repeat_ngram",
+    "frequency_penalty": "no_repeat_ngram",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "max_new_tokens": "max_length",
+    "max_tokens": "max_length",
+    "min_new_tokens": "min_length",
+    "min_tokens": "min_length",
+    "bad_words_ids": "suppress",
+    "suppress_tokens": "suppress",
+    "sequence_bias": "suppress",
+    "forced_bos_token_id": "prefix",
 }
 Words = str | tuple[int, ...]
 
@@ -105,7 +132,11 @@ def check(options: Any, prefix: str = "") -> None:
     """Raises ValueError for an impossible value; `prefix` precedes the option in the error."""
     consensus = options.search == "sample" and options.order == "consensus"
     rules = [
-        (name, getattr(options, name) in known, f"one of {', '.join(known)}")
+        (
+            name,
+            getattr(options, name) in known,
+            f"one of {', '.join(known)}{_NUMBERS.get(name, '')}",
+        )
         for name, known in CHOICES.items()
     ]
     rules += [
@@ -113,10 +144,14 @@ def check(options: Any, prefix: str = "") -> None:
         ("samples", 1 <= options.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}"),
         ("samples", options.samples > 1 or not consensus, "at least 2 for a consensus among them"),
         ("groups", options.groups >= 1, "at least 1"),
-        ("top_k", options.top_k >= 0, "at least 0"),
         ("top_p", 0 < options.top_p <= 1, "above 0 and at most 1"),
-        ("temperature", options.temperature > 0, "above 0"),
+        # Outside of these limits, float32 has infinite or no differences between words.
+        ("temperature", 1e-6 <= options.temperature <= 1e6, "above 0, from 1e-6 to 1e6"),
+        ("diversity", 0 <= options.diversity <= 1e6, "from 0 to 1e6"),
+        ("length_power", -10 <= options.length_power <= 10, "from -10 to 10"),
     ]
+    for name in ("top_k", "min_length", "max_length", "no_repeat_ngram"):
+        rules.append((name, getattr(options, name) >= 0, "at least 0"))
     for name, right, wanted in rules:
         if not right:
             value = getattr(options, name)
@@ -125,6 +160,12 @@ def check(options: Any, prefix: str = "") -> None:
         raise ValueError(
             f"{prefix}beam must be a multiple of groups ({options.groups}), not {options.beam}."
         )
+
+
+def meant(name: str) -> list[str]:
+    """Returns the options that `name` means: itself, or those that do the work of `ELSEWHERE`."""
+    fields = {field.name for field in dataclasses.fields(Options)}
+    return [name] if name in fields else ELSEWHERE.get(name, "").split()
 
 
 LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 40 bits

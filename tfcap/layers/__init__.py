@@ -1,1 +1,15 @@
-"""Keras layers of the captioning systems."""
+"""Keras layers of the captioning systems. The import registers all of them, for saved models."""
+
+from tfcap.layers import (
+    attention,
+    common,
+    dropout,
+    expansion,
+    loops,
+    multimodal,
+    positions,
+    precision,
+    recurrent,
+    standardize,
+    xlinear,
+)

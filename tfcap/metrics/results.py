@@ -146,8 +146,11 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
     return runs
 
 
-def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
-    """Reads captions by image id from a file in the COCO annotation format, in the file's order."""
+def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
+    """Reads captions by image id from a file in the COCO annotation format, in the file's order.
+
+    Images without captions are an error, or left out with `partial`.
+    """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
     images = _entries(content.get("images", []))
@@ -165,11 +168,13 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
             f'{path} is not in COCO\'s annotation format: "images" with a whole number '
             f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
         )
-    if bare := [image for image, captions in references.items() if not captions]:
+    bare = [image for image, captions in references.items() if not captions]
+    if bare and not partial:
         raise ValueError(
-            f"{path} has no captions for {some(bare)}. Add captions or drop the images."
+            f"{path} has no captions for {some(bare)}. Add captions, drop the images, or score "
+            "the others with --partial."
         )
-    return references
+    return {image: captions for image, captions in references.items() if captions}
 
 
 def _entries(content: Any) -> list[dict]:

@@ -140,10 +140,11 @@ def read(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
 
 
 def _is_caffe(path: str) -> bool:
-    """Returns whether a file is a .caffemodel, and neither a zip file nor a pickle."""
+    """Returns whether a file is a .caffemodel, and no other format that is known."""
     try:
         with open(path, "rb") as file:
-            return not file.read(2).startswith((b"PK", b"\x80"))
+            start = file.read(512)
+        return not (torch_file.is_weights(start) or torch_file.other_format(start))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
 

@@ -1,4 +1,4 @@
-"""Reads the weights in a file of `torch.save`, without PyTorch and without running its code.
+"""Reads the weights in a file of `torch.save` or safetensors, without PyTorch and without code.
 
 A pickle is a program: it names functions and calls them. Here `find_class` imports nothing. It
 knows ordered dictionaries, the functions that rebuild tensors, and the types of their numbers.
@@ -7,12 +7,14 @@ Every other name stands for an `_Unknown`, which does nothing.
 There are two layouts. PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of
 each storage in `<any>/data/<key>`, and optionally `<any>/byteorder`. Before, it wrote a stream:
 five pickles (magic number, protocol, system, content, keys of the storages), then for each key a
-count and the numbers.
+count and the numbers. A safetensors file has the length of its header in 8 bytes, the header in
+JSON, and the numbers.
 """
 
 import collections
 import functools
 import itertools
+import json
 import math
 import os
 import pickle
@@ -38,6 +40,31 @@ _KINDS = {
     "ByteStorage": "u1",
     "BoolStorage": "u1",
 }
+# The names of these types in a safetensors file.
+_SAFE = dict(
+    zip("F32 F64 F16 BF16 I64 I32 I16 I8 U8 BOOL".split(), _KINDS, strict=True)  # in this order
+)
+_LARGEST_HEADER = 100_000_000  # bytes; the limit of the safetensors library
+# How files of other formats begin.
+_OTHERS = {
+    b"": "it is empty",
+    b"\x89HDF\r\n": "it is an HDF5 file (.h5), such as Keras writes",
+    b"\x93NUMPY": "it is an array of NumPy (.npy)",
+    b"GGUF": "it is a GGUF file",
+    b"version https://git-lfs": "it is a pointer of Git LFS, and `git lfs pull` fetches the file",
+    b"<": "it is a web page or XML, and not what its link promised",
+    b"\x1f\x8b": "it is compressed with gzip: unpack it",
+    b"7z\xbc\xaf": "it is an archive of 7-Zip: unpack it",
+    b"Rar!": "it is a RAR archive: unpack it",
+}
+# The members by which other zip files are known.
+_OTHER_ZIPS = {
+    ".npy": "it is an archive of NumPy (.npz)",
+    "model.weights.h5": "it is a model of Keras (.keras)",
+    "constants.pkl": "it is TorchScript (torch.jit.save): save torch.jit.load(...).state_dict()",
+    ".pth": "it is a zip archive with files of weights: unpack it",
+    ".safetensors": "it is a zip archive with files of weights: unpack it",
+}
 # The keys under which trainers keep the state dict.
 WRAPPERS = (
     *("model_state_dict", "state_dict", "model", "net", "network", "module", "weights", "params"),
@@ -47,8 +74,12 @@ WRAPPERS = (
 _WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
+class _OtherFormat(ValueError):
+    """A whole file that holds no weights in a format that is read here."""
+
+
 def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the weights in a file of `torch.save`.
+    """Reads the weights in a file of `torch.save`, or of safetensors.
 
     The state dict may stand in other dictionaries under the keys `WRAPPERS`; the first one that
     holds tensors counts. Entries that are no tensors are left out.
@@ -61,24 +92,44 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
-            read_file = _read_stream if file.read(1) == b"\x80" else _read_zip
+            start = file.read(512)
             file.seek(0)
-            content, read, order = read_file(file)
-            numbers = functools.cache(lambda storage: _numbers(storage, read(storage), order))
-            arrays = {
-                name: _view(tensor, numbers(tensor.storage))
-                for name, tensor in _state_dict(content, set()).items()
-            }
+            if _is_safetensors(start):
+                arrays = _read_safetensors(file)
+            elif is_weights(start):
+                arrays = _read_torch(file, _read_zip if start[:1] == b"P" else _read_stream)
+            else:
+                raise _OtherFormat(other_format(start) or "it has another format")
         if not arrays:
-            raise ValueError("it holds no tensors by name")
+            raise _OtherFormat("it holds no tensors by name")
         return _bare(arrays)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged pickle raises errors of many types
+        save = "ave the weights alone with torch.save(model.state_dict(), ...)"
+        remedy = f"S{save}" if isinstance(error, _OtherFormat) else f"Copy it again, or s{save}"
         raise ValueError(
-            f"{path} is no usable file of torch.save: {str(error)[:300] or 'it is cut'}. Copy it "
-            "again, or save the weights alone with torch.save(model.state_dict(), ...)"
+            f"{path} is no usable file of torch.save: {str(error)[:300] or 'it is cut'}. {remedy}"
         ) from error
+
+
+def other_format(start: bytes) -> str:
+    """Returns what a file is that begins with `start` (512 bytes), or "" if it is not known."""
+    if start[257:262] == b"ustar":
+        return "it is a tar archive: unpack it"
+    return next(
+        (
+            text
+            for magic, text in _OTHERS.items()
+            if start.startswith(magic) and (magic or not start)
+        ),
+        "",
+    )
+
+
+def is_weights(start: bytes) -> bool:
+    """True if a file that begins with `start` is one of torch.save or safetensors."""
+    return start.startswith((b"PK", b"\x80")) or _is_safetensors(start)
 
 
 def load_plain(content: bytes) -> Any:
@@ -168,16 +219,55 @@ class _Unpickler(_InPython):
         return _Unknown()
 
 
+def _is_safetensors(start: bytes) -> bool:
+    return start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _LARGEST_HEADER
+
+
+def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Returns the arrays of a safetensors file by name."""
+    first = 8 + int.from_bytes(file.read(8), "little")
+    entries = json.loads(file.read(first - 8))
+    left = file.seek(0, os.SEEK_END) - first
+    arrays = {}
+    for name, entry in entries.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in _SAFE:
+            raise _OtherFormat(f"the tensor {name} has the type {entry['dtype']}")
+        shape, (start, end) = entry["shape"], entry["data_offsets"]
+        left -= end - start  # tensors that share bytes could need any memory
+        if not all(type(n) is int and n >= 0 for n in (*shape, start, end)) or left < 0:
+            raise ValueError(f"the tensor {name} reaches out of the file")
+        storage = _Storage(_SAFE[entry["dtype"]], name, math.prod(shape))
+        file.seek(first + start)
+        arrays[name] = _numbers(storage, file.read(end - start), "little").reshape(shape)
+        arrays[name].flags.writeable = False
+    return arrays
+
+
+def _read_torch(file: BinaryIO, read_file: Callable) -> dict[str, np.ndarray]:
+    """Returns the arrays of a file of torch.save by name."""
+    content, read, order = read_file(file)
+    numbers = functools.cache(lambda storage: _numbers(storage, read(storage), order))
+    return {
+        name: _view(tensor, numbers(tensor.storage))
+        for name, tensor in _state_dict(content, set()).items()
+    }
+
+
 def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
     """Returns the content of a zip file, a function that reads a storage, and the byte order."""
     archive = zipfile.ZipFile(file)
     names = archive.namelist()
     pickled = next((name for name in names if name.endswith("/data.pkl")), None)
+    for ending, text in _OTHER_ZIPS.items():
+        if any(name.endswith(ending) for name in names):
+            raise _OtherFormat(text)
     if pickled is None:
-        raise ValueError("it has no data.pkl")
+        raise _OtherFormat("it is a zip file without data.pkl")
     top = pickled.removesuffix("data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-        raise ValueError("it is compressed, but torch.save never compresses")
+        raise _OtherFormat("it is compressed, but torch.save never compresses")
     order = archive.read(f"{top}byteorder") if f"{top}byteorder" in names else b"little"
     content = _Unpickler(BytesIO(archive.read(pickled))).load()
     return content, lambda storage: archive.read(f"{top}data/{storage.key}"), order.decode()
@@ -188,7 +278,7 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
     unpicklers = [_Unpickler(file) for _ in range(5)]
     magic, _, system, content, keys = (unpickler.load() for unpickler in unpicklers)
     if magic != _MAGIC:
-        raise ValueError("it is a pickle of another program")
+        raise _OtherFormat("it is a pickle of another program")
     storages, starts = unpicklers[3].storages, {}
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:

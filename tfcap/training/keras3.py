@@ -40,6 +40,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
         return _mirrored("GPU" if gpus else "CPU", replicas)
     distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
     if name == "multi_worker_mirrored":
+        place(several=True)  # also the addresses of runtime.worker_hosts
         timeouts = runtime.start_timeout, runtime.worker_timeout
         return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
     return distribute_utils.get_distribution_strategy(

@@ -159,6 +159,11 @@ def _warnings(loop: Loop) -> Iterator[str]:
             f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, or "
             "the worst checkpoint counts as the best one."
         )
+    if task.objective == "scst" and not (loop.done or task.init_checkpoint):
+        yield (
+            "self-critical training starts from random weights. Set task.init_checkpoint to a run "
+            "of cross-entropy."
+        )
     if "train" in loop.mode:
         yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
     if "eval" in loop.mode:

@@ -310,7 +310,7 @@ class CaptionTask(base_task.Task):
         gets the weights of the checkpoint; any other word has new weights.
         """
         if source := self.task_config.init_checkpoint:
-            path = find(source)
+            path = self._start_of(source)
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             if self.workers.is_chief and (warning := other_features(path, self.data)):
                 print(warning, file=sys.stderr, flush=True)
@@ -321,6 +321,19 @@ class CaptionTask(base_task.Task):
             images = self.data.index(split).id[:MEASURED]
             parts = np.array_split(images, -(-len(images) // 50))
             standardize.adapt(self.data.read(split, part.tolist()) for part in parts)
+
+    def _start_of(self, source: str) -> str:
+        """Finds the checkpoint of `init_checkpoint`, which may be the default of an experiment."""
+        try:
+            return find(source)
+        except ValueError as error:
+            remedy = ""
+            if self.task_config.objective == "scst":
+                remedy = (
+                    " Self-critical training starts from a run of cross-entropy: train it first, "
+                    "or both stages with --experiment=NAME --then=NAME_scst."
+                )
+            raise ValueError(f"task.init_checkpoint={source}: {error}{remedy}") from None
 
 
 def mean_gradient(

@@ -13,13 +13,14 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,54 @@ PIECE = 4096  # integers of an all-reduce; a single shape is traced once
 GRACE = 60.0  # seconds for the others to end after the first one has ended
 
 
-def place() -> tuple[int, int]:
-    """Returns the number of workers and the index of this worker from `TF_CONFIG`; else (1, 0)."""
+_ADDRESS = re.compile(r"(?:\[[\da-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.IGNORECASE)
+
+
+def place(several: bool = False) -> tuple[int, int]:
+    """Returns the number of workers and the index of this worker from `TF_CONFIG`; else (1, 0).
+
+    Raises UsageError for a `TF_CONFIG` that cannot be used. The addresses matter if there are
+    several workers, or if the strategy is that of `several`.
+    """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         content = json.loads(text)
         cluster = content.get("cluster") or {}
-        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
         if not cluster:
             return 1, 0
+        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
         kind, index = content["task"]["type"], int(content["task"]["index"])
-        address = {"chief": chiefs, "worker": workers}[kind][index]
-        return len(chiefs + workers), (chiefs + workers).index(address)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        addresses = chiefs + workers
+        first = {"chief": 0, "worker": len(chiefs)}[kind]
+        number = first + range(len(cluster[kind]))[index]
+        fault = "its index is below 0" if index < 0 else ""
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        fault = (
+            "its task is no chief or worker of its cluster (an evaluator is "
+            "--mode=continuous_eval without TF_CONFIG)"
+        )
+    if not fault and (several or len(addresses) > 1):
+        fault = _fault(addresses, cluster)
+    if fault:
         raise cli.UsageError(
-            f"TF_CONFIG does not name this worker: {text}. For example: "
+            f"TF_CONFIG cannot be used, because {fault}: {text}. For example: "
             '{"cluster": {"worker": ["host0:1234", "host1:1234"]}, '
             '"task": {"type": "worker", "index": 0}}'
-        ) from error
+        )
+    return len(addresses), number
+
+
+def _fault(addresses: Sequence[Any], cluster: Mapping[str, Any]) -> str:
+    """Says why TensorFlow cannot connect the workers of a cluster, or ""."""
+    for address in addresses:
+        match = _ADDRESS.fullmatch(str(address))
+        if not match or not 1 <= int(match[1]) <= 65535:
+            return f"the address {address!r} is not HOST:PORT"
+    if twice := [one for one in addresses if addresses.count(one) > 1]:
+        return f"two workers have the address {twice[0]!r}"
+    if "ps" in cluster:  # TensorFlow would wait for them
+        return "it has parameter servers (ps), which training does not use"
+    return ""
 
 
 class Workers:

@@ -2,7 +2,8 @@
 
 A request has the form of TF Serving's REST interface: `instances`, a list of `{"image_bytes":
 {"b64": ...}, "seed": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and
-`attention`. An answer has `predictions`, in the order of the instances.
+`attention`. An answer has `predictions`, in the order of the instances. A request by columns
+(`inputs`) is answered by columns (`outputs`), as TF Serving does.
 
 A request must name this machine as its host. This check stops DNS rebinding: a web page can make
 its domain name point to this machine, but its requests then have that domain as their host. A POST
@@ -84,13 +85,11 @@ class Model:
         """Captions the pictures of a request; only one may run at a time.
 
         A prediction has K `captions`, best first, and K `scores`; `words`, `log_probs` and, if
-        requested, `attention` have a list per caption.
+        requested, `attention` have a list per caption. A request by columns (`inputs`) is answered
+        by columns: `outputs` has a list of these values per key.
         """
-        instances = request.get("instances")
-        if instances is None and "inputs" in request:  # TF Serving's form by columns
-            column = request["inputs"]
-            column = column.get("image_bytes", column) if isinstance(column, dict) else column
-            instances = column if isinstance(column, list) else [column]
+        by_columns = "instances" not in request and "inputs" in request
+        instances = _rows(request["inputs"]) if by_columns else request.get("instances")
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
             raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
@@ -111,7 +110,19 @@ class Model:
             if isinstance(result, Failure):
                 raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
             predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+        if by_columns:
+            return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
         return {"predictions": predictions}
+
+
+def _rows(inputs: Any) -> list[Any]:
+    """Returns the instances of a request by columns, of which each may be a list or one value."""
+    columns = inputs if isinstance(inputs, dict) and "b64" not in inputs else {"": inputs}
+    lists = [value if isinstance(value, list) else [value] for value in columns.values()]
+    if len({*map(len, lists)}) != 1:
+        raise Refused(400, "The columns of inputs must have one value for each picture.")
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+    return [row.get("", row) for row in rows]
 
 
 def _picture(instance: Any) -> bytes:
@@ -171,8 +182,6 @@ def _described_options() -> list[dict[str, Any]]:
     for a choice, and `search`: the only search that reads it, empty if both do.
     """
     kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
-    read_by = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
-    read_by |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
     described = []
     for field in dataclasses.fields(options.Options):
         choices = list(options.CHOICES.get(field.name, ()))
@@ -181,7 +190,7 @@ def _described_options() -> list[dict[str, Any]]:
                 "name": field.name,
                 "kind": "choice" if choices else kinds[type(field.default)],
                 "choices": choices,
-                "search": read_by.get(field.name, ""),
+                "search": options.READ_BY.get(field.name, ""),
             }
         )
     return described

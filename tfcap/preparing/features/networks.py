@@ -154,7 +154,7 @@ def build(
     downloaded = source == "imagenet" and name in NETWORKS
     if path is None and not downloaded and (source or name != "small_cnn"):
         raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
-    from_torch = path is not None and path.endswith((".pth", ".pt"))
+    from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
     try:
         with float32():
             if row.build is None:
