@@ -48,7 +48,9 @@ class Loop:
         metric = options.best_checkpoint_eval_metric
         score = metric, options.best_checkpoint_metric_comp == "higher"
         self.plateau = optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *score)
-        self.patience = optim.Patience(options.patience, *score)
+        # Self-critical training raises the perplexity, and its start is a good model.
+        self.likelihood = params.task.objective == "xe"
+        self.patience = optim.Patience(options.patience, *score, settles=self.likelihood)
         with strategy.scope():
             self.model = task.build_model()
             self.optimizer = task.build_optimizer(self.model, self.plateau)
@@ -224,8 +226,9 @@ class Loop:
             if note not in self._said:
                 self._said.add(note)
                 cli.say(f"note: {note}")
-        self.plateau(scores)
-        self.patience(scores)
+        if self.done or not self.likelihood:  # a high score of such a start can be chance
+            self.plateau(scores)
+            self.patience(scores)
         self.validation_summaries.write(scores)
         self.validated.assign(self.step)
 
