@@ -174,7 +174,8 @@ def _warnings(loop: Loop) -> Iterator[str]:
     if loop.best and (images := _validated(loop)) < FEWEST:
         yield (
             f"{images} validation images are too few to choose the best checkpoint: their score is "
-            f"mostly chance. Prepare the data with at least {FEWEST} (--splits)."
+            f"mostly chance. Use at least {FEWEST}: --splits of tfcap.prepare, or a larger "
+            "task.validation_data.limit."
         )
     if "eval" in loop.mode:
         yield unlike_references(data, task.validation_data.split)
