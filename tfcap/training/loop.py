@@ -164,7 +164,7 @@ class Loop:
             loops += 1
             if loops == 1:
                 summaries.say_peak_memory()
-            elif loops == 2:  # the first one has traced the step
+            elif loops == 2 and not self.over:  # the first one has traced the step
                 summaries.say_time_left(self.params.trainer.train_steps - self.done, rate)
             if self.done // interval > before // interval:
                 self._save()
