@@ -174,13 +174,15 @@ def test_console_on_a_terminal(killed):
 def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 36
-    warning, cut, *others = err.splitlines()
+    warning, cut, few, *others = err.splitlines()
     assert warning.startswith("warning: a lower loss is better: set")
     assert "so task.max_length=12 cuts them" in cut
+    assert few.startswith("warning: 6 validation images are too few to choose the best checkpoint")
     # A line of progress every 30 seconds, and nothing else.
     assert all(re.match(r"(training|validation): \d+/", line) for line in others)
     start = "^show_tell: training on 1 CPU in float32, .* goes on from step 4 to step 8, in "
     assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
+    assert re.search(r"^time: \d+ s for the other 2 steps, without validations", out, re.M)
     assert re.search(r"^step 8: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d \(\d+\.\d to \d+\.\d\)$", out, re.M)
     assert re.search(

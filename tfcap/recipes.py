@@ -58,7 +58,7 @@ def listing() -> str:
         "Experiments, for --experiment. Each trains on the built-in shapes. NAME_scst continues",
         "from the result of NAME with self-critical training.",
         *(f"  {name:{width}}{text}\n  {name}_scst" for name, text in sorted(described.items())),
-        f"  {'finetune':{width}}{_FINETUNE}",
+        f"  {'finetune':{width}}{_FINETUNE}\n  finetune_scst",
         "",
         "Recipes, for --config_file. The head of the file has the command and the scores.",
     ]

@@ -35,3 +35,6 @@ def test_fine_tuning_has_the_model_of_the_packaged_captioner():
         assert task.as_dict()[key] == packaged.as_dict()[key]
     assert task.init_checkpoint == pretrained.DEFAULT and task.remap_vocab
     assert task.model.updown.width != configs.resolve("updown").task.model.updown.width
+    second = configs.resolve("finetune_scst").task
+    assert second.model.as_dict() == packaged.model.as_dict() and second.objective == "scst"
+    assert second.init_checkpoint == "runs/finetune/best_ckpt" and not second.remap_vocab

@@ -22,7 +22,6 @@ from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.training import keras3, loop, optim
 from tfcap.training import run as run_module
-from tfcap.training.best import BestCheckpoint
 from tfcap.training.run import train
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
@@ -396,48 +395,3 @@ def test_float16(overrides, tmp_path, capsys):
     saved = events.tensors(tmp_path / "ckpt-2")
     assert [float(v) for name, v in saved.items() if "dynamic_scale" in name] == [2.0**15]
     assert {v.dtype for v in group(tmp_path / "ckpt-2", "weights").values()} == {np.dtype("f4")}
-
-
-# ---- the best checkpoint ------------------------------------------------------------------------
-
-
-def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
-    """`info.json` must not claim a checkpoint that is not there: the next start saves it."""
-    variable = tf.Variable(1.0)
-    checkpoint, params = tf.train.Checkpoint(variable=variable), configs.resolve("show_tell")
-    folder = tmp_path / "best_ckpt"
-
-    def kept(score):
-        best = BestCheckpoint(checkpoint, str(tmp_path), params, "XE")
-        before = folder.exists() and (folder / "info.json").read_text()
-        best.keep({"CIDEr": score, "loss": 2.0}, 3, None)
-        assert best.value == max(score, best.value)
-        return before != (folder / "info.json").read_text()
-
-    assert kept(40.0) and not kept(40.0) and not kept(39.0)
-    variable.assign(2.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, "save", _die)
-        with pytest.raises(KeyboardInterrupt):
-            kept(50.0)
-    assert kept(50.0) and not kept(50.0)
-    latest = tf.train.latest_checkpoint(str(folder))
-    assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
-    assert len(glob.glob(str(folder / "best_ckpt-*.index"))) == 1
-    saved = json.loads((folder / "info.json").read_text())
-    expected = {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0, "signature": "XE"}
-    assert saved == expected and not list(folder.glob("*tmp*"))
-
-
-def _die(*args, **kwargs):
-    raise KeyboardInterrupt
-
-
-def test_two_validations_that_are_no_better_are_told(tmp_path):
-    params = configs.resolve("updown", override="trainer.best_checkpoint_eval_metric=CIDEr")
-    best = BestCheckpoint(tf.train.Checkpoint(), str(tmp_path), params, "XE")
-    told = []
-    for step, score in ((500, 41.0), (1000, 42.7), (1500, 42.0), (2000, 42.1)):
-        best.keep({"CIDEr": score}, step, None)
-        told.append(best.worse(step, 500))
-    assert told[:3] == ["", "", ""] and "(CIDEr); the best is step 1000. trainer.patien" in told[3]

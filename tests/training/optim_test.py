@@ -246,3 +246,15 @@ def test_patience_ends_training_after_enough_validations():
     more = optim.Patience(3, "CIDEr", higher=True)
     more.waited.assign(patience.waited)
     assert not more.over and not optim.Patience(0, "CIDEr", True).over
+
+
+@pytest.mark.parametrize(
+    "settles, ends", [(True, [False] * 4 + [True]), (False, [False] * 2 + [True] * 3)]
+)
+def test_patience_waits_until_the_loss_has_settled(settles, ends):
+    """Only self-critical training, whose perplexity may do anything, counts from the beginning."""
+    patience, over = optim.Patience(2, "CIDEr", True, settles), []
+    for score, perplexity in ((8.0, 29.0), (7.0, 18.5), (6.0, 12.0), (6.5, 11.9), (6.6, 11.7)):
+        patience({"CIDEr": score, "perplexity": perplexity})
+        over.append(patience.over)
+    assert over == ends

@@ -20,7 +20,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_built_in
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
-from tfcap.training.run import train
+from tfcap.training.run import summarize, train
 from tfcap.training.start import check_splits, check_start
 from tfcap.training.task import CaptionTask
 
@@ -116,7 +116,10 @@ def test_the_second_stage_continues_the_first(both):
     assert first == pytest.approx({name: best[name] for name in first}, rel=1e-4)
     assert {step for step, *_ in validation} == {0, 2}
     info = json.loads(open(f"{folder}/best_ckpt/info.json").read())
-    assert info["signature"].startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi3]")
+    assert info["signature"] == "cross-entropy" and info["best_ckpt_global_step"] == 0
+    assert "cross-entropy, 4 images\n  the second stage did not help: no validation was" in printed
+    signed = runs.load(folder, "latest").signature
+    assert signed.startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi3]")
     saved = json.loads(open(f"{trained}/best_ckpt/info.json").read())
     assert saved["signature"] == "cross-entropy"
     weights = [runs.load(place, "latest").model.get_weights() for place in (folder, trained)]
@@ -183,6 +186,10 @@ def test_a_hook_adds_a_reward_of_the_user_and_patience_ends_training(hooked):
     """The hook rewards long captions; the same command then ends at once."""
     folder, task, seen, printed, before = hooked
     assert task.captions
+    info = json.loads((folder / "best_ckpt" / "info.json").read_text())
+    assert info["best_ckpt_global_step"] == 0 and info["signature"] == "cross-entropy"
+    assert runs.load(str(folder)).signature == "cross-entropy"
+    assert runs.load(str(folder), "latest").signature.startswith("STANDARD_wInit+Cider-D")
     ids, captions = seen[0]
     assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
     rows = dict((tag, value) for _, tag, value in events.files(f"{folder}/train")[0])
@@ -233,6 +240,53 @@ def test_a_run_whose_score_cannot_be_computed_goes_on(small, tmp_path, capsys):
     assert "warning: this validation has no METEOR (trainer.best_checkpoint_eval_metric)" in said
     assert (tmp_path / "run" / "ckpt-2.index").exists()
     assert runs.load(str(tmp_path / "run")).checkpoint.endswith("ckpt-2")
+
+
+# A start that training cannot improve, then one that it does.
+STILL = {
+    "task": {"validation_data": {"limit": 4, "global_batch_size": 4}, "decoding": {"beam": 1}},
+    "trainer": SHORT["trainer"]
+    | {
+        "train_steps": 40,
+        "validation_interval": 1,
+        "checkpoint_interval": 1,
+        "patience": 1,
+        "optimizer_config": {"schedule": {"learning_rate": 1e-9}},
+    },
+}
+
+
+def test_patience_does_not_count_the_start_and_a_start_that_stays_is_told(
+    small, trained, tmp_path, capsys
+):
+    """The first validation after the start is the first that counts; then one is no better."""
+    changes = {"task": {"init_checkpoint": f"{trained}/best_ckpt"}}
+    overrides = events.merged(events.merged(small, STILL), changes)
+    params = configs.resolve("attention_lstm", override=json.dumps(overrides))
+    task = train(params, "attention_lstm", str(tmp_path))
+    summarize(task, params, str(tmp_path), "attention_lstm")
+    said, warned = capsys.readouterr()
+    assert "1 validations without a better CIDEr: training ends at step 2 (trainer.pat" in said
+    assert "best validation: step 0, cross-entropy, 4 images\n  nothing was learnt: no val" in said
+    assert "warning: 4 validation images are too few to choose the best checkpoint" in warned
+    assert "still" not in said
+
+
+def test_a_score_that_still_rises_at_the_last_step_is_told(small, tmp_path, capsys):
+    changes = {
+        "trainer": {
+            "train_steps": 2,
+            "patience": 0,
+            "best_checkpoint_eval_metric": "perplexity",
+            "best_checkpoint_metric_comp": "lower",
+            "optimizer_config": {"name": "adam", "schedule": {"learning_rate": 0.01}},
+        },
+    }
+    overrides = events.merged(events.merged(small, STILL), changes)
+    events.run(overrides, tmp_path)
+    said = capsys.readouterr().out
+    assert "at step 2 perplexity was still falling: a larger trainer.train_steps trains on" in said
+    assert runs.read_best(f"{tmp_path}/best_ckpt")["best_ckpt_global_step"] == 2
 
 
 # ---- what is wrong before the first step --------------------------------------------------------

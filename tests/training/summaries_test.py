@@ -101,3 +101,19 @@ def test_pictures_are_upright_and_torn_ones_are_left_out(tmp_path):
     for name in ("torn.jpg", "missing.png", "bomb.png"):
         assert summaries.read_picture(str(tmp_path), name) is None
     assert summaries.read_picture(None, "grey.png") is None
+
+
+@pytest.mark.parametrize(
+    "content, slow",
+    [
+        ("model name\t: A\nflags\t\t: fpu avx avx2 fma\n", True),
+        ("model name\t: B\nflags\t\t: fpu avx avx2 avx512f avx512dq\n", False),
+        ("Features\t: fp asimd sve\n", False),  # ARM
+        (None, False),  # macOS has no such file
+    ],
+)
+def test_a_slow_processor_is_named(content, slow, tmp_path):
+    path = tmp_path / "cpuinfo"
+    if content:
+        path.write_text(content)
+    assert ("AVX-512" in summaries.slow_processor(str(path))) == slow

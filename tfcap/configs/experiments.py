@@ -8,7 +8,7 @@ the system is registered. No paper trains like this: every system has RAdam, lab
 clipped gradients. The recipes train as the papers do.
 
 `xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips. `finetune`
-trains the packaged captioner on the user's photographs.
+trains the packaged captioner on the user's photographs, and `finetune_scst` is its second stage.
 """
 
 import functools
@@ -39,12 +39,13 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 def factories() -> dict[str, Callable[[], Experiment]]:
     """Returns name -> function that makes the configuration, for each experiment."""
     # Not a constant: a system can register after this import.
-    first = {system: functools.partial(_shapes, system) for system in SYSTEMS} | {VIDEO: _clips}
+    systems = {system: functools.partial(_shapes, system) for system in SYSTEMS}
+    first = systems | {VIDEO: _clips, FINETUNE: _finetune}
     second = {
         f"{name}_scst": functools.partial(_self_critical, name, make)
         for name, make in first.items()
     }
-    return first | second | {FINETUNE: _finetune}
+    return first | second
 
 
 def _shapes(system: str) -> Experiment:
@@ -116,6 +117,7 @@ def _self_critical(first: str, make: Callable[[], Experiment]) -> Experiment:
         {
             "objective": "scst",
             "init_checkpoint": f"runs/{first}/best_ckpt",
+            "remap_vocab": False,
             "label_smoothing": 0.0,
             "train_data": {"global_batch_size": 20},
         }

@@ -319,7 +319,8 @@ class Trainer(hyperparams.Config):
         checkpoint by itself, because the same steps would give the same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
-        which training ends; 0 trains for all `train_steps`.
+        which training ends; 0 trains for all `train_steps`. With cross-entropy, the start does not
+        count, and the row begins again if the perplexity has fallen by more than 5 %.
       shown_images: number of validation images that TensorBoard shows with their captions.
     """
 

@@ -4,6 +4,7 @@ from tfcap.runs.checkpoints import newest_checkpoint, step_of
 from tfcap.runs.run import (
     INFO,
     PARAMS,
+    UNKNOWN,
     Run,
     begin,
     best_directory,
@@ -20,6 +21,7 @@ from tfcap.runs.run import (
     read_fingerprint,
     read_info,
     signature,
+    signature_of,
     source_of_features,
     width_of,
     with_backbone,

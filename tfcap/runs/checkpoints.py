@@ -12,7 +12,10 @@ from tfcap import pretrained
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
 
-FITS = "The options of task.model must be those in the params.yaml of its run."
+FITS = (
+    "The options of task.model must be those in the params.yaml of its run. With --then, a later "
+    "stage has those of the stage before it; the second stage of finetune is finetune_scst."
+)
 
 
 def newest_checkpoint(directory: str) -> str | None:

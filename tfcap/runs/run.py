@@ -58,6 +58,7 @@ from tfcap.runs.checkpoints import (
 PARAMS = "params.yaml"
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
 CROSS_ENTROPY = "cross-entropy"
+UNKNOWN = "unknown (converted or averaged)"  # the signature of weights that were not trained here
 
 
 @dataclasses.dataclass(repr=False)
@@ -189,13 +190,6 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
     elif checkpoint == "latest":
         checkpoint = directory
     path = restore_weights(whole, checkpoint)
-    folder = os.path.dirname(path)
-    # The file in a small run describes its own checkpoint, and not those that training adds.
-    added = os.path.exists(os.path.join(folder, PARAMS)) and step_of(path)
-    info = {} if added else read_info(folder)
-    signed = info.get("signature")
-    if not signed:
-        signed = signature(params.task) if step_of(path) else "unknown (converted or averaged)"
     return Run(
         params,
         model,
@@ -203,8 +197,8 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
         fingerprint,
         directory,
         checkpoint=path,
-        signature=CROSS_ENTROPY if signed == "XE" else signed,  # so written by earlier versions
-        scores=_scores(info),
+        signature=signature_of(path, params.task),
+        scores=_scores(_info_of(path)),
         backbone=whole.backbone,
     )
 
@@ -541,6 +535,22 @@ def read_best(best: str) -> dict[str, float]:
 
 def _scores(info: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in info.items() if isinstance(value, float)}
+
+
+def _info_of(path: str) -> dict[str, Any]:
+    """Reads the file that describes the checkpoint `path`; empty if there is none."""
+    folder = os.path.dirname(path)
+    # The file in a small run describes its own checkpoint, and not those that training adds.
+    added = os.path.exists(os.path.join(folder, PARAMS)) and step_of(path)
+    return {} if added else read_info(folder)
+
+
+def signature_of(path: str, task: configs.Task | None) -> str:
+    """Returns what the checkpoint `path` was trained for; `task` is that of its run, if known."""
+    signed = _info_of(path).get("signature")
+    if not signed:
+        signed = signature(task) if task and step_of(path) else UNKNOWN
+    return CROSS_ENTROPY if signed == "XE" else signed  # so written by earlier versions
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:

@@ -11,14 +11,22 @@ import tensorflow as tf
 from tfcap import cli, configs, files, runs
 from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
+from tfcap.training import optim
+from tfcap.training.start import signature_of_start
+
+FEWEST = 30  # with fewer images, the score of a validation says little
 
 
 class BestCheckpoint:
     """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
 
+    The start of cross-entropy training must not be the best by chance, see `_start_is_past`.
+
     Attributes:
       metric: the score that decides which checkpoint is best.
-      value: the best score, NaN before the first validation.
+      value: the score of the best checkpoint, NaN before the first validation.
+      gain: by how much the last validation was better than the best before it, as a share of that
+        score; NaN without a validation before it, and 0 or less if it was not better.
     """
 
     def __init__(
@@ -33,6 +41,8 @@ class BestCheckpoint:
         self.metric = params.trainer.best_checkpoint_eval_metric
         self.higher = params.trainer.best_checkpoint_metric_comp == "higher"
         self.value = runs.read_best(self.directory).get(self.metric, math.nan)
+        self.gain = math.nan
+        self.config = params.task
 
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
         """Saves the checkpoint if its score is the best; `details` has the score of each image.
@@ -45,14 +55,16 @@ class BestCheckpoint:
             cli.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
             return
         value = scores[self.metric]
-        better = value > self.value if self.higher else value < self.value
-        if not (better or math.isnan(self.value)):
+        rise = (value - self.value) * (1 if self.higher else -1)
+        self.gain = rise / abs(self.value) if self.value else rise
+        if not (rise > 0 or math.isnan(self.value) or self._start_is_past(scores, step)):
             return
         tf.train.CheckpointManager(
             self.checkpoint, self.directory, max_to_keep=1, checkpoint_name="best_ckpt"
         ).save()
         info: dict[str, Any] = {name: float(score) for name, score in scores.items()}
-        info |= {"best_ckpt_global_step": float(step), "signature": self.signature}
+        signature = self.signature if step else signature_of_start(self.config)
+        info |= {"best_ckpt_global_step": float(step), "signature": signature}
         if details and len(details.per_image) > 1:
             found = bootstrap.intervals(details)  # 95 %
             info["images"] = len(details.per_image)
@@ -63,6 +75,28 @@ class BestCheckpoint:
                 json.dump(info, file, indent=4)
         self.value = value
 
+    def _start_is_past(self, scores: dict[str, float], step: int) -> bool:
+        """True if cross-entropy training has outdone the start, which is the best by chance.
+
+        Its perplexity has fallen clearly, and the score cannot tell the two apart: it lies in the
+        interval of the start, or the images are too few for an interval.
+        """
+        info = runs.read_info(self.directory)
+        if info.get("best_ckpt_global_step") or self.config.objective != "xe":
+            return False
+        before, after = info.get("perplexity", math.nan), scores.get("perplexity", math.nan)
+        low, high = info.get("intervals", {}).get(self.metric, (-math.inf, math.inf))
+        images, value = info.get("images", 1), scores[self.metric]
+        worse = images >= FEWEST and (value < low if self.higher else value > high)
+        if worse or not after < optim.CLEARLY * before:
+            return False
+        cli.say(
+            f"note: the best checkpoint is now step {step}, and not the start: the perplexity fell "
+            f"from {before:.1f} to {after:.1f}, and {images} images cannot tell {self.metric} "
+            f"{value:.2f} from {self.value:.2f}"
+        )
+        return True
+
     def worse(self, step: int, interval: int) -> str:
         """Returns a warning if the last two validations were not better than the best, else ""."""
         best = int(runs.read_best(self.directory).get("best_ckpt_global_step", step))
@@ -70,5 +104,5 @@ class BestCheckpoint:
             return ""
         return (
             f"two validations in a row were no better ({self.metric}); the best is step {best}. "
-            "trainer.patience=2 would end training here"
+            "trainer.patience=2 would end training"
         )

@@ -48,7 +48,9 @@ class Loop:
         metric = options.best_checkpoint_eval_metric
         score = metric, options.best_checkpoint_metric_comp == "higher"
         self.plateau = optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *score)
-        self.patience = optim.Patience(options.patience, *score)
+        # Self-critical training raises the perplexity, and its start is a good model.
+        self.likelihood = params.task.objective == "xe"
+        self.patience = optim.Patience(options.patience, *score, settles=self.likelihood)
         with strategy.scope():
             self.model = task.build_model()
             self.optimizer = task.build_optimizer(self.model, self.plateau)
@@ -147,7 +149,7 @@ class Loop:
         the validation loses no step, and validates first when it resumes.
         """
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
-        first = self.done
+        loops = 0
         if not self.over:
             cli.say("tracing the training step ...")
         while True:
@@ -158,15 +160,21 @@ class Loop:
             if self.over:
                 break
             before = self.done
-            self._train_loop(batches)
-            if before == first:
+            rate = self._train_loop(batches)
+            loops += 1
+            if loops == 1:
                 summaries.say_peak_memory()
+            elif loops == 2 and not self.over:  # the first one has traced the step
+                summaries.say_time_left(self.params.trainer.train_steps - self.done, rate)
             if self.done // interval > before // interval:
                 self._save()
         self._save()  # again after the last validation, which the checkpoint has to know of
 
-    def _train_loop(self, batches) -> None:
-        """Trains `steps_per_loop` steps, or fewer up to a validation or the end."""
+    def _train_loop(self, batches) -> float:
+        """Trains `steps_per_loop` steps, or fewer up to a validation or the end.
+
+        Returns the steps per second.
+        """
         options, step = self.params.trainer, self.done
         goal = min(step + options.steps_per_loop, options.train_steps)
         if self.mode == "train_and_eval":
@@ -187,6 +195,7 @@ class Loop:
         values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
         self._progress.loss = f"loss {loss:.3f}"
         self.train_summaries.write(values)
+        return values["steps_per_second"]
 
     def _validation_is_due(self) -> bool:
         """True at multiples of the interval, at the end, and, if needed, at the start."""
@@ -224,8 +233,9 @@ class Loop:
             if note not in self._said:
                 self._said.add(note)
                 cli.say(f"note: {note}")
-        self.plateau(scores)
-        self.patience(scores)
+        if self.done or not self.likelihood:  # a high score of such a start can be chance
+            self.plateau(scores)
+            self.patience(scores)
         self.validation_summaries.write(scores)
         self.validated.assign(self.step)
 

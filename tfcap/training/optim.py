@@ -15,6 +15,7 @@ from keras import ops
 from tfcap import configs
 from tfcap.models.captioner import Captioner
 
+CLEARLY = 0.95  # a perplexity that is clearly lower than another is at most this share of it
 HUGE = 2.0**60  # far above the root of any second moment, and far below the largest float32
 
 
@@ -300,10 +301,24 @@ class Plateau(tf.Module):
 
 
 class Patience(Plateau):
-    """Ends training after `patience` validations in a row without a better score; 0 never does."""
+    """Ends training after `patience` validations in a row without a better score; 0 never does.
 
-    def __init__(self, patience: int, metric: str, higher: bool):
+    With `settles` a validation does not count while the loss has not settled: if its perplexity is
+    clearly lower than the last one that was, the row begins again.
+    """
+
+    def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):
         super().__init__(patience, 1.0, metric, higher)
+        self.settles = settles
+        self.perplexity = tf.Variable(float("inf"), trainable=False, name="perplexity")
+
+    def __call__(self, scores) -> None:
+        """Notes the score and the perplexity of a validation."""
+        super().__call__(scores)
+        perplexity = float(scores.get("perplexity", "nan"))
+        if self.settles and perplexity < CLEARLY * float(self.perplexity.numpy()):
+            self.perplexity.assign(perplexity)
+            self.waited.assign(0)
 
     @property
     def over(self) -> bool:

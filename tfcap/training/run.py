@@ -17,11 +17,14 @@ from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.metrics.results import LOWER
 from tfcap.training import keras3
+from tfcap.training.best import FEWEST
 from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import check_splits, data_directory
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
+
+RISING = 0.01  # the share of the best score by which a score that still rises is better
 
 
 def train(
@@ -83,6 +86,13 @@ def train(
                     f"{params.trainer.patience} validations without a better "
                     f"{loop.patience.metric}: training ends at step {loop.done} "
                     "(trainer.patience)",
+                    flush=True,
+                )
+            elif loop.best and loop.best.gain > RISING:
+                print(
+                    f"at step {loop.done} {loop.best.metric} was still "
+                    f"{'rising' if loop.best.higher else 'falling'}: a larger trainer.train_steps "
+                    "trains on",
                     flush=True,
                 )
     return task
@@ -166,8 +176,21 @@ def _warnings(loop: Loop) -> Iterator[str]:
         )
     if "train" in loop.mode:
         yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
+    if loop.best and (images := _validated(loop)) < FEWEST:
+        yield (
+            f"{images} validation images are too few to choose the best checkpoint: their score is "
+            f"mostly chance. Use at least {FEWEST}: --splits of tfcap.prepare, or a larger "
+            "task.validation_data.limit."
+        )
     if "eval" in loop.mode:
         yield unlike_references(data, task.validation_data.split)
+
+
+def _validated(loop: Loop) -> int:
+    """Returns the number of validation images that have captions."""
+    config = loop.params.task.validation_data
+    references = list(loop.task.data.references(config.split).values())
+    return sum(map(bool, references[: config.limit or None]))
 
 
 # ---- stages -------------------------------------------------------------------------------------
@@ -202,7 +225,7 @@ def resolve_stages(
     try:
         if experiment:
             params = configs.resolve(experiment, *changes)
-            if experiment == FINETUNE and not params.task.data_dir:
+            if experiment.startswith(FINETUNE) and not params.task.data_dir:
                 raise cli.UsageError(
                     f"--experiment={experiment} needs photographs of your own, prepared with the "
                     "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
@@ -259,7 +282,11 @@ def summarize(
     step = int(scores.pop("best_ckpt_global_step", 0))
     if scores:
         count = f", {info['images']} images" if info.get("images") else ""
-        print(f"\nbest validation: step {step}, {runs.signature(params.task)}{count}")
+        print(f"\nbest validation: step {step}, {info.get('signature', runs.UNKNOWN)}{count}")
+        if not step and runs.step_of(runs.newest_checkpoint(model_dir)):
+            what = "the second stage did not help"
+            what = what if params.task.objective == "scst" else "nothing was learnt"
+            print(f"  {what}: no validation was better than that of the start, which is kept")
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
         print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")

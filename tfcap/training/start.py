@@ -118,6 +118,15 @@ def _run_of(path: str) -> str:
     return outer if in_best and os.path.exists(os.path.join(outer, VOCABULARY)) else folder
 
 
+def signature_of_start(task: configs.Task) -> str:
+    """Returns the objective that the weights of `init_checkpoint` were trained for, as text."""
+    if not task.init_checkpoint:  # a converted run, whose checkpoint of step 0 was restored
+        return runs.UNKNOWN
+    path = find(task.init_checkpoint)
+    params = os.path.join(_run_of(path), runs.PARAMS)
+    return runs.signature_of(path, configs.load(params).task if os.path.exists(params) else None)
+
+
 # ---- the first score of self-critical training --------------------------------------------------
 
 

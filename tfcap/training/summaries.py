@@ -98,6 +98,25 @@ def say_peak_memory() -> None:
     cli.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
 
 
+def say_time_left(steps: int, rate: float) -> None:
+    """Prints how long `steps` further steps take at `rate` steps per second."""
+    left = cli.duration(steps / rate)
+    slow = "" if tf.config.list_physical_devices("GPU") else slow_processor()
+    cli.say(f"time: {left} for the other {steps:,} steps, without validations{slow}")
+
+
+def slow_processor(path: str = "/proc/cpuinfo") -> str:
+    """Returns a remark if the processor (x86, Linux) has AVX2 and no AVX-512, else ''."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            flags = set(file.read().split())
+    except OSError:  # no Linux
+        return ""
+    if "avx2" not in flags or "avx512f" in flags:
+        return ""
+    return ". This processor has no AVX-512, with which training takes about a third of the time"
+
+
 def say_scores(step: int, scores: Mapping[str, float]) -> None:
     """Prints one line of scores after a validation."""
     shown = "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
