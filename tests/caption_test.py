@@ -56,7 +56,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
         (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
-        (["--attention=seen.jpg", "a.png"], "--attention=seen.jpg does not end with .png"),
+        (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
         (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
         (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),

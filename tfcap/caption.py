@@ -54,7 +54,9 @@ def _define_flags() -> None:
         lower_bound=0,
     )
     flags.DEFINE_float("min_score", None, "--write leaves out captions with a lower score.")
-    flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
+    flags.DEFINE_string(
+        "attention", None, "File to write, .png, .pdf or .svg: the attention of each word."
+    )
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
@@ -71,8 +73,9 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not argv[1:]:
         raise cli.UsageError("Give at least one picture file.")
-    if given.attention and not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
+    if given.attention and not given.attention.lower().endswith(visualize.FIGURES):
+        endings = ", ".join(visualize.FIGURES)
+        raise cli.UsageError(f"--attention={given.attention} does not end with {endings}.")
     if given.rerank == "oracle":
         raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])

@@ -67,6 +67,43 @@ def test_texts_stand_beside_the_pictures_and_are_never_overwritten_unasked(folde
     assert (folder / "a.txt").read_text() == "a dog\n"
 
 
+@pytest.mark.parametrize("blank", ["", "\n", " \t\r\n", "\ufeff\n"])
+def test_an_empty_text_is_no_caption(folder, blank):
+    """Taggers write such texts. A text in another encoding is one."""
+    first, second = inputs.expand([str(folder)])
+    (folder / "a.txt").write_text(blank, encoding="utf-8")
+    (folder / "b.txt").write_bytes(b"ch\xe4t")
+    texts = Texts([first, second], overwrite=False, skip_existing=True)
+    assert not texts.has(first) and texts.has(second)
+    texts.write(caption(first), "a dog")
+    assert (folder / "a.txt").read_text() == "a dog\n"
+    assert (folder / "b.txt").read_bytes() == b"ch\xe4t"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("csv", ["image,caption,score", "a.png,a dog,-1", "b.png, ,-2", "c.png,,"]),
+        (
+            "jsonl",
+            [
+                '{"image": "a.png", "caption": "a dog", "score": -1}',
+                '{"image": "b.png", "caption": " ", "score": -2}',
+                '{"image": "c.png", "caption": null, "score": null}',
+            ],
+        ),
+    ],
+)
+def test_a_row_without_a_caption_is_written_again(tmp_path, kind, rows):
+    path, names = tmp_path / f"captions.{kind}", ["a.png", "b.png", "c.png"]
+    path.write_text("\n".join([*rows, ""]))
+    table = Table(str(path), overwrite=False, skip_existing=True)
+    assert [table.has(str(tmp_path / name)) for name in names] == [True, False, False]
+    table.write(caption(tmp_path / "b.png"), "a cat")
+    table.finish()
+    assert path.read_text().count("b.png") == 1 and "a dog" in path.read_text()
+
+
 def test_two_pictures_cannot_share_a_text(folder):
     Image.new("RGB", (8, 8)).save(folder / "a.jpg")
     with pytest.raises(ValueError, match=r"a\.jpg and .*a\.png would share a text"):

@@ -38,8 +38,8 @@ class Texts:
     Args:
       pictures: the paths that will be captioned.
       overwrite: whether existing texts are replaced.
-      skip_existing: whether pictures that have a text are left out. If both options are False, an
-        existing text is an error.
+      skip_existing: whether pictures that have a text are left out; an empty text is none. If both
+        options are False, an existing text is an error.
 
     Attributes:
       count: number of captions that were written.
@@ -60,7 +60,7 @@ class Texts:
         existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
         if not skip_existing:
             _refuse(existing)
-        self._skipped = {owners[path] for path in existing}
+        self._skipped = {owners[path] for path in existing if not _is_blank(path)}
 
     def has(self, picture: str) -> bool:
         """True if a picture has a text already and is left out."""
@@ -162,7 +162,10 @@ class Table:
             )
 
     def _rows(self, path: str) -> Iterator[list[str]]:
-        """Yields the complete rows of a table; a killed command may leave half a row at the end."""
+        """Yields the rows of a table that have a caption.
+
+        A killed command may leave half a row at the end.
+        """
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             content = file.read()
         end = len(content) if path == self.path else content.rfind("\n") + 1
@@ -172,10 +175,11 @@ class Table:
                 head, *rows = list(csv.reader(lines)) or [_COLUMNS]
                 if head != _COLUMNS:
                     raise ValueError(f"its columns are {', '.join(head)}")
-                yield from (row for row in rows if len(row) == 3)
+                yield from (row for row in rows if len(row) == 3 and row[1].strip())
             else:
                 for row in map(json.loads, lines):
-                    yield [row["image"], row["caption"], str(row["score"])]
+                    if str(row["caption"] or "").strip():
+                        yield [row["image"], row["caption"], str(row["score"])]
         except (ValueError, LookupError, TypeError, csv.Error) as error:
             raise ValueError(
                 f"{path} is no table of this command ({error!r:.100}). Name another one with --out."
@@ -183,6 +187,15 @@ class Table:
 
 
 Output = Texts | Table
+
+
+def _is_blank(path: str) -> bool:
+    """True if a file has no text; taggers leave such files for pictures without tags."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return not file.read().strip()
+    except OSError:  # a directory, or a file of somebody else
+        return False
 
 
 def _refuse(existing: Sequence[str]) -> None:

@@ -98,7 +98,7 @@ class Caption:
         return self._attended().boxes
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Writes a PNG file of the picture with the weights of each word."""
+        """Writes a figure of the picture with the weights of each word: .png, .pdf or .svg."""
         seen = self._attended()
         assert self.picture is not None
         visualize.write_picture(path, self.picture, seen)
