@@ -81,8 +81,11 @@ def _run(argv: list[str]) -> None:
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir or None, *options)
-    paths = inputs.expand(argv[1:], captioner.engine.reads_clips, given.recursive)
-    if not (given.recursive or captioner.engine.reads_clips):
+    clips, others = captioner.engine.reads_clips, list[str]()
+    paths = inputs.expand(argv[1:], clips, given.recursive, others)
+    for note in inputs.left_out(others, clips):
+        cli.say(f"note: {note}", sys.stderr)
+    if not (given.recursive or clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
     if given.rerank:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in units of 1/100 inch
-_PRINTED = 3  # pixels of a unit in the figure of one caption, which may be printed
+_PRINTED = 2  # pixels of a unit in the figure of one caption, which may be printed
 _GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {

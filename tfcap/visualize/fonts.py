@@ -57,7 +57,9 @@ def width(text: str) -> int:
 def _region(text: str) -> str:
     """Returns the ending of families whose Chinese characters have the forms of the language."""
     names = " ".join(unicodedata.name(letter, "") for letter in set(text))
-    return "JP" if "KATAKANA" in names or "HIRAGANA" in names else "KR" if "HANGUL" in names else "SC"
+    return (
+        "JP" if "KATAKANA" in names or "HIRAGANA" in names else "KR" if "HANGUL" in names else "SC"
+    )
 
 
 @functools.cache
@@ -67,7 +69,9 @@ def _installed(region: str) -> list[tuple[str, str]]:
 
     manager = font_manager.fontManager
     # The list that matplotlib stores may be older than a font.
-    for path in sorted({*font_manager.findSystemFonts()} - {font.fname for font in manager.ttflist}):
+    for path in sorted(
+        {*font_manager.findSystemFonts()} - {font.fname for font in manager.ttflist}
+    ):
         try:
             manager.addfont(path)
         except Exception:  # fonts of bitmaps, and damaged files: errors of several kinds
