@@ -54,6 +54,8 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=csv", "a.png"], "--out is missing"),
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
+        (["--write=xml", "a.png"], "--write must be txt, csv, jsonl or html, and not 'xml'"),
+        (["--write=csv,html", "--out=a.csv", "a.png"], "--out needs --write.*one of them"),
         (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
         (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
