@@ -30,7 +30,7 @@ _UNFINISHED = frozenset(
         "in on at of with without by for from to into onto over under through across along around "
         "behind beside between among near against above below during toward towards upon like "
         "and or but nor as while which who whose where when because before after than "
-        "is are was were am be been being has have had does do wearing holding carrying"
+        "is are was were am be been being has have had does do wearing holding carrying front top"
     ).split()
 )
 
