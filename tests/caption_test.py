@@ -74,7 +74,11 @@ def test_a_run_on_ready_made_features_is_refused(trained, pictures, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())
     (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
-    with pytest.raises(ValueError, match="ready-made features"):
+    with pytest.raises(ValueError, match="ready-made features. Use tfcap.evaluate"):
+        commands.run_here(caption_command, "--model_dir", run, *pictures)
+    converted = {**fingerprint, "backbone": None, "converted": {"from": "xlan"}}
+    (run / "dataset.json").write_text(json.dumps(converted))
+    with pytest.raises(ValueError, match="Convert it again with --regions"):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 

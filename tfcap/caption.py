@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, visualize
+from tfcap import captioning, cli, pretrained, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
@@ -84,6 +84,7 @@ def _run(argv: list[str]) -> None:
         raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
+    cli.say_loading(given.model_dir or [pretrained.DEFAULT])
     captioner = captioning.load(given.model_dir or None, *options)
     clips, others = captioner.engine.reads_clips, list[str]()
     paths = inputs.expand(argv[1:], clips, given.recursive, others)

@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 from PIL import Image
@@ -23,11 +23,24 @@ from tfcap.decoding.options import first_seed
 
 if TYPE_CHECKING:
     import keras
+    from typing_extensions import Unpack  # of `typing` from Python 3.11
 
     from tfcap.captioning.collection import Collection
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
+
+
+Kind = Literal["attention", "contribution"]  # `visualize.KINDS`
+
+
+class _Options(TypedDict, total=False):
+    """The options of `ImageCaptioner.stream`."""
+
+    attention: Kind | None
+    attention_captions: int
+    batch_size: int
+    seed: int
 
 
 class _WhenRead:
@@ -197,16 +210,16 @@ class ImageCaptioner:
     # The type of a path is that of one picture; for a folder the result is a list.
     @overload
     def __call__(
-        self, images: str | os.PathLike | bytes | Image.Image, **options: Any
+        self, images: str | os.PathLike | bytes | Image.Image, **options: "Unpack[_Options]"
     ) -> Caption: ...
 
     @overload
-    def __call__(self, images: Sequence[Any], **options: Any) -> list[Caption]: ...
+    def __call__(self, images: Sequence[Any], **options: "Unpack[_Options]") -> list[Caption]: ...
 
     @overload
-    def __call__(self, images: Any, **options: Any) -> Any: ...
+    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any: ...
 
-    def __call__(self, images: Any, **options: Any) -> Any:
+    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any:
         """Captions one picture or several; the options are those of `stream`.
 
         Returns a `Caption` for one picture, and a list of `Caption`s for several. A picture that
@@ -225,7 +238,7 @@ class ImageCaptioner:
         self,
         images: Any,
         *,
-        attention: str | None = None,
+        attention: Kind | None = None,
         attention_captions: int = 1,
         batch_size: int = 16,
         seed: int = 1,

@@ -110,10 +110,10 @@ def expand(
 def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
     """Returns notes on the pictures and films among files that `expand` leaves out."""
     notes = [note] if (note := image_files.left_out(others)) else []
+    endings: tuple[str, ...] = ENDINGS if clips else films.ENDINGS
+    kind, why = "films", "a model of clips reads them"
     if clips:
-        kind, endings, why = "still pictures", ENDINGS, "the model reads clips"
-    else:
-        kind, endings, why = "films", films.ENDINGS, "a model of clips reads them"
+        kind, why = "still pictures", "the model reads clips"
     counts = collections.Counter(
         os.path.splitext(path)[1].lower()
         for path in others
