@@ -143,3 +143,19 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     )
     sizes = [Image.open(path).size for path in (tmp_path / "new").iterdir()]
     assert all(width > 100 and height > 100 for width, height in sizes)
+
+
+@pytest.mark.slow
+def test_captions_can_be_sentences_and_those_that_do_not_fit_are_counted(
+    trained, captioner, pictures, tmp_path, capsys
+):
+    shutil.copy(pictures[0], tmp_path)
+    flags = ["--model_dir", trained, tmp_path]
+    commands.run_here(caption_command, *flags, "--sentence")
+    text = str(captioner(pictures[0]))
+    assert capsys.readouterr().out.endswith(f"\t{text[0].upper()}{text[1:]}.\n")
+    commands.run_here(caption_command, *flags, "--write=txt,html", "--max_characters=1")
+    said = capsys.readouterr().out
+    assert "0 captions are written" in said
+    assert "1 captions are left out: no phrase of them fits" in said
+    assert not list(tmp_path.glob("*.txt"))

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -118,13 +117,9 @@ class Caption:
 
     def _repr_png_(self) -> bytes | None:
         """Returns the figure for a notebook; without attention None, so that the text is shown."""
-        if self.seen is None:
+        if self.seen is None or self.picture is None:
             return None
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "caption.png")
-            self.draw(path)
-            with open(path, "rb") as file:
-                return file.read()
+        return visualize.figure(self.picture, self.seen)
 
     def _attended(self) -> "visualize.Attended":
         if self.seen is None:
