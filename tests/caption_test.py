@@ -54,9 +54,11 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=csv", "a.png"], "--out is missing"),
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
+        (["--write=xml", "a.png"], "--write must be txt, csv, jsonl or html, and not 'xml'"),
+        (["--write=csv,html", "--out=a.csv", "a.png"], "--out needs --write.*one of them"),
         (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
-        (["--attention=seen.jpg", "a.png"], "--attention=seen.jpg does not end with .png"),
+        (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
         (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
         (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
@@ -72,7 +74,11 @@ def test_a_run_on_ready_made_features_is_refused(trained, pictures, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())
     (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
-    with pytest.raises(ValueError, match="ready-made features"):
+    with pytest.raises(ValueError, match="ready-made features. Use tfcap.evaluate"):
+        commands.run_here(caption_command, "--model_dir", run, *pictures)
+    converted = {**fingerprint, "backbone": None, "converted": {"from": "xlan"}}
+    (run / "dataset.json").write_text(json.dumps(converted))
+    with pytest.raises(ValueError, match="Convert it again with --regions"):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 
@@ -137,3 +143,19 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     )
     sizes = [Image.open(path).size for path in (tmp_path / "new").iterdir()]
     assert all(width > 100 and height > 100 for width, height in sizes)
+
+
+@pytest.mark.slow
+def test_captions_can_be_sentences_and_those_that_do_not_fit_are_counted(
+    trained, captioner, pictures, tmp_path, capsys
+):
+    shutil.copy(pictures[0], tmp_path)
+    flags = ["--model_dir", trained, tmp_path]
+    commands.run_here(caption_command, *flags, "--sentence")
+    text = str(captioner(pictures[0]))
+    assert capsys.readouterr().out.endswith(f"\t{text[0].upper()}{text[1:]}.\n")
+    commands.run_here(caption_command, *flags, "--write=txt,html", "--max_characters=1")
+    said = capsys.readouterr().out
+    assert "0 captions are written" in said
+    assert "1 captions are left out: no phrase of them fits" in said
+    assert not list(tmp_path.glob("*.txt"))

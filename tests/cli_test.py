@@ -54,7 +54,7 @@ def test_an_expected_error_is_one_line_and_an_exit_code(error, code, word, capsy
     ("arguments", "word"),
     [
         ("prepare", "--out is missing"),
-        ("export", "--model_dir is missing"),
+        ("export", "--export_dir is missing"),
         ("convert --from=xlan a.pth", "--vocab is missing"),
         ("train xlan", "'xlan' is not a flag"),
         ("train --bogus", "Unknown flag --bogus"),
@@ -155,6 +155,14 @@ def test_a_terminal_has_a_bar_with_rate_and_time_left(monkeypatch, capsys):
     shown = sys.stderr.getvalue()
     assert "\rpictures:   0%|" in shown and "0/4 [00:00<?, ?picture/s]" in shown
     assert shown.endswith("\r") and capsys.readouterr().out == "a line\n"
+
+
+def test_only_a_terminal_is_told_that_models_are_loaded(monkeypatch, capsys):
+    cli.say_loading(["flickr8k"])
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    cli.say_loading(["runs/a", "b\n"])
+    assert sys.stderr.getvalue() == "loading runs/a + b\\n ...\n"
 
 
 def test_a_log_has_a_line_every_30_seconds(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """The command compares result files and refuses files that do not belong together."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -37,7 +38,8 @@ def files(world, tmp_path_factory):
         for image, group in references.items()
         for text in group
     ]
-    content = {"images": [{"id": image} for image in references], "annotations": annotations}
+    images = [{"id": image, "file_name": f"{image}.jpg"} for image in references]
+    content = {"images": images, "annotations": annotations}
     (folder / "references.json").write_text(json.dumps(content))
     results.write_results(folder / "worse.json", worse)
     results.write_results(folder / "better.json", dict(reversed(better.items())))
@@ -55,6 +57,7 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     assert done.returncode == 0, done.stderr
     assert "40 images" in done.stdout and "200 resamples, 95 % intervals" in done.stdout
     assert "better minus worse" in done.stdout and "better gains most, by CIDEr" in done.stdout
+    assert re.search(r"\n  (\d+)\.jpg, image \1\n", done.stdout)
     content = json.loads((files / "metrics.json").read_text())
     assert content["images"] == 40 and content["against"] == "worse"
     change = content["differences"]["better"]["CIDEr"]
@@ -97,6 +100,8 @@ def test_three_sets_are_compared_with_the_first(world):
         f"    {new[worst]['CIDEr']:7.1f}  {worse[worst]}  (b)",
     ]
     assert compare.format_images(found, runs, "same") == ""
+    named = compare.format_images(found, runs, "b", {worst: "a\n.jpg"})
+    assert f"  a\\n.jpg, image {worst}\n" in named
 
 
 @pytest.mark.slow
@@ -112,6 +117,7 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
     )
     printed = capsys.readouterr().out
     assert f"12 images of {shapes}, split val, " in printed
+    assert re.search(r"\n  \w+\.\w+, image \d+\n", printed)
     assert "run minus flickr8k" in printed and "results minus flickr8k" in printed
     content = json.loads(metrics.read_text())
     own, kept = (content["runs"][name]["scores"]["CIDEr"] for name in ("run", "results"))

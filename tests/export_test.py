@@ -18,3 +18,10 @@ def test_a_run_of_several_runs_is_refused():
         commands.run_here(command, *flags)
     with pytest.raises(cli.UsageError, match="--last needs --format=run"):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")
+
+
+def test_a_file_is_no_directory_for_an_export(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(cli.UsageError, match="notes is a file. Name a directory"):
+        commands.run_here(command, "--export_dir", tmp_path / "notes")
+    assert (tmp_path / "notes").read_text() == "mine"

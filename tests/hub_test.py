@@ -126,7 +126,7 @@ def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(server,
 
 def test_an_export_has_a_card_with_metadata_that_the_hub_reads(tmp_path):
     commands.run_here(
-        export, "--model_dir=flickr8k", "--export_dir", tmp_path / "run", "--format=run"
+        *(export, "--export_dir", tmp_path / "run", "--format=run")  # of the packaged captioner
     )
     path = tmp_path / "run" / "README.md"
     metadata = huggingface_hub.metadata_load(path)
@@ -135,3 +135,5 @@ def test_an_export_has_a_card_with_metadata_that_the_hub_reads(tmp_path):
     (result, *_) = card.data.eval_results
     assert result.metric_type and result.metric_value > 0
     assert f"| vocab.txt | {file_sha256(tmp_path / 'run' / 'vocab.txt')} |" in card.text
+    # What the run says of its use and of its terms is not to be filled in.
+    assert "### Training data and terms" in card.text and "unknown: fill in" not in card.text

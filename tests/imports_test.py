@@ -28,7 +28,13 @@ ALLOWED = {
     "captioning": "data decoding runs scoring visualize",
     "serving": "decoding metrics runs",
 }
-WITHOUT_TENSORFLOW = ("metrics", "visualize/figures", "visualize/report", "visualize/demo")
+WITHOUT_TENSORFLOW = (
+    "metrics",
+    "visualize/fonts",
+    "visualize/figures",
+    "visualize/report",
+    "visualize/demo",
+)
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
 
 

@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, visualize
+from tfcap import captioning, cli, pretrained, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
@@ -34,14 +34,14 @@ def _define_flags() -> None:
     cli.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
     flags.DEFINE_bool("recursive", False, "Caption the pictures in the folders of a folder, too.")
-    flags.DEFINE_enum(
+    flags.DEFINE_list(
         "write",
-        None,
-        ["txt", "csv", "jsonl"],
-        "Write the captions into files: a text beside each picture, or one table.",
+        [],
+        "Write the captions into files: txt (beside each picture), csv or jsonl (a table), html (a "
+        "page with small pictures), or several, as in txt,html.",
     )
     flags.DEFINE_string(
-        "out", None, "The table of --write; by default captions.csv or .jsonl in the folder."
+        "out", None, "The table or page of --write; by default captions.csv, ... in the folder."
     )
     flags.DEFINE_bool("skip_existing", False, "Leave out pictures whose caption is written.")
     flags.DEFINE_bool("overwrite", False, "Replace captions that are written.")
@@ -50,11 +50,17 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "max_characters",
         0,
-        "Longest text that --write writes; a caption is cut after a word. 0 is any length.",
+        "Longest text that --write writes: the best hypothesis that fits, or a caption that is cut "
+        "after a phrase. 0 is any length.",
         lower_bound=0,
     )
+    flags.DEFINE_bool(
+        "sentence", False, "Begin captions with a capital; end them with a full stop."
+    )
     flags.DEFINE_float("min_score", None, "--write leaves out captions with a lower score.")
-    flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
+    flags.DEFINE_string(
+        "attention", None, "File to write, .png, .pdf or .svg: the attention of each word."
+    )
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
@@ -71,37 +77,41 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not argv[1:]:
         raise cli.UsageError("Give at least one picture file.")
-    if given.attention and not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
+    if given.attention and not given.attention.lower().endswith(visualize.FIGURES):
+        endings = ", ".join(visualize.FIGURES)
+        raise cli.UsageError(f"--attention={given.attention} does not end with {endings}.")
     if given.rerank == "oracle":
         raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
+    cli.say_loading(given.model_dir or [pretrained.DEFAULT])
     captioner = captioning.load(given.model_dir or None, *options)
-    paths = inputs.expand(argv[1:], captioner.engine.reads_clips, given.recursive)
-    if not (given.recursive or captioner.engine.reads_clips):
+    clips, others = captioner.engine.reads_clips, list[str]()
+    paths = inputs.expand(argv[1:], clips, given.recursive, others)
+    for note in inputs.left_out(others, clips):
+        cli.say(f"note: {note}", sys.stderr)
+    if not (given.recursive or clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
     if given.rerank:
         _set_reranker(captioner, given)
-    output: caption_files.Output | None = None
-    if given.write == "txt":
-        output = caption_files.Texts(paths, given.overwrite, given.skip_existing)
-    elif given.write:
-        output = caption_files.Table(given.out, given.overwrite, given.skip_existing)
+    output = None
+    if given.write:
+        tables = _tables(given, argv[1:])
+        options = given.write, paths, tables, given.overwrite, given.skip_existing
+        output = caption_files.open_output(*options)
     wanted = [path for path in paths if not (output and output.has(path))]
-    done, reasons = _caption(captioner, wanted, given, output)
-    failed = sum(reasons.values())
+    reasons, left_out = _caption(captioner, wanted, given, output)
     if output:
-        where = output.finish()
-        print(f"{output.count} captions are written: {where}")
+        written = output.count
+        print(f"{written} captions are written: {output.finish()}")
         if left := len(paths) - len(wanted):
             print(f"{left} pictures had a caption")
-        if low := done - failed - output.count:
-            print(f"{low} captions are left out: their score is below {given.min_score:g}")
-    if failed:
+        for reason, count in left_out.items():
+            print(f"{count} captions are left out: {reason}")
+    if failed := reasons.total():
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
-        cli.fail(f"{failed} of {done} pictures could not be captioned ({listed})", 3)
+        cli.fail(f"{failed} of {len(wanted)} pictures could not be captioned ({listed})", 3)
 
 
 def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
@@ -121,9 +131,12 @@ def _caption(
     captioner: captioning.ImageCaptioner,
     paths: list[str],
     given,
-    output: caption_files.Output | None,
-) -> tuple[int, collections.Counter[str]]:
-    """Captions the pictures; returns their number, and how often each reason made one fail."""
+    output: caption_files.Several | None,
+) -> tuple[collections.Counter[str], collections.Counter[str]]:
+    """Captions the pictures.
+
+    Returns how often each reason made a picture fail, and a caption be left out of the files.
+    """
     found = captioner.stream(
         [sys.stdin.buffer if path == "-" else path for path in paths],
         attention=given.attention_kind if given.attention else None,
@@ -133,13 +146,14 @@ def _caption(
     results = (result for result in found)  # a generator can be closed
     if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
         results = cli.progress(results, len(paths), "captions", "picture")
-    done, reasons = 0, collections.Counter[str]()
+    done, reasons, left_out = 0, collections.Counter[str](), collections.Counter[str]()
     try:
         for result in results:
             done += 1
             if isinstance(result, captioning.Caption):
                 try:
-                    _take(result, given, output, len(paths) > 1)
+                    if reason := _take(result, given, output, len(paths) > 1):
+                        left_out[reason] += 1
                     continue
                 except OSError as error:
                     if error.errno not in _LOCKED:  # a full disk stays full
@@ -151,29 +165,38 @@ def _caption(
     except KeyboardInterrupt:
         results.close()
         raise cli.Interrupted(f"Interrupted after {done} of {len(paths)} pictures.", 130) from None
-    return done, reasons
+    return reasons, left_out
 
 
 def _take(
-    caption: captioning.Caption, given, output: caption_files.Output | None, several: bool
-) -> None:
+    caption: captioning.Caption, given, output: caption_files.Several | None, several: bool
+) -> str:
+    """Writes or prints a caption; returns why it is left out of the files, or ""."""
+    wording = caption_files.Wording(given.before, given.after, given.max_characters, given.sentence)
+    reason = ""
     if output:
-        if given.min_score is None or caption.score >= given.min_score:
-            wording = given.before, given.after, given.max_characters
-            output.write(caption, caption_files.shorten(caption.text, *wording))
+        best = wording.first(caption)
+        text = wording.text(best.text)
+        if given.min_score is not None and best.score < given.min_score:
+            reason = f"their score is below {given.min_score:g}"
+        elif not text:
+            reason = "no phrase of them fits" if given.max_characters else "they are empty"
+        else:
+            output.write(best, text)
     elif given.json:
         every = (caption, *caption.alternatives)
         content = {
             "image": caption.source or "-",
-            "caption": caption.text,
-            "captions": [one.text for one in every],
+            "caption": wording.text(caption.text),
+            "captions": [wording.text(one.text) for one in every],
             "scores": [one.score for one in every],
         }
         print(json_text(content), flush=True)
     else:
-        print(f"{cli.escaped(caption.source or '-')}\t{caption}", flush=True)
+        print(f"{cli.escaped(caption.source or '-')}\t{wording.text(caption.text)}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
+    return reason
 
 
 def _note_folders(paths: list[str]) -> None:
@@ -188,22 +211,33 @@ def _note_folders(paths: list[str]) -> None:
 
 def _check_write(given, arguments: list[str]) -> None:
     """Raises UsageError for options that need --write, and if --out is missing or wrong."""
+    known = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
-                raise cli.UsageError(f"--{name} needs --write=txt, csv or jsonl.")
-    elif 0 < given.max_characters <= len(given.before + given.after):
+                raise cli.UsageError(f"--{name} needs --write={known}.")
+    elif unknown := [kind for kind in given.write if kind not in caption_files.KINDS]:
+        raise cli.UsageError(f"--write must be {known}, and not {unknown[0]!r}.")
+    elif 0 < given.max_characters <= len(given.before + given.after) + given.sentence:
         raise cli.UsageError("--max_characters leaves no room between --before and --after.")
-    elif given.write == "txt" and given.out:
-        raise cli.UsageError("--out needs --write=csv or --write=jsonl.")
     elif given.json:
         raise cli.UsageError("--json prints the captions. Give --write=jsonl for a file.")
-    elif given.write != "txt" and not given.out:
-        if len(arguments) != 1 or not os.path.isdir(arguments[0]):
-            raise cli.UsageError(f"--out is missing, such as --out captions.{given.write}.")
-        given.out = os.path.join(arguments[0], f"captions.{given.write}")
-    elif given.out and not given.out.endswith(f".{given.write}"):
-        raise cli.UsageError(f"--out={given.out} does not end with .{given.write}.")
+    else:
+        _tables(given, arguments)
+
+
+def _tables(given, arguments: list[str]) -> list[str]:
+    """Returns the paths of the tables and of the page; raises UsageError as `_check_write`."""
+    kinds = [kind for kind in dict.fromkeys(given.write) if kind != "txt"]
+    if given.out:
+        if len(kinds) != 1:
+            raise cli.UsageError("--out needs --write=csv, jsonl or html: one of them.")
+        if not given.out.endswith(f".{kinds[0]}"):
+            raise cli.UsageError(f"--out={given.out} does not end with .{kinds[0]}.")
+        return [given.out]
+    if kinds and (len(arguments) != 1 or not os.path.isdir(arguments[0])):
+        raise cli.UsageError(f"--out is missing, such as --out captions.{kinds[0]}.")
+    return [os.path.join(arguments[0], f"captions.{kind}") for kind in kinds]
 
 
 def _check_attention(given, paths: list[str]) -> None:

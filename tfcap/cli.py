@@ -285,6 +285,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
     (stream or sys.stdout).flush()
 
 
+def say_loading(models: Iterable[str]) -> None:
+    """Says on a terminal that models are loaded, which takes seconds; a log needs no such line."""
+    if sys.stderr.isatty():
+        print(f"loading {' + '.join(map(escaped, models))} ...", file=sys.stderr, flush=True)
+
+
 def driver_gpus() -> list[str]:
     """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
     try:

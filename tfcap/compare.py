@@ -13,13 +13,13 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from tfcap import cli, pretrained
-from tfcap.files import write_json
+from tfcap.files import read_json, write_json
 from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 
@@ -69,8 +69,16 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
     return "\n".join(lines)
 
 
-def format_images(compared: Compared, runs: dict[str, dict[int, str]], name: str) -> str:
-    """Lists the images where set `name` gains most CIDEr over the first set, and loses most."""
+def format_images(
+    compared: Compared,
+    runs: dict[str, dict[int, str]],
+    name: str,
+    files: Mapping[int, str] | None = None,
+) -> str:
+    """Lists the images where set `name` gains most CIDEr over the first set, and loses most.
+
+    `files` has the file name of each image, where it is known.
+    """
     first = next(iter(runs))
     old, new = compared.scores[first].per_image, compared.scores[name].per_image
     change = {image: new[image]["CIDEr"] - old[image]["CIDEr"] for image in old}
@@ -81,12 +89,19 @@ def format_images(compared: Compared, runs: dict[str, dict[int, str]], name: str
     for title, images in (("gains most", gains), ("loses most", losses)):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
-            lines.append(f"  image {image}")
+            file = cli.escaped((files or {}).get(image, ""))
+            lines.append(f"  {file}, image {image}" if file else f"  image {image}")
             for run, scores in ((first, old), (name, new)):
                 text = " ".join(runs[run][image].split())
                 text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
                 lines.append(f"    {scores[image]['CIDEr']:7.1f}  {text}  ({run})")
     return "\n".join(lines)
+
+
+def _file_names(references: str) -> dict[int, str]:
+    """Returns the file names in a COCO annotation file that was read before, by image id."""
+    images = read_json(references, "").get("images", [])
+    return {image["id"]: str(image["file_name"]) for image in images if "file_name" in image}
 
 
 def _as_json(compared: Compared) -> dict[str, Any]:
@@ -172,10 +187,12 @@ def compare(
         found = decode.load_others(*arguments, captioner_of=captioner_of_run)
         decode.decode_others(found, split, list(every), _BATCH, 1, attention=None)
         runs = {name: other.captions for name, other in found.items()}
+        names = data.file_names(split)
     else:
         source = references or ""
         every = results.load_references(source, partial)
         runs = {name: results.load_results(path) for name, path in named.items()}
+        names = _file_names(source) if show else {}
         if partial:
             shared = results.common(every, runs.values())
             print(f"note: {len(shared)} of {len(every)} images with references are scored")
@@ -202,7 +219,7 @@ def compare(
         print(format_scores(compared))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))
-            if "CIDEr" in differences and (images := format_images(compared, runs, name)):
+            if "CIDEr" in differences and (images := format_images(compared, runs, name, names)):
                 print("\n" + images)
     return compared
 

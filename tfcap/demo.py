@@ -34,6 +34,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
+    cli.say_loading(
+        [*(flags.FLAGS.model_dir or [pretrained.DEFAULT]), *filter(None, [flags.FLAGS.beside])]
+    )
     from tfcap.visualize.demo import Application, make_server
 
     models = _models(flags.FLAGS)

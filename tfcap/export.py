@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from tfcap import cli
+from tfcap import cli, pretrained
 from tfcap.files import sizes
 from tfcap.images import MOST_PIXELS, SERVED_PIXELS
 
@@ -60,8 +60,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    cli.require("model_dir", "export_dir")
-    export(**cli.arguments(export))
+    cli.require("export_dir")
+    given = cli.arguments(export)
+    export(**given | {"model_dir": given["model_dir"] or [pretrained.DEFAULT]})
 
 
 def export(
@@ -84,6 +85,8 @@ def export(
     """
     if last and (format != "run" or checkpoint != "best"):
         raise cli.UsageError("--last needs --format=run, and cannot be used with --checkpoint.")
+    if os.path.exists(export_dir) and not os.path.isdir(export_dir):
+        raise cli.UsageError(f"--export_dir={export_dir} is a file. Name a directory.")
     if format == "run":
         folder, *others = [model_dir] if isinstance(model_dir, str) else model_dir
         if others or bundle:

@@ -1,6 +1,7 @@
 """Captions are written beside pictures and into tables, and a killed command loses nothing."""
 
 import csv
+import dataclasses
 import errno
 import json
 import os
@@ -8,12 +9,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from helpers import commands
+from helpers import commands, report_world
 from PIL import Image
 
 from tfcap import caption as caption_command
 from tfcap.captioning import Caption, inputs
-from tfcap.captioning.caption_files import Table, Texts, shorten
+from tfcap.captioning.caption_files import Page, Table, Texts, Wording, open_output
 from tfcap.preparing.sources import READERS, Source
 
 
@@ -36,14 +37,37 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (0, "Me, a dog runs."),
-        (15, "Me, a dog runs."),
-        (14, "Me, a dog."),
-        (6, "Me, a."),
+        (0, "Me, a dog is running through a field."),
+        (37, "Me, a dog is running through a field."),
+        (36, "Me, a dog is running."),  # and not "through a"
+        (20, "Me, a dog."),
+        (9, ""),
     ],
 )
-def test_a_caption_is_cut_after_a_word(limit, expected):
-    assert shorten("a dog runs", "Me, ", ".", limit) == expected
+def test_a_caption_is_cut_after_a_phrase(limit, expected):
+    wording = Wording("Me, ", ".", limit)
+    assert wording.text("a dog is running through a field") == expected
+
+
+@pytest.mark.parametrize("last", "a the of and in with is wearing his The".split())
+def test_a_caption_that_is_cut_never_ends_in_a_word_after_which_a_phrase_goes_on(last):
+    assert Wording(max_characters=16).text(f"two dogs {last} extraordinary") == "two dogs"
+    assert Wording().text(f"two dogs {last}") == f"two dogs {last}"  # as the model wrote it
+
+
+def test_the_best_hypothesis_that_fits_is_written():
+    others = (caption("a", "a dog in a field", -3), caption("a", "a dog runs", -4))
+    best = dataclasses.replace(caption("a", "a dog is running in a field"), alternatives=others)
+    for limit, expected in [(0, best), (27, best), (26, others[0]), (10, others[1]), (9, best)]:
+        assert Wording(max_characters=limit).first(best) == expected
+    assert Wording(max_characters=17, sentence=True).first(best) == others[0]
+    assert Wording(max_characters=16, sentence=True).first(best) == others[1]
+
+
+def test_a_sentence_has_a_capital_and_a_full_stop():
+    assert Wording(sentence=True).text("a dog runs") == "A dog runs."
+    assert Wording("me: ", sentence=True).text("is it a dog?") == "me: Is it a dog?"
+    assert Wording(max_characters=6, sentence=True).text("a dog runs") == "A dog."
 
 
 def test_folders_below_are_read_if_asked_for(folder):
@@ -65,6 +89,43 @@ def test_texts_stand_beside_the_pictures_and_are_never_overwritten_unasked(folde
     texts = Texts(pictures, overwrite=True, skip_existing=False)
     texts.write(caption(pictures[0]), "a dog")
     assert (folder / "a.txt").read_text() == "a dog\n"
+
+
+@pytest.mark.parametrize("blank", ["", "\n", " \t\r\n", "\ufeff\n"])
+def test_an_empty_text_is_no_caption(folder, blank):
+    """Taggers write such texts. A text in another encoding is one."""
+    first, second = inputs.expand([str(folder)])
+    (folder / "a.txt").write_text(blank, encoding="utf-8")
+    (folder / "b.txt").write_bytes(b"ch\xe4t")
+    texts = Texts([first, second], overwrite=False, skip_existing=True)
+    assert not texts.has(first) and texts.has(second)
+    texts.write(caption(first), "a dog")
+    assert (folder / "a.txt").read_text() == "a dog\n"
+    assert (folder / "b.txt").read_bytes() == b"ch\xe4t"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("csv", ["image,caption,score", "a.png,a dog,-1", "b.png, ,-2", "c.png,,"]),
+        (
+            "jsonl",
+            [
+                '{"image": "a.png", "caption": "a dog", "score": -1}',
+                '{"image": "b.png", "caption": " ", "score": -2}',
+                '{"image": "c.png", "caption": null, "score": null}',
+            ],
+        ),
+    ],
+)
+def test_a_row_without_a_caption_is_written_again(tmp_path, kind, rows):
+    path, names = tmp_path / f"captions.{kind}", ["a.png", "b.png", "c.png"]
+    path.write_text("\n".join([*rows, ""]))
+    table = Table(str(path), overwrite=False, skip_existing=True)
+    assert [table.has(str(tmp_path / name)) for name in names] == [True, False, False]
+    table.write(caption(tmp_path / "b.png"), "a cat")
+    table.finish()
+    assert path.read_text().count("b.png") == 1 and "a dog" in path.read_text()
 
 
 def test_two_pictures_cannot_share_a_text(folder):
@@ -100,6 +161,58 @@ def test_a_table_goes_on_after_half_a_row(folder, kind):
     assert not Table(path, overwrite=True, skip_existing=False).has(pictures[3])
 
 
+def test_a_page_goes_on_and_holds_small_pictures(folder):
+    """Names are those below the folder of the page; the page appears when all is captioned."""
+    path, pictures = folder / "captions.html", inputs.expand([str(folder)], recursive=True)
+    page = Page(str(path), False, False)
+    page.write(caption(pictures[0], "a <b>dog</b>"), "a <b>dog</b>")
+    assert not path.exists()
+    with pytest.raises(ValueError, match=r"part exists\. --skip_existing"):
+        Page(str(path), False, False)
+    page = Page(str(path), False, skip_existing=True)
+    assert [page.has(picture) for picture in pictures] == [True, False, False]
+    page.write(caption(pictures[1]), "a cat")
+    page.finish()
+    page = Page(str(path), False, skip_existing=True)  # what was written is read from the page
+    assert [page.has(picture) for picture in pictures] == [True, True, False]
+    page.write(caption(pictures[2], score=-1.25), "a boat")
+    page.write(caption("http://localhost/d.jpg"), "a house")
+    assert page.finish() == str(path) and sorted(os.listdir(folder)) == [
+        *(".thumbnails", "a.png", "b.png", "captions.html", "notes.txt", "sea")
+    ]
+    data = report_world.element(path, "data")
+    names = ["a.png", "b.png", "sea/old/c.png", "http://localhost/d.jpg"]
+    assert [image["name"] for image in data["images"]] == names
+    runs = [image["runs"][0] for image in data["images"]]
+    assert [run["text"] for run in runs] == ["a <b>dog</b>", "a cat", "a boat", "a house"]
+    assert [run["scores"] for run in runs] == [[-2.5], [-2.5], [-1.25], [-2.5]]
+    assert [bool(small) for small in report_world.element(path, "pictures")] == [True] * 3 + [False]
+    assert data["title"] == "Captions of photos"
+
+
+def test_several_files_are_written_at_once(folder):
+    """A picture is left out if all of them have it; nothing is left if one refuses."""
+    pictures = inputs.expand([str(folder)])
+    tables = [str(folder / "captions.csv"), str(folder / "captions.html")]
+    (folder / "a.txt").write_text("by hand\n")
+    (folder / "captions.html").write_text("a page of somebody else")
+    for skip, word in ((False, "a.txt exists"), (True, "no page of captions")):
+        with pytest.raises(ValueError, match=word):
+            open_output(["txt", "csv", "html"], pictures, tables, False, skip)
+    assert not list(folder.glob("*.part"))
+    (folder / "captions.html").unlink()
+    output = open_output(["txt", "csv", "html"], pictures, tables, False, True)
+    assert not any(map(output.has, pictures))
+    for picture in pictures:
+        output.write(caption(picture), "a dog")
+    assert output.count == 2
+    output.finish()
+    assert [(folder / name).read_text() for name in ("a.txt", "b.txt")] == ["by hand\n", "a dog\n"]
+    assert (folder / "captions.csv").read_text().count("a dog") == 2
+    again = open_output(["txt", "csv", "html"], pictures, tables, False, True)
+    assert all(map(again.has, pictures))
+
+
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
@@ -109,13 +222,15 @@ def test_a_table_goes_on_after_half_a_row(folder, kind):
         ("csv", "one line without an end"),
         ("jsonl", "[1]\n"),
         ("jsonl", "no JSON\n"),
+        ("html", "<p>hours of work</p>"),
+        ("html", '<script id="data">{"keys": ["CIDEr"], "images": []}</script>'),
     ],
 )
 def test_a_table_of_somebody_else_stays(tmp_path, kind, content):
     path = tmp_path / f"captions.{kind}"
     path.write_text(content)
-    with pytest.raises(ValueError, match="no table of this command.*--out"):
-        Table(str(path), False, skip_existing=True)
+    with pytest.raises(ValueError, match="no (table|page) of .*--out"):
+        (Page if kind == "html" else Table)(str(path), False, skip_existing=True)
     assert path.read_text() == content and os.listdir(tmp_path) == [path.name]
 
 
@@ -152,7 +267,8 @@ def test_prepare_reads_what_caption_wrote(trained, folder, capsys):
     commands.run_here(caption_command, *flags, "--write=txt", "--before=Zed, ", "--skip_existing")
     assert "1 captions are written" in (said := capsys.readouterr().out)
     assert "2 pictures had a caption" in said and (folder / "a.txt").read_bytes() == first
-    commands.run_here(caption_command, *flags, "--write=csv")
+    commands.run_here(caption_command, *flags, "--write=csv,html")
+    assert f"{folder}/captions.csv, {folder}/captions.html" in capsys.readouterr().out
     for captions, layout in ((folder, "sidecar"), (folder / "captions.csv", "csv")):
         entries = READERS[layout].read(Source((captions,), images=folder))
         texts = {os.path.basename(entry.file_name): entry.captions for entry in entries}

@@ -153,3 +153,48 @@ def test_a_server_that_is_silent_ends_the_download(monkeypatch):
     monkeypatch.setattr(inputs, "_SECONDS", 0.2)
     with http.server.HTTPServer(("127.0.0.1", 0), _Server) as silent:  # it answers nobody
         assert "timed out" in _one(f"http://127.0.0.1:{silent.server_port}/a.png").reason
+
+
+def _folder(tmp_path):
+    """Photographs of several cameras, a film, a text and a hidden file, and a folder below."""
+    for name in ("b.JFIF", "a.png", "download", "below/c.jpe"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(_png())
+    for name in (
+        "1.HEIC",
+        "2.heic",
+        "3.tif",
+        "4.avif",
+        "5.mov",
+        "6.txt",
+        "._7.heic",
+        "below/8.heic",
+    ):
+        (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic")
+    return str(tmp_path)
+
+
+def test_pictures_and_films_of_a_folder_that_are_left_out_are_counted(tmp_path):
+    folder, others = _folder(tmp_path), []
+    names = [os.path.basename(path) for path in inputs.expand([folder], others=others)]
+    assert names == ["a.png", "b.JFIF", "download"]
+    pictures, films = inputs.left_out(others)
+    assert pictures.startswith("4 pictures are left out (2 .heic, 1 .tif, 1 .avif)")
+    assert films == "films are left out (1 .mov): a model of clips reads them"
+    others = []
+    assert len(inputs.expand([folder], recursive=True, others=others)) == 4
+    assert inputs.left_out(others)[0].startswith("5 pictures are left out (3 .heic")
+    assert inputs.left_out(["a.txt", "b", "c.csv"]) == []
+    with pytest.warns(UserWarning, match="4 pictures are left out") as told:
+        assert len(list(inputs.read(folder))) == 3
+    assert len(told) == 2
+
+
+def test_still_pictures_beside_clips_are_counted(tmp_path):
+    for name in ("a.gif", "b.png", "c.heic"):
+        (tmp_path / name).write_bytes(_png())
+    others = []
+    assert inputs.expand([str(tmp_path)], True, others=others) == [str(tmp_path / "a.gif")]
+    pictures, stills = inputs.left_out(others, clips=True)
+    assert pictures.startswith("1 picture is left out (1 .heic)")
+    assert stills == "still pictures are left out (1 .png): the model reads clips"

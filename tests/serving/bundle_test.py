@@ -96,6 +96,23 @@ def test_memory_and_batches_follow_the_measured_times():
     assert "allowed_batch_sizes: 1\nallowed_batch_sizes: 2\npad" in text
 
 
+@pytest.mark.parametrize(("slow", "sizes"), [((), 0), ((2,), 0), ((2, 8), 2)])
+def test_a_measurement_that_other_work_disturbs_is_said(monkeypatch, capsys, slow, sizes):
+    """The clock is one of the test. One slow call among many is no sign of other work."""
+    now, calls = 0.0, []
+    monkeypatch.setattr(bundles.time, "perf_counter", lambda: now)
+
+    def call(size):
+        nonlocal now
+        calls.append(size)
+        disturbed = size in slow and calls.count(size) == 3
+        now += size / 100 * (2 if disturbed else 1)
+
+    assert bundles.measure(call) == pytest.approx({n: n / 100 for n in (1, 2, 4, 8, 16, 32)})
+    said = capsys.readouterr().out
+    assert said.count(" to ") == sizes and ("20 to 40 ms and 80 to 160 ms" in said) == bool(sizes)
+
+
 def test_drawn_pictures_fit_into_the_limit_of_the_export():
     sizes = [Image.open(io.BytesIO(bundles._draw(1, most))).size for most in (4096, 10**5, 10**7)]
     assert sizes == [(72, 54), (364, 273), (640, 480)]

@@ -42,11 +42,11 @@ def wait(page, beginning, place="#state"):
     until(lambda: one(page, place).text.startswith(beginning))
 
 
-def drop(page, path):
-    """Drops a file on the page, as a file manager does."""
+def drop(page, *paths):
+    """Drops files on the page, as a file manager does."""
     frame = one(page, "#stage").rect
     at = {"x": frame["x"] + 40, "y": frame["y"] + 40}
-    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    data = {"items": [], "files": [*map(str, paths)], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
         page.execute_cdp_cmd("Input.dispatchDragEvent", {"type": kind, **at, "data": data})
 
@@ -167,3 +167,31 @@ def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):
     wait(page, "A picture must have at most 20 MB.")
     drop(page, pictures[0])
     wait(page, "Captioned")
+
+
+def test_all_dropped_pictures_are_captioned_and_each_can_be_shown(page, site, pictures, tmp_path):
+    bad = tmp_path / "notes.png"
+    bad.write_text("no picture")
+    drop(page, pictures[0], bad, pictures[1])
+    wait(page, "Captioned 2 of 3 pictures in ")
+    assert "notes.png: A picture must be JPEG" in one(page, "#state").text
+    captions = [site.predict(path)[0]["captions"][0] for path in pictures[:2]]
+    first, middle, last = all_of(page, "#strip button")
+    assert [first.text, last.text] == captions == [caption_of(page), last.text]
+    assert middle.text.startswith("A picture must be JPEG")
+    last.click()
+    assert caption_of(page) == caption_of(page, 1) == captions[1]
+    assert last.get_attribute("aria-pressed") == "true"
+    assert one(page, "#shown").get_attribute("alt").endswith(os.path.basename(pictures[1]))
+    middle.click()
+    assert one(page, "#state").text.startswith("notes.png: A picture must be JPEG")
+    assert not all_of(page, ".model .word")
+    last.click()
+    one(page, "#again").click()
+    wait(page, "Captioned 2 of 3 pictures in ")
+    assert caption_of(page) == captions[1]
+    resize(page, 360, 760, mobile=True)
+    assert page.execute_script("return document.scrollingElement.scrollWidth") == 360
+    drop(page, pictures[2])
+    wait(page, f"Captioned {os.path.basename(pictures[2])} in ")
+    assert not one(page, "#strip").is_displayed()

@@ -141,8 +141,18 @@ def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overw
         figures.write_figures(tmp_path, pictures, models)
 
 
-def test_a_figure_of_a_caption_is_a_png(tmp_path):
-    figures.write_picture(tmp_path / "out.PNG", GREY, attended())
-    assert image((tmp_path / "out.PNG").read_bytes()).any()
-    with pytest.raises(ValueError, match=r"out.jpg must end in \.png"):
+def test_the_ending_says_the_form_of_a_figure(tmp_path):
+    """The panels of a PNG have twice the pixels of those in TensorBoard, for print."""
+    heads = {"out.PNG": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
+    for name, head in heads.items():
+        figures.write_picture(tmp_path / name, GREY, attended())
+        content = (tmp_path / name).read_bytes()
+        assert content.startswith(head)
+        figures.write_picture(tmp_path / name, GREY, attended())
+        assert (tmp_path / name).read_bytes() == content  # without a date
+    pixels = image((tmp_path / "out.PNG").read_bytes())
+    small = image(visualize.figure(GREY, attended()))
+    assert pixels.shape == (2 * small.shape[0], 2 * small.shape[1], 3)
+    assert (pixels[72 : 72 + 240, 24 : 24 + 360] == 120).all()  # the picture
+    with pytest.raises(ValueError, match=r"out.jpg, must end in \.png, \.pdf, \.svg"):
         figures.write_picture(tmp_path / "out.jpg", GREY, attended())

@@ -7,6 +7,8 @@ import pytest
 from helpers import report_world
 from helpers.browser import all_of, brightness, colours, one, requested, resize, start
 
+from tfcap.visualize import report
+
 pytestmark = pytest.mark.slow
 
 
@@ -157,3 +159,22 @@ def test_the_page_fits_wide_and_narrow_screens_in_light_and_dark(page, size, sch
     colours(page, scheme)
     assert page.execute_script("return document.scrollingElement.scrollWidth <= innerWidth")
     assert (brightness(page) > 128) == (scheme == "light")
+
+
+def test_the_captions_of_a_folder_are_shown_in_its_order_without_scores(page, tmp_path):
+    attack = report_world.ATTACK
+    names = ["b.png", f"sea/{attack[:20]}.png", "a.png"]
+    rows = [[name, f"a caption {n} {attack}", f"-{n}.5"] for n, name in enumerate(names)]
+    pictures = [report_world.draw(tmp_path, number) for number in (1, 2, 7)]
+    assert report.write_captions(tmp_path / "p.html", rows, pictures, "Captions of mine") == 2
+    page.get((tmp_path / "p.html").as_uri())
+    assert one(page, "h1").text == "Captions of mine" and one(page, "#about").text == "3 images"
+    assert [name.text for name in all_of(page, "#list .name")] == names
+    assert not [h.text for h in all_of(page, "h2") if h.is_displayed() and h.text != "Images"]
+    assert [p.text for p in all_of(page, ".points")] == ["score -0.5", "score -1.5", "score -2.5"]
+    choose(page, "sort", "name")
+    assert [name.text for name in all_of(page, "#list .name")] == ["a.png", names[0], names[1]]
+    choose(page, "find", "caption 1")
+    assert listed(page) == [2]
+    resize(page, 390, 844, mobile=True)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= 390

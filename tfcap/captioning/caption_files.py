@@ -1,35 +1,87 @@
-"""Writes captions into files: a text file beside each picture, or one table for all pictures.
+"""Writes captions into files: a text beside each picture, or a table or page for all pictures.
 
 A text file appears only when it is complete. The rows of a table are written to `TABLE.part`, which
-is renamed to `TABLE` at the end. So a killed command loses nothing, and the next one leaves out the
-pictures that already have a caption.
+is renamed to `TABLE` at the end; a page is made of its rows at the end. So a killed command loses
+nothing, and the next one leaves out the pictures that already have a caption.
 """
 
 import contextlib
 import csv
+import dataclasses
+import functools
 import hashlib
 import io
 import json
 import os
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from tfcap import files
+from tfcap import cli, files
 from tfcap.captioning.captioner import Caption
+from tfcap.visualize import report
 
+KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
 _COLUMNS = ["image", "caption", "score"]
+# English words after which a phrase goes on; more than the prepositions of `bad_endings`.
+_UNFINISHED = frozenset(
+    (
+        "a an the this that these those his her its their my your our some any each every no "
+        "one two three four five six several many other another very "
+        "in on at of with without by for from to into onto over under through across along around "
+        "behind beside between among near against above below during toward towards upon like "
+        "and or but nor as while which who whose where when because before after than "
+        "is are was were am be been being has have had does do wearing holding carrying front top"
+    ).split()
+)
 
 
-def shorten(caption: str, before: str = "", after: str = "", max_characters: int = 0) -> str:
-    """Returns `before` + caption + `after` with at most `max_characters`; 0 is no limit.
+@dataclasses.dataclass(frozen=True)
+class Wording:
+    """How the text of a caption is written.
 
-    If the caption is cut, it is cut after a word.
+    Attributes:
+      before, after: text around the caption.
+      max_characters: the longest text, with `before` and `after`; 0 is no limit.
+      sentence: whether the caption begins with a capital and ends with a full stop.
     """
-    if max_characters:
-        room = max_characters - len(before) - len(after)
-        caption = textwrap.shorten(caption, room, placeholder="")
-    return before + caption + after
+
+    before: str = ""
+    after: str = ""
+    max_characters: int = 0
+    sentence: bool = False
+
+    def text(self, caption: str) -> str:
+        """Returns the text of a caption, or "" if not a phrase of it fits.
+
+        A caption that is too long is cut after a word, but not after an article, a preposition or
+        another word after which an English phrase goes on.
+        """
+        if self.max_characters and len(self._around(caption)) > self.max_characters:
+            words = caption.split()
+            while words and (self._is_long(words) or words[-1].lower() in _UNFINISHED):
+                words.pop()
+            caption = " ".join(words)
+        return self._around(caption) if caption else ""
+
+    def first(self, caption: Caption) -> Caption:
+        """Returns the best hypothesis that fits, or the best one of all."""
+        every = (caption, *caption.alternatives)
+        fitting = (one for one in every if one.text and not self._is_long(one.text.split()))
+        return next(fitting, caption)
+
+    def _is_long(self, words: Sequence[str]) -> bool:
+        return 0 < self.max_characters < len(self._around(" ".join(words)))
+
+    def _around(self, caption: str) -> str:
+        if self.sentence:
+            caption = sentence(caption)
+        return f"{self.before}{caption}{self.after}"
+
+
+def sentence(caption: str) -> str:
+    """Returns a caption with a capital and a full stop."""
+    end = "" if caption.endswith((".", "!", "?", "\u3002")) else "."
+    return f"{caption[:1].upper()}{caption[1:]}{end}" if caption else ""
 
 
 class Texts:
@@ -38,8 +90,8 @@ class Texts:
     Args:
       pictures: the paths that will be captioned.
       overwrite: whether existing texts are replaced.
-      skip_existing: whether pictures that have a text are left out. If both options are False, an
-        existing text is an error.
+      skip_existing: whether pictures that have a text are left out; an empty text is none. If both
+        options are False, an existing text is an error.
 
     Attributes:
       count: number of captions that were written.
@@ -60,14 +112,14 @@ class Texts:
         existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
         if not skip_existing:
             _refuse(existing)
-        self._skipped = {owners[path] for path in existing}
+        self._skipped = {owners[path] for path in existing if not _is_blank(path)}
 
     def has(self, picture: str) -> bool:
         """True if a picture has a text already and is left out."""
         return picture in self._skipped
 
     def write(self, caption: Caption, text: str) -> None:
-        """Writes `text`, the caption after `shorten`."""
+        """Writes `text`, the caption after `Wording.text`."""
         assert caption.source
         path = self._path(caption.source)
         # What a killed command leaves has the same name again, so that nothing stays. The name of
@@ -111,19 +163,23 @@ class Table:
         existing = [name for name in (self._part, path) if os.path.exists(name)]
         if not overwrite and not skip_existing:
             _refuse(existing)
-        rows = [] if overwrite or not existing else list(self._rows(existing[0]))
-        self._written = {row[0] for row in rows}
+        self._old = [] if overwrite or not existing else list(self._rows(existing[0]))
+        self._written = {row[0] for row in self._old}
+
+    @functools.cached_property
+    def _file(self) -> TextIO:
+        """`TABLE.part` with the rows of the table; made for the first new row."""
         with files.replacing(self._part) as temporary, self._open(temporary) as file:
-            for row in [_COLUMNS, *rows] if self._is_csv else rows:
+            for row in [_COLUMNS, *self._old] if self._is_csv else self._old:
                 self._add(file, row)
-        self._file = self._open(self._part)
+        return self._open(self._part)
 
     def has(self, picture: str) -> bool:
         """True if the table has a caption of a picture already."""
         return self._name(picture) in self._written
 
     def write(self, caption: Caption, text: str) -> None:
-        """Adds a row; `text` is the caption after `shorten`."""
+        """Adds a row; `text` is the caption after `Wording.text`."""
         name = self._name(caption.source or "-")
         self._add(self._file, [name, text, f"{caption.score:.4f}"])
         self._file.flush()
@@ -162,7 +218,10 @@ class Table:
             )
 
     def _rows(self, path: str) -> Iterator[list[str]]:
-        """Yields the complete rows of a table; a killed command may leave half a row at the end."""
+        """Yields the rows of a table that have a caption.
+
+        A killed command may leave half a row at the end.
+        """
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             content = file.read()
         end = len(content) if path == self.path else content.rfind("\n") + 1
@@ -172,17 +231,81 @@ class Table:
                 head, *rows = list(csv.reader(lines)) or [_COLUMNS]
                 if head != _COLUMNS:
                     raise ValueError(f"its columns are {', '.join(head)}")
-                yield from (row for row in rows if len(row) == 3)
+                yield from (row for row in rows if len(row) == 3 and row[1].strip())
             else:
                 for row in map(json.loads, lines):
-                    yield [row["image"], row["caption"], str(row["score"])]
+                    if str(row["caption"] or "").strip():
+                        yield [row["image"], row["caption"], str(row["score"])]
         except (ValueError, LookupError, TypeError, csv.Error) as error:
             raise ValueError(
                 f"{path} is no table of this command ({error!r:.100}). Name another one with --out."
             ) from None
 
 
-Output = Texts | Table
+class Page(Table):
+    """A page with the pictures, their captions and scores; its rows wait in `PAGE.part`."""
+
+    def finish(self) -> str:
+        """Writes the page from its rows, removes `PAGE.part`, and returns the path of the page."""
+        self._file.close()
+        rows = list(super()._rows(self._part))
+        folder = cli.escaped(os.path.basename(self._folder))
+        pictures = [os.path.join(self._folder, name) for name, *_ in rows]
+        report.write_captions(self.path, rows, pictures, f"Captions of {folder}")
+        os.remove(self._part)
+        return self.path
+
+    def _rows(self, path: str) -> Iterator[list[str]]:
+        return report.read_captions(path) if path == self.path else super()._rows(path)
+
+
+class Several:
+    """Several of these files at once. A picture is left out if all of them have its caption."""
+
+    def __init__(self, outputs: Sequence[Texts | Table]):
+        self._outputs = outputs
+
+    @property
+    def count(self) -> int:
+        return max(output.count for output in self._outputs)
+
+    def has(self, picture: str) -> bool:
+        return all(output.has(picture) for output in self._outputs)
+
+    def write(self, caption: Caption, text: str) -> None:
+        for output in self._outputs:
+            if not output.has(caption.source or "-"):
+                output.write(caption, text)
+
+    def finish(self) -> str:
+        return ", ".join(output.finish() for output in self._outputs)
+
+
+def open_output(
+    kinds: Sequence[str],
+    pictures: Sequence[str],
+    tables: Sequence[str],
+    overwrite: bool,
+    skip_existing: bool,
+) -> Several:
+    """Opens the files for captions of `pictures`: texts if `kinds` has them, and `tables`.
+
+    The other arguments are those of `Texts`. Nothing is written before the first caption.
+    """
+    options = overwrite, skip_existing
+    outputs: list[Texts | Table] = [Texts(pictures, *options)] if "txt" in kinds else []
+    for path in tables:
+        outputs.append((Page if path.endswith(".html") else Table)(path, *options))
+    return Several(outputs)
+
+
+def _is_blank(path: str) -> bool:
+    """True if a file has no text; taggers leave such files for pictures without tags."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return not file.read().strip()
+    except OSError:  # a directory, or a file of somebody else
+        return False
 
 
 def _refuse(existing: Sequence[str]) -> None:

@@ -8,11 +8,10 @@ import dataclasses
 import functools
 import itertools
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 from PIL import Image
@@ -23,11 +22,24 @@ from tfcap.decoding.options import first_seed
 
 if TYPE_CHECKING:
     import keras
+    from typing_extensions import Unpack  # of `typing` from Python 3.11
 
     from tfcap.captioning.collection import Collection
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
+
+
+Kind = Literal["attention", "contribution"]  # `visualize.KINDS`
+
+
+class _Options(TypedDict, total=False):
+    """The options of `ImageCaptioner.stream`."""
+
+    attention: Kind | None
+    attention_captions: int
+    batch_size: int
+    seed: int
 
 
 class _WhenRead:
@@ -98,20 +110,16 @@ class Caption:
         return self._attended().boxes
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Writes a PNG file of the picture with the weights of each word."""
+        """Writes a figure of the picture with the weights of each word: .png, .pdf or .svg."""
         seen = self._attended()
         assert self.picture is not None
         visualize.write_picture(path, self.picture, seen)
 
     def _repr_png_(self) -> bytes | None:
         """Returns the figure for a notebook; without attention None, so that the text is shown."""
-        if self.seen is None:
+        if self.seen is None or self.picture is None:
             return None
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "caption.png")
-            self.draw(path)
-            with open(path, "rb") as file:
-                return file.read()
+        return visualize.figure(self.picture, self.seen)
 
     def _attended(self) -> "visualize.Attended":
         if self.seen is None:
@@ -197,16 +205,16 @@ class ImageCaptioner:
     # The type of a path is that of one picture; for a folder the result is a list.
     @overload
     def __call__(
-        self, images: str | os.PathLike | bytes | Image.Image, **options: Any
+        self, images: str | os.PathLike | bytes | Image.Image, **options: "Unpack[_Options]"
     ) -> Caption: ...
 
     @overload
-    def __call__(self, images: Sequence[Any], **options: Any) -> list[Caption]: ...
+    def __call__(self, images: Sequence[Any], **options: "Unpack[_Options]") -> list[Caption]: ...
 
     @overload
-    def __call__(self, images: Any, **options: Any) -> Any: ...
+    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any: ...
 
-    def __call__(self, images: Any, **options: Any) -> Any:
+    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any:
         """Captions one picture or several; the options are those of `stream`.
 
         Returns a `Caption` for one picture, and a list of `Caption`s for several. A picture that
@@ -225,7 +233,7 @@ class ImageCaptioner:
         self,
         images: Any,
         *,
-        attention: str | None = None,
+        attention: Kind | None = None,
         attention_captions: int = 1,
         batch_size: int = 16,
         seed: int = 1,

@@ -53,7 +53,7 @@ class TrainedRun:
         if self.server.backbone is None:
             raise ValueError(
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
-                "features. Use tfcap.evaluate on prepared features."
+                f"features. {_remedy(run.fingerprint)}"
             )
         self.reads_clips = self.server.frames is not None
         regions = self.server.backbone.num_regions
@@ -275,6 +275,16 @@ class ExportedModel:
 
     attend = features = score = export = with_decoding = _refuse
     run = model = property(_refuse)
+
+
+def _remedy(fingerprint: Mapping[str, Any]) -> str:
+    """Says what to do with a run that reads features and no pictures."""
+    if "converted" in fingerprint:
+        return (
+            "Convert it again with --regions DETECTOR, the directory of a detector of the same "
+            "regions; or use tfcap.evaluate on prepared features."
+        )
+    return "Use tfcap.evaluate on prepared features."
 
 
 def _refusals(results: Mapping[str, tf.Tensor]) -> list[str]:

@@ -11,11 +11,13 @@ clips.
 Letters: B pictures, H and W height and width of a picture.
 """
 
+import collections
 import http.client
 import os
 import string
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,8 +25,9 @@ import numpy as np
 from PIL import Image
 
 from tfcap import files
+from tfcap import images as image_files
 from tfcap.data import films
-from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, upright
+from tfcap.images import ENDINGS, MOST_BYTES, is_picture, is_picture_name, upright
 
 _CLIPS = (".gif", *films.ENDINGS)
 _SECONDS = 30  # without an answer, until a download fails
@@ -82,32 +85,64 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             yield Picture(position, source and source[:200], None, reason.splitlines()[0][:200])
 
 
-def expand(paths: Sequence[str], clips: bool = False, recursive: bool = False) -> list[str]:
+def expand(
+    paths: Sequence[str],
+    clips: bool = False,
+    recursive: bool = False,
+    others: list[str] | None = None,
+) -> list[str]:
     """Replaces each directory by the pictures in it; a directory without pictures stays.
 
     For a model of clips a directory is replaced by its GIF files, films and folders of frames, and
     a folder of frames stays. With `recursive` the folders in a directory are searched, too, but not
-    hidden folders and links.
+    hidden folders and links. The other files of the folders are added to `others`.
     """
     sources: list[str] = []
+    others = [] if others is None else others
     for path in paths:
         if os.path.isdir(path) and not (clips and is_clip(path)):
-            sources += list(_held(path, clips, recursive)) or [path]
+            sources += list(_held(path, clips, recursive, others)) or [path]
         else:
             sources.append(path)
     return sources
 
 
-def _held(folder: str, clips: bool, recursive: bool) -> Iterator[str]:
-    """Yields the pictures or clips in a folder, sorted by name."""
-    endings = _CLIPS if clips else ENDINGS
+def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
+    """Returns notes on the pictures and films among files that `expand` leaves out."""
+    notes = [note] if (note := image_files.left_out(others)) else []
+    endings: tuple[str, ...] = ENDINGS if clips else films.ENDINGS
+    kind, why = "films", "a model of clips reads them"
+    if clips:
+        kind, why = "still pictures", "the model reads clips"
+    counts = collections.Counter(
+        os.path.splitext(path)[1].lower()
+        for path in others
+        if is_picture_name(os.path.basename(path), endings)
+    )
+    if counts:
+        listed = ", ".join(f"{count} {ending}" for ending, count in counts.most_common())
+        notes.append(f"{kind} are left out ({listed}): {why}")
+    return notes
+
+
+def _held(folder: str, clips: bool, recursive: bool, others: list[str]) -> Iterator[str]:
+    """Yields the pictures or clips in a folder, sorted by name; adds other files to `others`."""
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         is_folder = os.path.isdir(path)
-        if is_clip(path) if clips and is_folder else is_picture_name(name, endings):
+        if _is_held(path, clips, is_folder):
             yield path
-        elif recursive and is_folder and not os.path.islink(path) and name[0] != ".":
-            yield from _held(path, clips, recursive)
+        elif not is_folder:
+            others.append(path)
+        elif recursive and not os.path.islink(path) and name[0] != ".":
+            yield from _held(path, clips, recursive, others)
+
+
+def _is_held(path: str, clips: bool, is_folder: bool) -> bool:
+    """True for a picture, or for a model of clips for a film, GIF file or folder of frames."""
+    if clips:
+        return is_clip(path) if is_folder else is_picture_name(os.path.basename(path), _CLIPS)
+    return not is_folder and is_picture(path)
 
 
 def _pictures(images: Any, clips: bool) -> Iterator[Any]:
@@ -115,7 +150,10 @@ def _pictures(images: Any, clips: bool) -> Iterator[Any]:
     if is_single(images, clips):
         yield images
     elif isinstance(images, str | os.PathLike):
-        yield from expand([os.path.expanduser(os.fsdecode(images))], clips)
+        others: list[str] = []
+        yield from expand([os.path.expanduser(os.fsdecode(images))], clips, others=others)
+        for note in left_out(others, clips):
+            warnings.warn(note, stacklevel=2)
     else:
         for image in images:
             several = isinstance(image, str | os.PathLike) or hasattr(image, "shape")

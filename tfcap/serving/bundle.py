@@ -28,6 +28,7 @@ from tfcap.serving import card
 WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")  # TF Serving looks there
 _CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is
 _BATCHES = (1, 2, 4, 8, 16, 32)
+_STEADY = 1.5  # the slowest of three calls takes less than so many times the fastest
 _SLOW = 5.0  # seconds of a batch after which no larger one is measured
 _PICTURES = 12  # of warm-up requests; more are repeated
 _REGIONS = 36  # of an image whose features do not come from a backbone
@@ -113,9 +114,10 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
     """Measures batches of 1, 2, 4 ... 32 pictures, until one takes more than 5 seconds.
 
     Returns size -> seconds of the fastest of three calls after a warm-up call: other work on the
-    machine disturbs it least.
+    machine disturbs it least. A note says if it disturbs the calls of several sizes.
     """
     seconds: dict[int, float] = {}
+    disturbed: list[str] = []
     for size in _BATCHES:
         call(size)
         times = []
@@ -124,8 +126,16 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
             call(size)
             times.append(time.perf_counter() - begin)
         seconds[size] = min(times)
+        if max(times) > _STEADY * min(times):
+            disturbed.append(f"{1000 * min(times):.0f} to {1000 * max(times):.0f} ms")
         if seconds[size] > _SLOW:
             break
+    if len(disturbed) > 1:
+        print(
+            f"note: equal batches took {' and '.join(disturbed)}, so that other work disturbs this "
+            "machine, and the measured batch sizes may be wrong. Delete batching.config and export "
+            "again on a quiet machine."
+        )
     return seconds
 
 

@@ -3,18 +3,20 @@
 import os
 import pathlib
 import platform
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-from tfcap import __version__
+from tfcap import __version__, pretrained
 from tfcap.files import file_sha256
 from tfcap.metrics.results import KEYS
 from tfcap.runs import Run, count_parameters
 
 CARD = "MODEL_CARD.md"
 _UNKNOWN = "unknown: fill in"
+_BELOW = "see the card of the run, below"
 _ABOUT = (
     f"This model describes a picture in one sentence. tfcap {__version__} exported it. Each line "
     "with the words *fill in* is for the person who publishes the model"
@@ -52,7 +54,8 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
         f"Measured through the SavedModel, without a server, on the exporting machine ({machine}): "
         f"the fastest of three calls. The server makes batches of at most {largest}.",
         _table(["pictures", "milliseconds", "pictures per second"], latency),
-        *_limits_and_licences(run.fingerprint, limits),
+        *_limits_and_licences(run, limits),
+        *_card_of(run),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -88,11 +91,25 @@ def hub_text(run: Run, folder: str) -> str:
         f"{_ABOUT}, and so is the licence in the first lines.",
         "```bash\ntfcap caption --model_dir hf://OWNER/NAME photo.jpg\n```",
         *_known(run),
-        *_limits_and_licences(data, []),
+        *_limits_and_licences(run, []),
         "## Files",
         _table(["file", "SHA-256"], digests),
+        *_card_of(run),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _card_of(run: Run) -> list[str]:
+    """Returns the card that the directory of the run has, with headings one level deeper."""
+    path = os.path.join(run.directory, pretrained.CARD)
+    if not os.path.isfile(path):
+        return []
+    content = pathlib.Path(path).read_text(encoding="utf-8")
+    return ["## The card of the run", re.sub(r"^(#+ )", r"##\1", content, flags=re.M).strip()]
+
+
+def _unknown(run: Run) -> str:
+    return _BELOW if _card_of(run) else _UNKNOWN
 
 
 def _known(run: Run) -> list[str]:
@@ -105,7 +122,7 @@ def _known(run: Run) -> list[str]:
         "parameters of the captioner": f"{count_parameters(run.model):,}",
         "decoding": beam if options.search == "beam" else f"{options.samples} samples",
         "longest caption": f"{run.model.max_length} words",
-        "intended use": f"captions of pictures like those of the training data; {_UNKNOWN}",
+        "intended use": f"captions of pictures like those of the training data; {_unknown(run)}",
     }
     data = run.fingerprint
     made_by = data["backbone"]
@@ -127,11 +144,12 @@ def _known(run: Run) -> list[str]:
     ]
 
 
-def _limits_and_licences(data: Mapping[str, Any], limits: list[str]) -> list[str]:
+def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
+    data, unknown = run.fingerprint, _unknown(run)
     limits = [
         f"It knows {data['vocab_size']:,} words and can use no others.",
         "It repeats what is frequent in its training data, also where that is wrong or unfair to "
-        f"people. Tests for groups of people: {_UNKNOWN}.",
+        f"people. Tests for groups of people: {unknown}.",
         "A caption can be wrong. The score orders captions; it does not tell how probable it is "
         "that one is true.",
         *limits,
@@ -139,9 +157,9 @@ def _limits_and_licences(data: Mapping[str, Any], limits: list[str]) -> list[str
     name = (data["backbone"] or {}).get("name", "")
     released = data.get("converted", {}).get("from", "")
     rows = {
-        "weights of the captioner": _LICENCES.get(released, _UNKNOWN),
-        "weights of the backbone": _LICENCES.get(name.partition("_")[0], _UNKNOWN),
-        "training data": _UNKNOWN,
+        "weights of the captioner": _LICENCES.get(released, unknown),
+        "weights of the backbone": _LICENCES.get(name.partition("_")[0], unknown),
+        "training data": unknown,
         "tfcap": "Apache-2.0",
     }
     listed = "\n".join(f"- {line}" for line in limits)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
+FIGURES = (".png", ".pdf", ".svg")  # endings of the files of figures
 _MODULES = {
     "attention": "Attended attended attended_split has_boxes pictures_of shown_paths",
     "figures": "figure figure_paths grid panel picture_path write_figures write_picture",

@@ -2,7 +2,8 @@
 /* The page of `tfcap demo`. attention.js has `element`, `byId` and the words; demo.py describes the
    answers of the server. */
 const work = byId("work");
-let about = null, models = [], picture = null, turn = 0, stream = null;
+/* `pictures` are those that were dropped together; `picture` is the one that is shown. */
+let about = null, models = [], pictures = [], picture = null, turn = 0, stream = null;
 
 /* Asks the server; throws an Error with its sentence. */
 async function ask(path, content) {
@@ -24,7 +25,7 @@ function tell(text, kind = "") {
   byId("state").textContent = text;
 }
 
-/* The picture: from a file, a drop, the clipboard or the camera. */
+/* The pictures: from files, a drop, the clipboard or the camera. */
 function base64(blob) {
   return new Promise((done, failed) => {
     const reader = new FileReader();
@@ -45,45 +46,92 @@ function emptyStage() {
   byId("picture").hidden = true;
   byId("stage").classList.remove("full");
 }
-async function take(file, name = file.name || "picture.png") {
-  if (file.size > about.most_bytes) {
-    tell(`A picture must have at most ${about.most_bytes / 1e6} MB. ${name} has ${(file.size / 1e6).toFixed(1)} MB.`, "error");
+function tooLarge({ name, file }) {
+  if (file.size <= about.most_bytes) return "";
+  return `A picture must have at most ${about.most_bytes / 1e6} MB. ${name} has ${(file.size / 1e6).toFixed(1)} MB.`;
+}
+async function take(files) {
+  const taken = [...files].map((file) => ({ name: file.name || "picture.png", file, answers: [] }));
+  if (!taken.length) {
+    tell("Only files can be dropped and pasted. Save the picture first.", "error");
     return;
   }
-  if (picture) URL.revokeObjectURL(picture.address);
-  picture = { name, address: URL.createObjectURL(file), file };
-  showPicture(picture.address);
-  byId("shown").alt = `The picture ${name}`;
+  if (taken.length === 1 && tooLarge(taken[0])) {
+    tell(tooLarge(taken[0]), "error");
+    return;
+  }
+  for (const old of pictures) URL.revokeObjectURL(old.address);
+  pictures = taken;
+  for (const one of pictures) Object.assign(one, { address: URL.createObjectURL(one.file), tile: tileOf(one) });
+  byId("strip").hidden = pictures.length === 1;
+  byId("strip").replaceChildren(...pictures.map((one) => {
+    one.tile.firstChild.src = one.address;
+    return one.tile;
+  }));
   byId("again").disabled = false;
+  show(pictures[0]);
   await caption();
 }
-function takeFiles(files) {
-  if (files.length) take(files[0]);
-  else tell("Only files can be dropped and pasted. Save the picture first.", "error");
+function tileOf(one) {
+  const tile = element("button", { type: "button", title: one.name },
+    element("img", { alt: "", loading: "lazy", decoding: "async" }), element("span", {}, one.name));
+  tile.addEventListener("click", () => show(one));
+  return tile;
+}
+/* Shows a picture with the captions that it has. */
+function show(one) {
+  picture = one;
+  showPicture(one.address);
+  byId("shown").alt = `The picture ${one.name}`;
+  for (const other of pictures) other.tile.setAttribute("aria-pressed", other === one);
+  for (const [place, model] of models.entries()) {
+    model.clear();
+    if (one.answers[place]) model.fill(one.answers[place]);
+  }
+  if (one.problem) tell(`${one.name}: ${one.problem}`, "error");
+  else if (one.answers.length) tell(`Captioned ${one.name}.`);
 }
 
-/* The captions. */
+/* Captions all pictures, the one that is shown first. */
 async function caption() {
   const mine = ++turn, start = performance.now();
-  const { name, file } = picture;
+  const all = [picture, ...pictures.filter((one) => one !== picture)];
+  for (const one of all) Object.assign(one, { answers: [], problem: "" });
   for (const model of models) model.clear();
-  tell(`Captioning ${name} …`, "busy");
-  try {
-    const b64 = await base64(file);
-    const request = requestOf(b64);
-    await Promise.all(models.map(async (model) => {
-      const answer = await ask(`/v1/models/${model.path}:predict`, request(model));
-      if (mine !== turn) return;
-      model.fill(answer.predictions[0]);
-    }));
+  for (const [number, one] of all.entries()) {
+    tell(`Captioning ${one.name}${all.length > 1 ? `, ${number + 1} of ${all.length}` : ""} …`, "busy");
+    try {
+      await captionOne(one, mine);
+    } catch (error) {
+      if (mine === turn) fail(one, error.message);
+    }
     if (mine !== turn) return;
-    tell(`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`);
-  } catch (error) {
-    if (mine !== turn) return;
-    for (const model of models) model.clear();
-    if (!byId("shown").naturalWidth) emptyStage();
-    tell(`${name}: ${error.message}`, "error");
+    one.tile.lastChild.textContent = one.problem || one.answers[0].captions[0] || "(empty)";
+    one.tile.classList.toggle("error", Boolean(one.problem));
   }
+  const seconds = ((performance.now() - start) / 1000).toFixed(2), failed = all.filter((one) => one.problem);
+  if (all.length > 1) {
+    const last = failed.length ? ` ${failed[0].name}: ${failed[0].problem}` : "";
+    tell(`Captioned ${all.length - failed.length} of ${all.length} pictures in ${seconds} s.${last}`, failed.length ? "error" : "");
+  } else if (!failed.length) tell(`Captioned ${picture.name} in ${seconds} s.`);
+}
+async function captionOne(one, mine) {
+  if (tooLarge(one)) throw new Error(tooLarge(one));
+  const request = requestOf(await base64(one.file)), answers = [];
+  await Promise.all(models.map(async (model, place) => {
+    const answer = await ask(`/v1/models/${model.path}:predict`, request(model));
+    if (mine !== turn) return;
+    answers[place] = answer.predictions[0];
+    if (one === picture) model.fill(answers[place]);
+  }));
+  one.answers = answers;
+}
+function fail(one, problem) {
+  one.problem = problem;
+  if (one !== picture) return;
+  for (const model of models) model.clear();
+  if (!byId("shown").naturalWidth) emptyStage();
+  tell(`${one.name}: ${problem}`, "error");
 }
 function requestOf(b64) {
   const changed = changes(), instance = { image_bytes: { b64 } };
@@ -184,7 +232,7 @@ async function openCamera() {
 function takePhoto() {
   const video = byId("video"), canvas = element("canvas", { width: video.videoWidth, height: video.videoHeight });
   canvas.getContext("2d").drawImage(video, 0, 0);
-  canvas.toBlob((blob) => { stopCamera(); if (blob) take(blob, "camera.jpg"); }, "image/jpeg", 0.92);
+  canvas.toBlob((blob) => { stopCamera(); if (blob) take([new File([blob], "camera.jpg")]); }, "image/jpeg", 0.92);
 }
 
 /* Decoding options: the form holds the values of the first model, and `changes` what differs. */
@@ -257,7 +305,7 @@ function listen() {
   const stage = byId("stage"), file = byId("file");
   byId("choose").addEventListener("click", () => file.click());
   stage.addEventListener("click", () => { if (!picture) file.click(); });
-  file.addEventListener("change", () => { if (file.files.length) take(file.files[0]); file.value = ""; });
+  file.addEventListener("change", () => { if (file.files.length) take(file.files); file.value = ""; });
   byId("again").addEventListener("click", () => {
     if (chosenSearch() === "sample") byId("option-seed").value = (Number(byId("option-seed").value) + 1) % (about.largest_seed + 1);
       caption();
@@ -271,11 +319,11 @@ function listen() {
   addEventListener("drop", (event) => {
     event.preventDefault();
     document.body.classList.remove("over");
-    takeFiles(event.dataTransfer.files);
+    take(event.dataTransfer.files);
   });
   addEventListener("paste", (event) => {
     if (event.target.closest?.("input, select")) return;
-    takeFiles(event.clipboardData.files);
+    take(event.clipboardData.files);
   });
   addEventListener("keydown", (event) => { if (event.key === "Escape") lookAway(); });
   byId("camera").hidden = !navigator.mediaDevices?.getUserMedia;

@@ -1,4 +1,4 @@
-"""Draws attention over pictures, as PNG files.
+"""Draws attention over pictures, as PNG, PDF or SVG files.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
@@ -19,13 +19,15 @@ from PIL import Image
 from tfcap import cli, files
 from tfcap.files import replacing
 from tfcap.images import upright
+from tfcap.visualize import FIGURES, fonts
 
 if TYPE_CHECKING:
     from tfcap.visualize.attention import Attended
 
 TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
-SIZE = 180  # the longer side of a panel, in pixels
+SIZE = 180  # the longer side of a panel, in units of 1/100 inch
+_PRINTED = 2  # pixels of a unit in the figure of one caption, which may be printed
 _GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {
@@ -103,8 +105,15 @@ def panel(
     return drawn
 
 
-def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int = 6) -> bytes:
-    """Draws the picture and a panel for each word of a caption, as a PNG.
+def figure(
+    picture: np.ndarray,
+    seen: "Attended",
+    size: int = SIZE,
+    columns: int = 6,
+    scale: int = 1,
+    form: str = "png",
+) -> bytes:
+    """Draws the picture and a panel for each word of a caption, as the content of a file.
 
     All panels have one scale, see `full_strength`. The weight of a uniform distribution is printed
     below the picture.
@@ -112,24 +121,26 @@ def figure(picture: np.ndarray, seen: "Attended", size: int = SIZE, columns: int
     Args:
       picture: uint8 [H, W, 3].
       seen: the caption and its weights.
-      size: the longer side of a panel, in pixels.
+      size: the longer side of a panel, in units.
       columns: number of panels per row.
+      scale: number of pixels of a unit.
+      form: `png`, `pdf` or `svg`.
     """
-    small, full = _resized(picture, size), full_strength(seen.weights)
+    small, full = _resized(picture, size, scale), full_strength(seen.weights)
     panels = [small, *(panel(small, row, seen.boxes, full) for row in seen.weights)]
     labels = [("", _uniform(seen)), *zip(seen.words, map(_share, seen.weights), strict=True)]
     title = f"{_TITLES[seen.kind]}: {' '.join(seen.words)}"
-    height, width = small.shape[:2]
+    height, width = small.shape[0] // scale, small.shape[1] // scale
     columns = min(columns, len(panels))
     lines, top = -(-len(panels) // columns), _MARGIN + 24
-    across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, 60 + 8 * len(title))
-    whole = np.full((top + lines * (height + _LABEL + _GAP), across, 3), 255, np.uint8)
+    across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, 60 + 8 * fonts.width(title))
+    whole = _page(top + lines * (height + _LABEL + _GAP), across, scale)
     texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
     for number, (pixels, label) in enumerate(zip(panels, labels, strict=True)):
         row, column = divmod(number, columns)
         x, y = _MARGIN + column * (width + _GAP), top + row * (height + _LABEL + _GAP)
-        texts += _paste(whole, pixels, x, y, *label)
-    return _labelled(whole, texts)
+        texts += _paste(whole, pixels, x, y, *label, scale)
+    return _labelled(whole, texts, scale, form)
 
 
 def compared(
@@ -155,10 +166,10 @@ def compared(
     titles = [
         f"{name}: {' '.join(seen.words)}   ({seen.kind}, {_uniform(seen)})" for name, seen in models
     ]
-    across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(len, titles)))
+    across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(fonts.width, titles)))
     lines = [-(-max(1, len(seen.words)) // (_COLUMNS - 1)) for _, seen in models]
     step = height + _BELOW + _GAP
-    whole = np.full((_MARGIN + sum(_HEAD + n * step for n in lines), across, 3), 255, np.uint8)
+    whole = _page(_MARGIN + sum(_HEAD + n * step for n in lines), across)
     texts, top = [], _MARGIN
     for (_, seen), title, count in zip(models, titles, lines, strict=True):
         texts.append((_MARGIN, top + _HEAD // 2 - 4, title, 12, "left", "#333333"))
@@ -225,11 +236,11 @@ def write_figures(
 
 
 def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended") -> None:
-    """Writes the figure of a caption on `picture` uint8 [H, W, 3]."""
+    """Writes the figure of a caption on `picture` uint8 [H, W, 3]; the ending says its form."""
     path = os.path.expanduser(path)
-    if not path.lower().endswith(".png"):
-        raise ValueError(f"The figure is a PNG file, so the name {path} must end in .png.")
-    _write(path, figure(picture, seen))
+    if not path.lower().endswith(FIGURES):
+        raise ValueError(f"The name of a figure, {path}, must end in {', '.join(FIGURES)}.")
+    _write(path, figure(picture, seen, scale=_PRINTED, form=path[-3:].lower()))
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
@@ -249,11 +260,16 @@ def _opened(path: str) -> Image.Image | None:
         return None
 
 
-def _resized(picture: np.ndarray, size: int) -> np.ndarray:
-    """Returns a picture uint8 [H, W, 3] whose longer side has `size` pixels."""
-    height, width = picture.shape[:2]
-    scale = size / max(height, width)
-    sides = max(1, round(width * scale)), max(1, round(height * scale))
+def _page(height: int, width: int, scale: int = 1) -> np.ndarray:
+    """Returns a white page uint8 [scale height, scale width, 3]."""
+    return np.full((scale * height, scale * width, 3), 255, np.uint8)
+
+
+def _resized(picture: np.ndarray, size: int, scale: int = 1) -> np.ndarray:
+    """Returns a picture uint8 [H, W, 3] whose longer side has `scale` * `size` pixels."""
+    longer = max(picture.shape[:2])
+    height, width = (scale * max(1, round(side * size / longer)) for side in picture.shape[:2])
+    sides = width, height
     return np.asarray(Image.fromarray(picture).resize(sides, Image.Resampling.BICUBIC))
 
 
@@ -307,10 +323,11 @@ def _share(weights: np.ndarray) -> str:
     return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 
 
-def _paste(whole, pixels, x, y, word, note):
-    """Puts a panel at x, y of a page, and returns the texts below it."""
+def _paste(whole, pixels, x, y, word, note, scale=1):
+    """Puts a panel at x, y of a page, in units, and returns the texts below it."""
     height, width = pixels.shape[:2]
-    whole[y : y + height, x : x + width] = pixels
+    whole[scale * y : scale * y + height, scale * x : scale * x + width] = pixels
+    height, width = height // scale, width // scale
     below = y + height + 12
     return [
         (x + 2, below, word, 12, "left", "black"),
@@ -318,36 +335,53 @@ def _paste(whole, pixels, x, y, word, note):
     ]
 
 
-def _labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
-    """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`, as a PNG."""
+def _labelled(
+    pixels: np.ndarray, texts: Sequence[tuple], scale: int = 1, form: str = "png"
+) -> bytes:
+    """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`.
+
+    x and y are in units of `scale` pixels, and sizes are in points.
+    """
     from matplotlib.figure import Figure
 
-    height, width = pixels.shape[:2]
+    height, width = (side / scale for side in pixels.shape[:2])
     # matplotlib before 3.11 cuts a size of 401.9999 pixels to 401.
-    drawing = Figure(figsize=((width + 0.01) / 100, (height + 0.01) / 100), dpi=100)
-    drawing.figimage(pixels, 0, 0, origin="upper")
+    drawing = Figure(figsize=((width + 0.01) / 100, (height + 0.01) / 100), dpi=100 * scale)
+    if form == "png":
+        drawing.figimage(pixels, 0, 0, origin="upper")
+    else:
+        drawing.add_axes((0, 0, 1, 1), frameon=False).imshow(
+            pixels, aspect="auto", interpolation="none"
+        )
+    families = fonts.families("".join(text for _, _, text, *_ in texts))
     for x, y, text, size, side, colour in texts:
         place = x / width, 1 - y / height
         style = {"fontsize": size, "color": colour, "ha": side, "va": "center"}
-        drawing.text(*place, text, parse_math=False, **style)
-    return _drawn(drawing)
-
-
-def _drawn(drawing) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(drawing)
+        drawing.text(*place, text, parse_math=False, fontfamily=families, **style)
     with warnings.catch_warnings():
-        # For scripts that the font lacks, or that matplotlib before 3.11 cannot shape.
+        # `fonts.families` has said so.
         for message in ("Glyph .* missing", "Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message)
-        canvas.draw()
-    return _png(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+        return _png(drawing) if form == "png" else _vector(drawing, form)
 
 
-def _png(image: Image.Image) -> bytes:
+def _png(drawing) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas, buffer = FigureCanvasAgg(drawing), io.BytesIO()
+    canvas.draw()
+    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _vector(drawing, form: str) -> bytes:
+    """Returns a PDF or SVG file. It has no date, so that equal figures are equal files."""
+    import matplotlib
+
     buffer = io.BytesIO()
-    image.save(buffer, "PNG")
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    with matplotlib.rc_context({"svg.hashsalt": "tfcap", "savefig.bbox": None}):
+        drawing.savefig(buffer, format=form, metadata=undated[form])
     return buffer.getvalue()
 
 

@@ -1,12 +1,14 @@
 "use strict";
 /* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
    a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
-   refs, runs: text, scores, seen). `pictures`: a JPEG in base64, or null, for each image. */
+   refs, runs: text, scores, seen). `pictures`: a JPEG in base64, or null, for each image. The captions
+   of a folder have no references, no scores of a corpus, and an empty id. */
 const data = JSON.parse(byId("data").textContent);
 const pictures = JSON.parse(byId("pictures").textContent);
 const BATCH = 20;
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const several = data.runs.length > 1;
+const scored = data.runs.some((run) => run.scores.length), references = data.images.some((image) => image.refs.length);
 const style = (run) => "run-" + (run % 8);
 const letter = (run) => LETTERS[run % LETTERS.length];
 const words = (text) => text.split(/\s+/).filter(Boolean);
@@ -142,10 +144,10 @@ function cardOf(index, now) {
   if (image.runs.some((run) => run.seen)) left.append(element("p", { class: "told", "aria-live": "polite" }));
   const captions = element("div", { class: "captions" });
   image.runs.forEach((_, run) => captions.append(captionElement(card, index, run, apart[run], now)));
-  const references = element("ul", { class: "references", "aria-label": "References" });
-  image.refs.forEach((text) => references.append(element("li", {}, text)));
-  const name = image.name === image.id ? `image ${image.id}` : `${image.name} · image ${image.id}`;
-  card.append(left, element("h3", { class: "name" }, name), captions, references);
+  const name = image.name === image.id ? `image ${image.id}` : image.name + (image.id && ` · image ${image.id}`);
+  card.append(left, element("h3", { class: "name" }, name), captions);
+  if (image.refs.length)
+    card.append(element("ul", { class: "references", "aria-label": "References" }, ...image.refs.map((text) => element("li", {}, text))));
   return card;
 }
 
@@ -178,8 +180,8 @@ addEventListener("scroll", () => { while (nearEnd()) grow(); }, { passive: true 
 
 /* Updates the parts that depend on the chosen score and run. */
 function fillChosen() {
-  byId("ends").parentElement.hidden = !data.keys.length;
-  if (!data.keys.length) return;
+  byId("ends").parentElement.hidden = !scored;
+  if (!scored) return;
   const now = state(), name = data.keys[now.metric];
   const direction = data.lower.includes(name) ? 1 : -1; // the best first
   const ranked = arranged({ ...now, find: "", sort: "score", direction });
@@ -214,13 +216,20 @@ function open(index) {
 
 function start() {
   byId("title").textContent = data.title;
-  const references = data.images.reduce((sum, image) => sum + image.refs.length, 0);
-  byId("about").textContent = `${data.images.length.toLocaleString("en")} images, ${references.toLocaleString("en")} reference captions`;
+  const counted = [[data.images.length, "images"]];
+  if (references) counted.push([data.images.reduce((sum, image) => sum + image.refs.length, 0), "reference captions"]);
+  byId("about").textContent = counted.map(([count, what]) => `${count.toLocaleString("en")} ${what}`).join(", ");
+  byId("scores").closest("section").hidden = !scored && !data.notes.length;
+  byId("metric").parentElement.hidden = data.keys.length < 2;
+  byId("find").placeholder = `words of a caption${references ? ", a reference" : ""} or a file name`;
   if (several) data.runs.forEach((run, index) => byId("legend").append(element("li", {}, badge(index), run.name)));
   data.notes.forEach((note) => byId("notes").append(element("li", {}, note)));
   const options = (id, entries) => byId(id).append(...entries.map(([value, text]) => element("option", { value }, text)));
   options("sort", [["score", "score"], ...(several ? [["difference", "difference to A"]] : []),
     ["name", "file name"], ["order", "order of the data"]]);
+  // A folder is shown in its order.
+  for (const [id, value] of scored ? [] : [["sort", "order"], ["direction", "1"]])
+    [...byId(id).options].forEach((option) => { option.defaultSelected = option.value === value; });
   options("metric", data.keys.map((key, metric) => [metric, key]));
   const preferred = Math.max(0, data.keys.indexOf("CIDEr"));
   [...byId("metric").options].forEach((option, metric) => { option.defaultSelected = metric === preferred; });

@@ -1,5 +1,7 @@
 """Writes the HTML report: captions and pictures of runs, in one file for offline use.
 
+The page of a folder of pictures is a report without references and without scores of a corpus.
+
 Text from other sources (captions, references, names) enters the page only as JSON with an escaped
 "<", and the script shows it as text, never as markup.
 
@@ -16,26 +18,31 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
+from tfcap import cli
 from tfcap import images as image_files
 from tfcap.files import replacing
 from tfcap.metrics import results
-from tfcap.metrics.bootstrap import Compared
 from tfcap.visualize.figures import full_strength, grid
 
+if TYPE_CHECKING:
+    from tfcap.metrics.bootstrap import Compared
+
 _SIDE, _QUALITY = 320, 75  # longer side of the pictures in pixels, and their JPEG quality
+_MOST_LARGE = 1000  # pictures of this size on a page of captions; more are smaller
+_SCORE = ["score"]  # the keys of a page of captions
 _AT_ONCE = 64  # pictures in memory
 
 
 def write(
     path: str | os.PathLike,
     captions: Mapping[str, Mapping[int, str]],
-    compared: Compared,
+    compared: "Compared",
     references: Mapping[int, Sequence[str]],
     pictures: Mapping[int, str | os.PathLike] | None = None,
     attention: Mapping[str, Mapping[int, Any]] | None = None,
@@ -61,12 +68,69 @@ def write(
     """
     images, pictures = list(next(iter(captions.values()))), pictures or {}
     content = _data(captions, compared, references, pictures, attention or {}, title, notes)
-    before, between, after = page("report", title)
+    return _write(path, content, _thumbnails([pictures.get(i) for i in images]))
+
+
+def write_captions(
+    path: str | os.PathLike,
+    rows: Sequence[Sequence[str]],
+    pictures: Sequence[str | os.PathLike],
+    title: str,
+) -> int:
+    """Writes a page of captions that have no references.
+
+    Args:
+      path: as in `write`.
+      rows: name of the picture, caption, and score of each.
+      pictures: the path of each; a picture that cannot be read is left out.
+      title: title of the page.
+
+    Returns:
+      The number of captions with a picture.
+    """
+    images = [
+        {
+            "id": "",
+            "name": name,
+            "refs": [],
+            "runs": [{"text": text, "scores": [_number(float(score))]}],
+        }
+        for name, text, score in rows
+    ]
+    runs: list[dict[str, Any]] = [{"name": title, "scores": []}]
+    content = {"title": title, "keys": _SCORE, "lower": [], "runs": runs, "notes": [], "boxes": []}
+    side = max(64, round(_SIDE * math.sqrt(min(1, _MOST_LARGE / max(1, len(rows))))))
+    small = cli.progress(_thumbnails(pictures, side), len(rows), "page", "picture")
+    return _write(path, content | {"images": images}, small)
+
+
+def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
+    """Yields the rows of a page of `write_captions`; raises ValueError for another file."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        data = re.search('id="data">(.*?)</script>', file.read(), re.S)
+    try:
+        content = json.loads(data[1]) if data else {}
+        if content["keys"] != _SCORE:
+            raise ValueError("its scores are others")
+        for image in content["images"]:
+            [run] = image["runs"]
+            yield [image["name"], run["text"], str(run["scores"][0])]
+    except (ValueError, LookupError, TypeError):
+        raise ValueError(
+            f"{os.fspath(path)} is no page of captions. Name another one with --out."
+        ) from None
+
+
+def _write(
+    path: str | os.PathLike, content: Mapping[str, Any], thumbnails: Iterable[str | None]
+) -> int:
+    """Writes a page; returns the number of its pictures."""
+    before, between, after = page("report", content["title"])
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(before + _json(content))
         file.write(between + "[")
         shown = 0
-        for number, picture in enumerate(_thumbnails([pictures.get(i) for i in images])):
+        for number, picture in enumerate(thumbnails):
             file.write((",\n" if number else "\n") + json.dumps(picture))
             shown += picture is not None
         file.write("\n]" + after)
@@ -139,7 +203,7 @@ def _data(captions, compared, references, pictures, attention, title, notes) -> 
     }
 
 
-def _corpus(compared: Compared, name: str) -> Iterator[dict[str, Any]]:
+def _corpus(compared: "Compared", name: str) -> Iterator[dict[str, Any]]:
     """Yields the corpus scores with their intervals and differences."""
     corpus = compared.scores[name].corpus
     for key in results.KEYS:
@@ -178,14 +242,16 @@ def thumbnail(picture: Image.Image, side: int = _SIDE) -> str:
     return base64.b64encode(content.getvalue()).decode()
 
 
-def _thumbnails(paths: Sequence[str | os.PathLike | None]) -> Iterator[str | None]:
+def _thumbnails(
+    paths: Sequence[str | os.PathLike | None], side: int = _SIDE
+) -> Iterator[str | None]:
     """Yields a thumbnail for each path, in order; None without a readable picture."""
 
     def make(path):
         try:
             with Image.open(path) as image:
-                image.draft("RGB", (2 * _SIDE, 2 * _SIDE))  # lets JPEG decode a smaller picture
-                return thumbnail(image_files.upright(image))
+                image.draft("RGB", (2 * side, 2 * side))  # lets JPEG decode a smaller picture
+                return thumbnail(image_files.upright(image), side)
         except Exception:  # Pillow raises many kinds of errors for damaged files
             return None
 
