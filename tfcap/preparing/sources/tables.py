@@ -1,6 +1,7 @@
 """Reads tables: csv, tsv, JSON lines, and Parquet files that hold the bytes of the pictures."""
 
 import ast
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from tfcap import cli
 from tfcap.files import read_json
 from tfcap.marks import UNUSABLE, mark_of
-from tfcap.preparing.sources import Entry, Source, check_size, head
+from tfcap.preparing.sources import Entry, FilePart, Source, check_size, head
 from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
 # Names of columns, as `plain` gives them; the first that is there counts.
@@ -546,7 +547,8 @@ def parquet(source: Source) -> list[Entry]:
         entry = entry_of({**row, "path": name})
         return entry._replace(content=cell, split=entry.split or split)
 
-    return joined(source.entries(rows(), parse, join=False), _picture_of)
+    entries = source.entries(rows(), parse, join=False)
+    return joined(entries, picture_of(entries))
 
 
 def _picture_rows(path: pathlib.Path, file: Any) -> Iterator[tuple[Any, ...]]:
@@ -603,10 +605,32 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], C
     return pictures[0], parts[pictures[0]], columns
 
 
-def _picture_of(entry: Entry) -> Any:
-    """Returns what entries with the same picture have in common."""
-    cell = entry.content
-    return (cell.digest or cell) if isinstance(cell, Cell) else entry.file_name
+def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Any]:
+    """Makes a function that returns what entries with the same picture have in common.
+
+    Of pictures in files, 64 bytes are read of each, and all bytes only of those that may be equal.
+    """
+    contents = (entry.content for entry in entries)
+    probes = {part: _probe(part) for part in contents if isinstance(part, FilePart)}
+    counts = collections.Counter(probes.values())
+
+    def picture(entry: Entry) -> Any:
+        content = entry.content
+        if isinstance(content, Cell):
+            return content.digest or content  # without bytes: prepare skips the image
+        if isinstance(content, FilePart) and counts[probes[content]] > 1:
+            with contextlib.suppress(ValueError):  # too large: prepare skips the image
+                return hashlib.sha256(content.read()).digest()
+        return content or entry.file_name
+
+    return picture
+
+
+def _probe(part: FilePart) -> tuple[int, bytes]:
+    """Returns the length and some bytes of a picture, which other pictures hardly share."""
+    middle = part.length // 2
+    some = dataclasses.replace(part, offset=part.offset + middle, length=min(64, middle))
+    return part.length, some.read()
 
 
 def joined(entries: Iterable[Entry], picture_of: Callable[[Entry], Any]) -> list[Entry]:
