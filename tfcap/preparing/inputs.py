@@ -22,6 +22,7 @@ from tfcap.preparing.sources import (
     recognise,
     require_unique,
 )
+from tfcap.preparing.sources.contents import without_captions
 from tfcap.preparing.sources.splits import Divided, divide
 
 FRAMES = 16  # of a clip, for the sources of videos
@@ -91,6 +92,8 @@ def read(settings: Settings) -> Inputs:
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
     )
     entries = accepted(READERS[settings.source].read(source))
+    if settings.vocab is None and not any(entry.captions for entry in entries):
+        raise ValueError(without_captions(paths[0], settings.source))
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(

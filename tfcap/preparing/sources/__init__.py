@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tfcap.files import read_json
 from tfcap.images import MOST_BYTES
 
 SPLITS = ("train", "val", "test")
@@ -328,7 +327,14 @@ def _names(paths: Iterable[pathlib.Path]) -> str:
 
 
 # The modules of the layouts read what is above.
-from tfcap.preparing.sources import archives, json_files, splits, tables, text_lists  # noqa: E402
+from tfcap.preparing.sources import (  # noqa: E402
+    archives,
+    contents,
+    json_files,
+    splits,
+    tables,
+    text_lists,
+)
 
 
 class Layout(NamedTuple):
@@ -385,11 +391,11 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
             f"{_names(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or another."
         )
     for path in paths:
+        if any(layout.recognises(path) for layout in READERS.values()):
+            continue
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
             raise ValueError(tables.unknown_columns(path))
-        if path.suffix.lower() == ".json":
-            read_json(path, "Correct or copy it again.")  # names a file that is no JSON
+        raise ValueError(contents.unknown(path))
     raise ValueError(
-        f"{_names(paths)} has no layout that tfcap knows: {', '.join(READERS)}. docs/prepare.md "
-        "shows each."
+        f"{_names(paths)} have different layouts. Give files of one layout, or prepare each alone."
     )

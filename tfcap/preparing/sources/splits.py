@@ -42,7 +42,7 @@ def split_name(text: Any) -> str:
     name = re.sub(r"\s+", "_", text.strip()) if isinstance(text, str) else ""
     if not FURTHER.fullmatch(name) or name.isdecimal():
         raise ValueError(
-            f"the split {text!r:.80} is not a name, such as {', '.join(_NAMES)}. Write names, or "
+            f"the split {text!r:.80} is not a name. Write names, such as train, val and test, or "
             "rename the column to have the splits drawn"
         )
     return name

@@ -87,11 +87,11 @@ def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
     """Returns the first lines with text from the first bytes of a file, without line ends."""
-    lines = re.split(r"\r\n|\n|\r", _beginning(path))
+    lines = re.split(r"\r\n|\n|\r", beginning(path))
     return [line for line in lines[: number + 8] if line.strip()][:number]
 
 
-def _beginning(path: pathlib.Path) -> str:
+def beginning(path: pathlib.Path) -> str:
     """Returns the text in the first bytes of a file."""
     content = head(path)
     encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
@@ -108,14 +108,14 @@ def json_row(line: Any) -> dict[str, Any]:
 
 def is_array(path: pathlib.Path) -> bool:
     """True if a file begins like a JSON list of objects, and not like lines of JSON."""
-    return re.match(r"\[\s*\{", _beginning(path).lstrip()) is not None
+    return re.match(r"\[\s*\{", beginning(path).lstrip()) is not None
 
 
 def first_row(path: pathlib.Path) -> dict[str, Any]:
     """Returns the first object of a JSON list, or in the first line; empty if there is none."""
     try:
         if is_array(path):
-            return json.JSONDecoder().raw_decode(_beginning(path), _beginning(path).index("{"))[0]
+            return json.JSONDecoder().raw_decode(beginning(path), beginning(path).index("{"))[0]
         return json_row(first_lines(path, 1)[0])
     except (ValueError, IndexError, RecursionError):
         return {}
