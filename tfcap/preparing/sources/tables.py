@@ -190,7 +190,7 @@ def unmarked(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the captions of a row and no marks, or no captions and the mark of each."""
     columns = columns_of(tuple(row)).marks
-    mark = mark_of({mark: row[column] for mark, column in columns.items()})
+    mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""
     return ((), (mark,) * len(captions)) if mark else (captions, ())
 
 
