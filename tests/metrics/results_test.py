@@ -43,6 +43,20 @@ def test_references_are_read_in_the_order_of_the_images(file):
     assert list(found.items()) == [(7, ["ein Mädchen"]), (3, ["a dog", "the dog"])]
 
 
+def test_references_with_a_mark_are_left_out_and_counted(file, capsys):
+    content = json.loads(json.dumps(REFERENCE_FILE))
+    for annotation, mark in zip(
+        content["annotations"], ("is_precanned", "is_rejected"), strict=False
+    ):
+        annotation |= {"is_precanned": False, "is_rejected": 0, mark: True}
+    assert results.load_references(file(content)) == {3: ["the dog"]}
+    said = capsys.readouterr().out
+    assert "left out (1 is_precanned, 1 is_rejected), and image 7 without another caption" in said
+    content["annotations"][0]["is_rejected"] = "maybe"
+    with pytest.raises(ValueError, match="captions.json .*'is_rejected' must be true or false"):
+        results.load_references(file(content))
+
+
 SCORES = results.Scores(
     corpus={"BLEU-4": 31.25, "CIDEr": 101.5},
     per_image={1: {"BLEU-4": 31.25, "CIDEr": 101.5}},

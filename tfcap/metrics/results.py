@@ -3,7 +3,9 @@
 Letters: B images, Q counts of an image.
 """
 
+import collections
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -15,6 +17,7 @@ import numpy as np
 
 from tfcap import cli
 from tfcap.files import read_json, replacing, write_json
+from tfcap.marks import mark_of
 
 # Metrics that are computed only where they are named, and the keys of their scores.
 ON_REQUEST = {
@@ -149,12 +152,14 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
 def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
     """Reads captions by image id from a file in the COCO annotation format, in the file's order.
 
-    Images without captions are an error, or left out with `partial`.
+    Captions that the file marks as unusable are left out, and images that have no other caption; a
+    note counts them. Other images without captions are an error, or left out with `partial`.
     """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
     images = _entries(content.get("images", []))
     references: dict[int, list[str]] = {entry["id"]: [] for entry in images if "id" in entry}
+    marks: dict[int, list[str]] = {}  # of the captions that are left out
     for entry in _entries(content.get("annotations", [])) if references else ():
         image, caption = entry.get("image_id"), entry.get("caption")
         if image not in references or not isinstance(caption, str):
@@ -162,12 +167,20 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
                 f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
                 'of "images", and its "caption" text.'
             )
-        references[image].append(caption)
+        try:
+            mark = mark_of(entry)
+        except ValueError as error:
+            raise ValueError(f"{path} has the annotation {entry!r:.100}: {error}.") from None
+        if mark:
+            marks.setdefault(image, []).append(mark)
+        else:
+            references[image].append(caption)
     if not references or not all(map(_is_id, references)):
         raise ValueError(
             f'{path} is not in COCO\'s annotation format: "images" with a whole number '
             f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
         )
+    references = _without_marked(path, references, marks)
     bare = [image for image, captions in references.items() if not captions]
     if bare and not partial:
         raise ValueError(
@@ -175,6 +188,20 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
             "the others with --partial."
         )
     return {image: captions for image, captions in references.items() if captions}
+
+
+def _without_marked(
+    path: str | os.PathLike, references: dict[int, list[str]], marks: Mapping[int, Sequence[str]]
+) -> dict[int, list[str]]:
+    """Leaves out images that have only marked captions, and prints what the file marks."""
+    if not marks:
+        return references
+    counts = collections.Counter(itertools.chain.from_iterable(marks.values()))
+    shown = ", ".join(f"{number} {mark}" for mark, number in counts.items())
+    bare = [image for image in marks if not references[image]]
+    more = f", and {some(bare)} without another caption" if bare else ""
+    print(f"note: {path}: captions with a mark are left out ({shown}){more}", flush=True)
+    return {image: own for image, own in references.items() if own or image not in marks}
 
 
 def _entries(content: Any) -> list[dict]:

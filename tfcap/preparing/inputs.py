@@ -1,5 +1,6 @@
 """Reads the captions, divides the images into splits, and looks for the pictures."""
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -13,12 +14,15 @@ from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import (
     READERS,
+    SPLITS,
     Entry,
     SkippedRow,
     Source,
+    accepted,
     recognise,
     require_unique,
 )
+from tfcap.preparing.sources.contents import without_captions
 from tfcap.preparing.sources.splits import Divided, divide
 
 FRAMES = 16  # of a clip, for the sources of videos
@@ -87,7 +91,9 @@ def read(settings: Settings) -> Inputs:
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
     )
-    entries = READERS[settings.source].read(source)
+    entries = accepted(READERS[settings.source].read(source))
+    if settings.vocab is None and not any(entry.captions for entry in entries):
+        raise ValueError(without_captions(paths[0], settings.source))
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
@@ -102,7 +108,16 @@ def read(settings: Settings) -> Inputs:
     require_unique(entries, paths[0])
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
+    _print_further(divided.entries)
     return Inputs(settings, divided.entries, divided, source.skipped)
+
+
+def _print_further(entries: Sequence[Entry]) -> None:
+    """Prints the splits that keep their own names: training and validation do not read them."""
+    counts = collections.Counter(entry.split for entry in entries if entry.split not in SPLITS)
+    if counts:
+        splits = ", ".join(f"{split} ({number} images)" for split, number in counts.items())
+        print(f"note: beside {', '.join(SPLITS)} there are the splits {splits}", flush=True)
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:

@@ -11,7 +11,6 @@ Letters: R regions, F feature width.
 import dataclasses
 import itertools
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from tfcap.preparing.features.pictures import ClipFeatures, DetectedRegions, Ext
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import SPLITS, Entry
+from tfcap.preparing.sources.splits import FURTHER
 
 FOLDER = ".shards"  # of the descriptions, in the prepared directory
 PROBES = 20  # images by which ready-made features find how the files name an image
@@ -84,7 +84,7 @@ def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
     shards = {}
     usual = [split for split in SPLITS if split in by_split]
     for split in usual + [split for split in by_split if split not in SPLITS]:
-        if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,63}", split):
+        if not FURTHER.fullmatch(split):
             raise ValueError(
                 f"The split {split!r:.80} cannot be part of a file name. Use letters, digits, _ "
                 "and -, as in test2014."

@@ -127,9 +127,11 @@ class Vocabulary:
         train = [image for image in images if image.split == "train"]
         if self.vocab is None:
             if not any(image.captions for image in train):
+                others = sorted({image.split or "" for image in images if image.captions})
+                where = f" The captions are in the splits {', '.join(others)}." if others else ""
                 raise ValueError(
-                    "No image of the split 'train' has a caption, so no words can be counted. "
-                    "Add captions, or give a vocabulary with --vocab."
+                    "No image of the split 'train' has a caption, so no words can be counted."
+                    f"{where} Add captions, or give a vocabulary with --vocab."
                 )
             self._print_unknown(self._counts(images))
         else:

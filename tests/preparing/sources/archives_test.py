@@ -58,7 +58,7 @@ def test_members_of_a_tar_file_belong_together(tmp_path):
     made = write(
         tmp_path / "val.tar",
         ("./x/0.jpg", jpeg(0)),
-        ("./x/0.json", b'{"text": "A dog.", "split": "train"}'),
+        ("./x/0.json", b'{"text": "A dog.", "subset": "train"}'),
         ("./x/0.txt", b"left out, because there is a json"),
         ("1.PNG", jpeg(1)),
         ("1.txt", "\ufeffUn café.\r\nTwo.\r\n".encode()),
@@ -74,6 +74,33 @@ def test_members_of_a_tar_file_belong_together(tmp_path):
     ]  # fmt: skip
     assert [entry.content.read() for entry in entries] == [jpeg(1), jpeg(0)]
     assert len(skipped) == 3
+
+
+def test_samples_with_equal_pictures_are_one_image(tmp_path):
+    texts = [
+        f'{{"caption": "A {n}.", "is_rejected": {"true" if n == 4 else "false"}}}' for n in range(6)
+    ]
+    made = write(
+        tmp_path / "val.tar",
+        *((f"{n}.jpg", jpeg(n % 3)) for n in range(5)),
+        ("5.jpg", jpeg(0)[:-1] + b"?"),  # differs at the end alone
+        *((f"{n}.json", text.encode()) for n, text in enumerate(texts)),
+    )
+    entries, _ = read("webdataset", made)
+    assert [(e.file_name, e.captions, e.rejected) for e in entries] == [
+        ("0.jpg", ("A 0.", "A 3."), ()),
+        ("1.jpg", ("A 1.",), ("is_rejected",)),
+        ("2.jpg", ("A 2.",), ()),
+        ("5.jpg", ("A 5.",), ()),
+    ]
+    assert sorted(entry.id for entry in entries) == [0, 1, 2, 3]
+
+
+def test_ids_of_metadata_are_not_used(tmp_path, capsys):
+    sources.write_pictures(tmp_path, ["a.jpg"])
+    (tmp_path / "metadata.csv").write_text("file_name,text,id,subset\na.jpg,A,x,test\n")
+    (entry,), _ = read("imagefolder", sources.Made([tmp_path], tmp_path))
+    assert entry.split == "test" and not capsys.readouterr().out
 
 
 def test_records_of_tfds_hold_the_pictures(tmp_path):

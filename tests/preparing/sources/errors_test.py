@@ -22,17 +22,33 @@ def change(**values):
         # tables
         ("csv", "image,caption\n../a.jpg,x\n", "line 2: the file '../a.jpg'"),
         ("csv", 'image,caption\na.jpg,"A dog.\nb.jpg,Two.\n', "line 2: a cell begins with"),
-        ("csv", "id,image,caption\n1,a.jpg,A.\n2,a.jpg,B.\n", "line 3: .*rename the column"),
+        (
+            "csv",
+            "image,caption,split\na.jpg,A.,0\n",
+            "line 2: 'split': the split '0' is not a name",
+        ),
+        ("csv", 'image,caption\na.jpg,"{""en"": ""A.""}"\n', "line 2: the object .* it has: en"),
+        (
+            "csv",
+            'image,captions\na.jpg,"{\'A."\n',
+            r"line 2: 'captions' begins with '{' but is not",
+        ),
+        ("csv", "image,caption,is_rejected\na.jpg,A.,maybe\n", "'is_rejected' must be true or"),
         ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' but is not"),
         ("jsonl", '{"image": ', "line 1: Expecting value"),
         ("parquet", "PAR1", "captions is not a complete Parquet file"),
         # JSON
         ("karpathy", "{", "captions is not valid JSON"),
-        ("karpathy", change(split="some"), "images 0: the split 'some' is not one of train"),
+        ("karpathy", change(split=2), "images 0: the split 2 is not a name. Write names"),
         ("karpathy", change(sentences=[{"tokens": []}]), "images 0: it has no 'raw'"),
         ("karpathy", change(sentences=[{"raw": "\ud800"}]), "images 0: a caption is not valid"),
         ("coco", '{"annotations": []}', "captions has no list 'images'"),
-        ("blip", '{"image": 1}', "captions is not a list of objects"),
+        ("blip", '[{"image": ', "captions is not valid JSON"),
+        (
+            "blip",
+            '[{"caption": "A.", "x": 1}]',
+            "entry 0: it has no column of pictures.*caption, x",
+        ),
         # text
         ("flickr8k", "a.jpg A dog.\n", "line 1: it must be NAME#NUMBER, a tab and a caption"),
         ("flickr30k", "image_name| x\na.jpg, A dog.\n", "line 2: it must be a name, a number"),
@@ -82,7 +98,7 @@ def test_missing_paths_and_two_layouts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="a column of pictures .*it has: where, words, more"):
         recognise([other])
     csv, coco = FIXTURES["csv"](tmp_path), FIXTURES["coco"](tmp_path)
-    with pytest.raises(ValueError, match="captions_train2014.json, .*has no layout|column"):
+    with pytest.raises(ValueError, match="captions_train2014.json, .* have different layouts"):
         recognise([coco.captions[0], *csv.captions])
     made = sources.imagefolder(tmp_path)
     (made.captions[0] / "shard.tar").write_bytes(

@@ -7,7 +7,7 @@ import pytest
 from helpers import sources
 from helpers.sources import FIXTURES, coco_file, picture
 
-from tfcap.preparing.sources import READERS, Entry, Source, recognise
+from tfcap.preparing.sources import READERS, Entry, Source, accepted, recognise
 from tfcap.preparing.sources.json_files import coco, karpathy
 
 # The first and the last image of each fixture: id, file name, split, captions.
@@ -139,6 +139,59 @@ def test_splits_of_coco_are_in_the_names_of_the_files(tmp_path):
     assert splits("mine") == [None]
     entries = coco(Source((coco_file(tmp_path / "captions_val2014.json", [9]),)))
     assert entries[0].caption_ids == (90, 91)
+
+
+@pytest.mark.parametrize("key", ["split", "subset"])
+@pytest.mark.parametrize("items", ["images", "annotations"])
+def test_splits_that_images_or_annotations_of_coco_state_count_before_the_name(
+    tmp_path, key, items
+):
+    path = coco_file(tmp_path / "captions_train2014.json", [1, 2, 3])
+    content = json.loads(path.read_text())
+    for item in content[items]:
+        number = item["id"] if items == "images" else item["image_id"]
+        item[key] = {1: "train", 2: "validation", 3: "test"}[number]
+    write(path, content)
+    assert [entry.split for entry in coco(Source((path,)))] == ["train", "val", "test"]
+    content["annotations"][0]["split"], content["images"][0]["split"] = "test", "val"
+    source = Source((write(path, content),))
+    assert len(coco(source)) == 2 and " is in test and in" in source.skipped[0].reason
+
+
+def vizwiz(path):
+    """Two images: one has a good, a rejected and a precanned caption, the other no good one."""
+    path = coco_file(path, [1, 2], captions=3)
+    content = json.loads(path.read_text())
+    for note in content["annotations"]:
+        note["is_rejected"] = note["image_id"] == 2 or note["id"] % 10 == 1
+        note["is_precanned"] = note["id"] == 12
+    return write(path, content)
+
+
+def test_captions_that_coco_files_mark_as_unusable_are_left_out(tmp_path, capsys):
+    entries = coco(Source((vizwiz(tmp_path / "mine.json"),)))
+    (entry,) = accepted(entries)
+    assert (entry.id, entry.captions, entry.caption_ids) == (1, ("A dog 0 on grass.\n",), (10,))
+    note = "left out (4 is_rejected, 1 is_precanned), and 1 images that have no other caption\n"
+    assert capsys.readouterr().out == f"note: captions with a mark are {note}"
+    val = accepted([entry._replace(split="val") for entry in entries])
+    assert [len(entry.captions) for entry in val] == [1, 0]  # as in a file without its captions
+    with pytest.raises(ValueError, match="All captions are marked as unusable"):
+        accepted(entries[1:])
+
+
+def test_ids_of_coco_and_karpathy_that_are_no_numbers_are_replaced(tmp_path, capsys):
+    path = coco_file(tmp_path / "mine.json", [1, 2])
+    path.write_text(
+        path.read_text().replace('id": 2,', 'id": "b",').replace('id": 2}', 'id": "b"}')
+    )
+    entries = coco(Source((path, coco_file(tmp_path / "more.json", [1]))))
+    assert [(e.id, e.own_id, len(e.captions)) for e in entries] == [(n, False, 2) for n in range(3)]
+    assert "the column 'id' is not used" in capsys.readouterr().out
+    images = [{"filename": f"{n}.jpg", "split": "test", "imgid": f"CXR{n}"} for n in range(2)]
+    entries = karpathy(Source((write(path, {"images": images}),)))
+    assert [entry.id for entry in entries] == [0, 1]
+    assert "the column 'imgid' is not used" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -75,18 +75,151 @@ def test_bad_rows_are_skipped_and_listed(tmp_path):
         "a.jpg,A dog.,train,1",
         "../b.jpg,A dog.,train,2",
         "c.jpg,A dog.",
-        "d.jpg,A dog.,holdout,4",
-        "e.jpg,A dog.,train,five",
+        "d.jpg,A dog.,?,4",
         "a.jpg,A dog.,val,1",
         "g.jpg,caf\udce9 é,train,8",
         ",A dog.,train,9",
-        "h.jpg,A dog.,train,99999999999999999999",
         "ok.jpg,é,val,12",
     ]
     content = "\n".join(rows).encode("utf-8", "surrogateescape")
     entries, skipped = read(tmp_path, content)
     assert [entry.file_name for entry in entries] == ["a.jpg", "ok.jpg"]
-    assert skipped == [f"line {number}" for number in range(3, 11)]
+    assert skipped == [f"line {number}" for number in range(3, 9)]
+
+
+ROWS = [(name, text) for name, text in (("a.jpg", "A dog."), ("b.jpg", "Two."))]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["7", "9"], [7, 9]),
+        (["7.0", "9.0"], [7, 9]),  # pandas
+        ([7.0, 9], [7, 9]),
+        ([None, ""], None),
+        (["GCC_train_1", "GCC_train_2"], "a.jpg has no whole number in it"),
+        (["7", "x"], "b.jpg has no whole number in it"),
+        ([7.5, 1e300], "a.jpg has no whole number in it"),
+        ([-1, True], "a.jpg has no whole number in it"),
+        (["7.0", ""], "b.jpg has no whole number in it"),
+        (["7", "99999999999999999999"], "b.jpg has no whole number in it"),
+        ([7, "7"], "a.jpg and b.jpg have the same id 7"),  # of a person or a study
+    ],
+)
+def test_a_column_of_ids_counts_if_it_has_a_whole_number_for_each_picture(
+    tmp_path, ids, expected, capsys
+):
+    rows = zip(ROWS, ids, strict=True)
+    lines = [json.dumps({"image": n, "caption": text, "id": i}) for (n, text), i in rows]
+    entries, skipped = read(tmp_path, "\n".join(lines), "jsonl")
+    note = capsys.readouterr().out
+    if isinstance(expected, list):
+        assert [(e.id, e.own_id) for e in entries] == [(n, True) for n in expected] and not note
+    else:
+        numbered = [Entry(n, name, None, (text,)) for n, (name, text) in enumerate(ROWS)]
+        assert entries == numbered and not skipped
+        assert (f"note: the column 'id' is not used as the id of the pictures, because {expected}; "
+                "the pictures are numbered\n" if expected else "") == note  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["csv", "tsv"])
+def test_ids_of_captions_are_no_ids_of_pictures(tmp_path, layout, capsys):
+    rows = "image,caption,id\na.jpg,A dog.,1\na.jpg,A cat.,2\nb.jpg,Two.,3\n"
+    assert read(tmp_path, rows.replace(",", "\t" if layout == "tsv" else ","), layout) == (DOGS, [])
+    assert "because a.jpg has the id 1 and the id 2" in capsys.readouterr().out
+
+
+def test_a_name_with_a_whole_picture_is_cut_in_the_reason(tmp_path):
+    content = json.dumps({"image": "QUJD" * 9000, "caption": "A dog."})
+    path = tmp_path / "captions.jsonl"
+    path.write_text(f"{content}\n" + json.dumps({"image": "a.jpg", "caption": "A dog."}))
+    source = Source((path,))
+    assert len(READERS["jsonl"].read(source)) == 1
+    assert (
+        "has 36000 characters" in source.skipped[0].reason and len(source.skipped[0].reason) < 200
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        ('{"text": ["A dog.", "A cat."]}', ("A dog.", "A cat.")),  # Label Studio
+        ('{"caption": "A dog."}', ("A dog.",)),
+        ("{'raw': 'A dog.', 'tokens': ['a', 'dog']}", ("A dog.",)),
+        ('[{"sentence": "A dog."}, "A cat."]', ("A dog.", "A cat.")),
+        ("{A} dog", ("{A} dog",)),
+    ],
+)
+@pytest.mark.parametrize("layout", ["csv", "tsv", "jsonl", "parquet"])
+def test_an_object_in_a_cell_has_the_captions(tmp_path, cell, texts, layout):
+    path = tmp_path / f"captions.{layout}"
+    if layout == "parquet":
+        pq.write_table(pa.Table.from_pylist([row(0, caption=cell)]), path)
+    elif layout == "jsonl":
+        path.write_text(json.dumps({"image": "a.jpg", "caption": cell}))
+    else:
+        with open(path, "w", newline="") as file:
+            table = csv.writer(file, delimiter="\t" if layout == "tsv" else ",")
+            table.writerows([["image", "caption"], ["a.jpg", cell]])
+    (entry,) = READERS[layout].read(Source((path,)))
+    assert entry.captions == texts
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "split"),
+    [
+        ("split", "restval", "train"),
+        ("subset", "Validation", "val"),
+        ("split", "train2017", "train"),
+        ("split", "qual_dev", "qual_dev"),  # DOCCI
+        ("subset", "testA", "testA"),
+        ("split", "hard cases", "hard_cases"),
+        ("set", "test", "test"),
+        ("partition", "3", None),  # of something else
+        ("split", "", None),
+    ],
+)
+def test_names_of_splits_in_a_column(tmp_path, column, value, split):
+    rows = f"image,caption,{column}\na.jpg,A dog.,{value}\n"
+    assert [entry.split for entry in read(tmp_path, rows)[0]] == [split]
+
+
+def test_captions_with_a_mark_are_left_out(tmp_path):
+    rows = "image,caption,Is Rejected,is_precanned\na.jpg,A dog.,False,0\na.jpg,spam,True,0\n"
+    rows += "b.jpg,too dark,,1.0\n"
+    entries, _ = read(tmp_path, rows)
+    assert [(entry.captions, entry.rejected) for entry in entries] == [
+        (("A dog.",), ("is_rejected",)),
+        ((), ("is_precanned",)),
+    ]
+
+
+def test_a_json_list_is_read_as_its_rows_in_lines(tmp_path):
+    rows = [{"file_name": "a.jpg", "text": "A dog.", "subset": "dev", "id": 7}]
+    rows += [{"file_name": "b.jpg", "text": ["Two."], "subset": "test", "id": 9}]
+    lines, _ = read(tmp_path, "\n".join(map(json.dumps, rows)), "jsonl")
+    path = tmp_path / "captions.json"
+    path.write_text(f"\ufeff\n{json.dumps(rows, indent=2)}")
+    assert recognise([path]) == "jsonl"
+    assert READERS["jsonl"].read(Source((path,))) == lines
+    assert [(entry.id, entry.split) for entry in lines] == [(7, "val"), (9, "test")]
+
+
+@pytest.mark.parametrize("key", ["split", "subset"])
+@pytest.mark.parametrize("layout", ["blip", "xmodaler", "gif"])
+def test_the_split_of_a_row_counts_before_the_name_of_the_file(tmp_path, layout, key):
+    keys = {
+        "blip": ("image", "caption"),
+        "xmodaler": ("img_path", "sentences"),
+        "gif": ("gif", "caption"),
+    }
+    rows = [dict(zip(keys[layout], (f"{n}.gif", ["A dog."]), strict=True)) for n in range(2)]
+    rows[0][key] = "test"
+    path = tmp_path / "captions_train.json"
+    path.write_text(json.dumps(rows))
+    assert recognise([path]) == layout
+    entries = READERS[layout].read(Source((path,)))
+    assert [entry.split for entry in entries] == ["test", None if layout == "gif" else "train"]
 
 
 @pytest.mark.parametrize(
@@ -188,12 +321,12 @@ def row(number, **changes):
 def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     rows = [
         {"jpg": jpeg(n), "caption_0": "A.", "caption_10": "C.", "caption_2": "B.", "split": split}
-        for n, split in enumerate(["restval", "dev", "moon"])
+        for n, split in enumerate(["restval", "dev", "!"])
     ]
     entries, skipped = parquet(tmp_path / "all.parquet", *rows)
     assert [entry.captions for entry in entries] == [("A.", "B.", "C.")] * 2
     assert [(e.split, e.file_name) for e in entries] == [("train", "all-0-0"), ("val", "all-0-1")]
-    assert entries[1].content.read() == jpeg(1) and "'moon' is not one of" in skipped[0]
+    assert entries[1].content.read() == jpeg(1) and "'!' is not a name" in skipped[0]
 
 
 def test_the_numbers_of_a_class_label_are_splits(tmp_path):
@@ -204,28 +337,47 @@ def test_the_numbers_of_a_class_label_are_splits(tmp_path):
     assert [entry.split for entry in entries] == ["test", "train", "val"] and len(skipped) == 1
 
 
-def test_rows_with_the_same_id_or_name_and_the_same_picture_are_joined(tmp_path):
-    rows = [row(n, cocoid=7 + n, caption=f"{said} {n}.") for said in "ab" for n in range(2)]
+def test_rows_with_equal_pictures_are_one_image_whatever_their_names(tmp_path, capsys):
+    rows = [row(n, caption=f"{said} {n}.") for said in "ab" for n in range(2)]
     entries, _ = parquet(tmp_path / "train.parquet", *rows)
     assert [entry.captions for entry in entries] == [("a 0.", "b 0."), ("a 1.", "b 1.")]
     pictures = [(0, "a"), (1, "b"), (0, "c"), (0, "d")]
     rows = [row(n, filename="cat.jpg", caption=said) for n, said in pictures]
     rows.append(row(0, image={"bytes": None, "path": "0.jpg"}, filename="cat.jpg", caption="e"))
-    rows.append(row(0, filename="dog.jpg", caption="f"))
+    rows.append(row(0, image={"bytes": jpeg(0), "path": None}, filename="dog.jpg", caption="f"))
     entries, _ = parquet(tmp_path / "train.parquet", *rows)
-    assert [entry.captions for entry in entries] == [("a", "c", "d"), ("b",), ("e",), ("f",)]
-    assert [entry.id for entry in entries] == [0, 1, 2, 3]
+    assert [entry.captions for entry in entries] == [("a", "c", "d", "f"), ("b",), ("e",)]
+    assert [entry.id for entry in entries] == [0, 1, 2]
     with pytest.raises(ValueError, match="the cell has no bytes"):
         entries[2].content.read()
+    assert not capsys.readouterr().out
+
+
+def test_equal_pictures_of_several_files_are_joined_and_told_in_several_splits(tmp_path, capsys):
+    for number in range(2):
+        rows = [{"jpg": jpeg(n), "caption": f"{number} {n}", "subset": "train"} for n in range(3)]
+        rows[2]["subset"] = ["train", "test"][number]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{number}.parquet")
+    entries = READERS["parquet"].read(Source((tmp_path,)))
+    assert [(entry.split, entry.captions) for entry in entries] == [
+        ("train", ("0 0", "1 0")),
+        ("train", ("0 1", "1 1")),
+        ("train", ("0 2",)),
+        ("test", ("1 2",)),
+    ]
+    note = "note: pictures in several splits: 1, such as 0-0-2 of train and 1-0-2 of test"
+    assert note in capsys.readouterr().out
 
 
 def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     schema = pa.schema([("image", kind), ("caption", pa.string())])
     paths = ["a/0.jpg", f"{tmp_path}/a/1.jpg", "../x.jpg"]  # Hugging Face writes absolute ones
+    paths += ["a/0.jpg"]
     rows = [{"image": {"bytes": None, "path": path}, "caption": "A dog."} for path in paths]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "a.parquet")
     source = sources.Made([tmp_path / "a.parquet"], tmp_path).source()
     entries = READERS["parquet"].read(source)
     names = [(entry.file_name, entry.content) for entry in entries]
     assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1
+    assert entries[0].captions == ("A dog.", "A dog.")

@@ -4,6 +4,7 @@
 of this file lists them. `splits` divides the entries into train, val and test.
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -12,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tfcap.files import read_json
 from tfcap.images import MOST_BYTES
 
 SPLITS = ("train", "val", "test")
 _BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
+MOST_CHARACTERS = 1024  # of a file name; base64 of a picture has more
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
@@ -67,6 +68,10 @@ class Entry(NamedTuple):
         and lists of splits cannot refer to.
       stored: the captions for the record, with `--tokens=given`: the words of the file with spaces
         between them; None if the record gets `captions`.
+      id_column: the column of a table in which the row has an id, usable or not; empty after
+        `Source.entries`.
+      rejected: the mark of each caption that the source itself calls unusable, see `tfcap.marks`;
+        empty after `accepted`.
     """
 
     id: int
@@ -78,6 +83,8 @@ class Entry(NamedTuple):
     caption_ids: tuple[int, ...] = ()
     own_id: bool = False
     stored: tuple[str, ...] | None = None
+    id_column: str = ""
+    rejected: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -107,6 +114,11 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
     if not text:
         raise ValueError("the file name is empty")
     _check_text("the file name", text)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(
+            f"the file name has {len(text)} characters: {text!r:.40}. If it is the picture itself, "
+            "save it to a file and write the name of the file"
+        )
     name = text.replace("\\", "/")
     if images is not None and name.startswith("/"):
         folder, base = os.path.split(name)
@@ -169,7 +181,7 @@ class Source:
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
-                    reason = f"it has no {error}"
+                    reason = f"it has no {error}{_names_in(row[0])}"
                 elif not isinstance(error, ValueError):
                     reason = f"it is not in this layout: {row[0]!r:.80}"
                 self.skip(place, reason)
@@ -186,27 +198,29 @@ class Source:
 
         Rows are (place, row), with a place such as `captions.csv: line 7`; `parse` makes an `Entry`
         of a row, and its errors say why a row cannot be used. Images without an id are numbered
-        from 0. With `join`, rows with the same file name are captions of one image, and if all file
-        names contain a number as in COCO, all different, these numbers are the ids.
+        from 0, and so are all images if a column of ids does not have one whole number for each.
+        With `join`, rows with the same file name are captions of one image, and if all file names
+        contain a number as in COCO, all different, these numbers are the ids.
         """
-        found: dict[Any, Entry] = {}
+        images: dict[Any, Entry] = {}
+        conflict = ""  # between the ids of an image
         for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
-            before = found.setdefault(entry.file_name if join else len(found), entry)
+            before = images.setdefault(entry.file_name if join else len(images), entry)
             if before is entry:
                 continue
             if before.split != entry.split:
                 self.skip(place, f"{entry.file_name} is in {before.split} and in {entry.split}")
-            elif before.id != entry.id:
-                raise ValueError(
-                    f"{place}: {entry.file_name} has the ids {before.id} and {entry.id}. If these "
-                    "are ids of captions, rename the column to caption_id."
-                )
-            else:
-                found[entry.file_name] = before._replace(captions=before.captions + entry.captions)
-        if not found:
+                continue
+            if before.id != entry.id and not conflict:
+                conflict = f"{entry.file_name} has {_shown(before)} and {_shown(entry)}"
+            images[entry.file_name] = before._replace(
+                captions=before.captions + entry.captions,
+                rejected=before.rejected + entry.rejected,
+            )
+        if not images:
             why = f": {self.skipped[0].place}: {self.skipped[0].reason}" if self.skipped else ""
             raise ValueError(f"{self.captions[0]} has no usable row{why}.")
-        return _numbered(list(found.values()), join)
+        return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
 
     def one_file(self) -> pathlib.Path:
         """Returns the path of --captions. Raises ValueError if there are several."""
@@ -218,12 +232,49 @@ class Source:
         return self.captions[0]
 
 
+def _names_in(row: Any) -> str:
+    """Returns `; it has: caption, url` for an object, or an empty text."""
+    return f"; it has: {', '.join(map(str, row))[:200]}" if isinstance(row, dict) and row else ""
+
+
+def _shown(entry: Entry) -> str:
+    return "none" if entry.id < 0 else f"the id {entry.id}"
+
+
+def _with_usable_ids(entries: list[Entry], conflict: str, all_or_none: bool) -> list[Entry]:
+    """Drops all ids if their column does not have one whole number for each image.
+
+    Such a column may hold texts, or ids of captions, persons or studies. A note says so.
+    """
+    column = next((entry.id_column for entry in entries if entry.id_column), "")
+    if not column:
+        return entries
+    if without := [e for e in entries if e.id < 0 and (e.id_column or all_or_none)]:
+        conflict = conflict or f"{without[0].file_name:.80} has no whole number in it"
+    conflict = conflict or _same_id(entries)
+    if conflict:
+        print(
+            f"note: the column {column!r} is not used as the id of the pictures, because "
+            f"{conflict}; the pictures are numbered",
+            flush=True,
+        )
+        entries = [entry._replace(id=-1, own_id=False) for entry in entries]
+    return [entry._replace(id_column="") for entry in entries]
+
+
+def _same_id(entries: Iterable[Entry]) -> str:
+    """Returns `a.jpg and b.jpg have the same id 7`, or an empty text."""
+    names: dict[int, str] = {}
+    for entry in entries:
+        if entry.id in names:
+            return f"{names[entry.id]} and {entry.file_name} have the same id {entry.id}"
+        names[entry.id] = entry.file_name
+    return ""
+
+
 def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
     """Numbers entries that have no id."""
-    without = [entry for entry in entries if entry.id < 0]
-    if by_name and without and len(without) < len(entries):
-        raise ValueError(f"{without[0].file_name} has no id, and other images have one.")
-    names = [_COCO_NAME.fullmatch(entry.file_name) for entry in without] if by_name else []
+    names = [_COCO_NAME.fullmatch(e.file_name) for e in entries if e.id < 0] if by_name else []
     numbers = {int(match[1]): None for match in names if match}
     if len(numbers) == len(entries):
         pairs = zip(entries, numbers, strict=True)
@@ -231,15 +282,32 @@ def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
     return [e if e.id >= 0 else e._replace(id=number) for number, e in enumerate(entries)]
 
 
+def accepted(entries: list[Entry]) -> list[Entry]:
+    """Returns the images that prepare uses, and prints how many captions are marked as unusable.
+
+    A training image that has no other caption is left out.
+    """
+    marks = collections.Counter(mark for entry in entries for mark in entry.rejected)
+    if not marks:
+        return entries
+    trained = (None, "train")  # images of other splits need no caption
+    kept = [e for e in entries if e.captions or not e.rejected or e.split not in trained]
+    counts = ", ".join(f"{number} {mark}" for mark, number in marks.items())
+    number = len(entries) - len(kept)
+    images = f", and {number} images that have no other caption" if number else ""
+    print(f"note: captions with a mark are left out ({counts}){images}", flush=True)
+    if not any(entry.captions for entry in kept):
+        raise ValueError("All captions are marked as unusable. Remove the marks to use them.")
+    return [entry._replace(rejected=()) if entry.rejected else entry for entry in kept]
+
+
 def require_unique(entries: Sequence[Entry], path: object) -> None:
     """Raises ValueError if two images have the same id."""
-    names: dict[int, str] = {}
-    for entry in entries:
-        if entry.id in names:
-            raise ValueError(
-                f"{path}: {names[entry.id]} and {entry.file_name} have the same id {entry.id}."
-            )
-        names[entry.id] = entry.file_name
+    if same := _same_id(entries):
+        raise ValueError(
+            f"{path}: {same}. Give each image an id of its own, or leave out the ids where they "
+            "are optional."
+        )
 
 
 def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
@@ -259,7 +327,14 @@ def _names(paths: Iterable[pathlib.Path]) -> str:
 
 
 # The modules of the layouts read what is above.
-from tfcap.preparing.sources import archives, json_files, splits, tables, text_lists  # noqa: E402
+from tfcap.preparing.sources import (  # noqa: E402
+    archives,
+    contents,
+    json_files,
+    splits,
+    tables,
+    text_lists,
+)
 
 
 class Layout(NamedTuple):
@@ -290,7 +365,7 @@ READERS = {  # by the value of --source
     "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
     "coco": Layout(json_files.coco, json_files.is_coco),
-    "blip": Layout(json_files.blip, json_files.begins("[{", "image", "caption")),
+    "blip": Layout(tables.blip, tables.is_blip),
     "msrvtt": Layout(json_files.msrvtt, json_files.begins("{", "video_id")),
     "gif": Layout(json_files.gif, json_files.is_gif),
     "flickr8k": Layout(text_lists.flickr8k, text_lists.is_flickr8k),
@@ -316,11 +391,11 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
             f"{_names(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or another."
         )
     for path in paths:
+        if any(layout.recognises(path) for layout in READERS.values()):
+            continue
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
             raise ValueError(tables.unknown_columns(path))
-        if path.suffix.lower() == ".json":
-            read_json(path, "Correct or copy it again.")  # names a file that is no JSON
+        raise ValueError(contents.unknown(path))
     raise ValueError(
-        f"{_names(paths)} has no layout that tfcap knows: {', '.join(READERS)}. docs/prepare.md "
-        "shows each."
+        f"{_names(paths)} have different layouts. Give files of one layout, or prepare each alone."
     )

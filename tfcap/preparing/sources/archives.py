@@ -18,13 +18,17 @@ from tfcap.preparing.sources.tables import (
     captions_of,
     columns_of,
     entry_of,
+    joined,
     json_row,
     numbered_lines,
     parquet_file,
     parquet_rows,
+    picture_of,
     row_of,
+    split_in,
     table_rows,
     text_lines,
+    unmarked,
 )
 
 Rows = Iterator[tuple[Any, ...]]
@@ -58,7 +62,7 @@ def imagefolder(source: Source) -> list[Entry]:
         entry = entry_of({**row, "path": row["file_name"]})
         split = entry.split or split or split_of_path(pathlib.PurePath(entry.file_name).parent)
         file = os.path.join(folder, entry.file_name)
-        return entry._replace(id=-1, own_id=False, split=split, file_name=file)
+        return entry._replace(id=-1, own_id=False, id_column="", split=split, file_name=file)
 
     return source.entries(rows(), parse)
 
@@ -132,7 +136,7 @@ def webdataset(source: Source) -> list[Entry]:
     The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
     `.webp` and others) are in `.json` (`captions`, `caption` or `text`) or in `.txt`, one per line.
     The split is under `split` in the JSON, or else in the name of the tar file. Other members are
-    left out. Ids are positions.
+    left out. Samples of a split with equal pictures are one image. Ids are positions.
     """
 
     def rows() -> Rows:
@@ -153,11 +157,13 @@ def webdataset(source: Source) -> list[Entry]:
         if not captions and "txt" in sample:
             lines = _text(file, sample["txt"]).split("\n")
             captions = tuple(line for line in lines if line.strip())
-        split = split if values.get("split") is None else split_name(values["split"])
+        split = split_in(values) or split
+        captions, rejected = unmarked(values, captions)
         content = FilePart(path.absolute(), picture.offset_data, picture.size)
-        return Entry(-1, picture.name, split, captions, content=content)
+        return Entry(-1, picture.name, split, captions, content=content, rejected=rejected)
 
-    return source.entries(rows(), parse, join=False)
+    entries = source.entries(rows(), parse, join=False)
+    return joined(entries, picture_of(entries))
 
 
 def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:

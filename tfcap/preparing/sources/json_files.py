@@ -1,4 +1,4 @@
-"""Reads JSON: Karpathy's splits, COCO, BLIP, MSR-VTT, and lines about clips."""
+"""Reads JSON: Karpathy's splits, COCO, MSR-VTT, and lines about clips."""
 
 import collections
 import itertools
@@ -7,13 +7,21 @@ import pathlib
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.preparing.sources import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import split_name, split_of
-from tfcap.preparing.sources.tables import captions_of, first_row, json_row, numbered_lines, texts
+from tfcap.preparing.sources.tables import (
+    first_row,
+    id_fields,
+    json_items,
+    json_row,
+    split_in,
+    texts,
+    unmarked,
+)
 
 _PROBES = 20  # pictures that are looked for in each folder
 
@@ -43,6 +51,12 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _id_fields(key: str, value: Any) -> dict[str, Any]:
+    """Returns `tables.id_fields`; ids that are whole numbers must be those of one image each."""
+    fields = id_fields(key, value)
+    return {**fields, "id_column": ""} if fields["id"] >= 0 else fields
+
+
 def _note_others(path: pathlib.Path, said: Mapping[Any, Sequence[Any]]) -> None:
     """Prints a note on captions that are left out because the file does not list their image."""
     if said:
@@ -64,23 +78,22 @@ def karpathy(source: Source) -> list[Entry]:
     path = source.one_file()
 
     def parse(image: dict[str, Any]) -> Entry:
-        number = image.get("cocoid", image.get("imgid"))
+        key = "cocoid" if "cocoid" in image else "imgid"
         sentences = image.get("sentences", [])
         numbers = tuple(sentence.get("sentid") for sentence in sentences)
         return Entry(
-            -1 if number is None else number,
-            posixpath.join(image.get("filepath", ""), image["filename"]),
-            split_name(image["split"]),
-            tuple(sentence["raw"] for sentence in sentences),
-            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
+            file_name=posixpath.join(image.get("filepath", ""), image["filename"]),
+            split=split_name(image["split"]),
+            captions=tuple(sentence["raw"] for sentence in sentences),
+            words=tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
             caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
-            own_id=number is not None,
+            **_id_fields(key, image.get(key)),
         )
 
     return source.entries(_items(path, "images", _object(path).get("images")), parse, join=False)
 
 
-# ---- COCO and BLIP -----------------------------------------------------------------------------
+# ---- COCO -------------------------------------------------------------------------------------
 
 
 def is_coco(path: pathlib.Path) -> bool:
@@ -94,7 +107,8 @@ def coco(source: Source) -> list[Entry]:
     """Reads one or several official caption files, `captions_train2014.json` and the like.
 
     `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
-    of the files tell the splits; if there is only a train file, the splits are drawn. A file
+    of the files tell the splits of images without a key `split` or `subset`, which annotations
+    may have as well; if there is only a train file, the splits are drawn. A file
     `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may be
     in the folders of the download (`train2014/`, `val2014/`) below --images.
     """
@@ -108,30 +122,49 @@ def coco(source: Source) -> list[Entry]:
     for path, split in zip(source.captions, splits, strict=True):
         drawn = only_train and split == "train"
         entries += _coco_file(source, path, None if drawn else split)
-    return entries
+    if all(entry.own_id for entry in entries):
+        return entries
+    return [e._replace(id=number, own_id=False) for number, e in enumerate(entries)]
+
+
+class _Annotations(NamedTuple):
+    """What the annotations of COCO say of an image."""
+
+    captions: list[tuple[str, Any]]  # and their ids
+    rejected: list[str]  # the marks of captions that are left out
+    splits: set[str]
 
 
 def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[Entry]:
     content = _object(path)
-    said: dict[int, list[tuple[str, Any]]] = collections.defaultdict(list)
+    said: dict[Any, _Annotations] = collections.defaultdict(lambda: _Annotations([], [], set()))
 
-    def annotation(item: dict[str, Any]) -> tuple[int, list[tuple[str, Any]]]:
-        return item["image_id"], [(text, item.get("id")) for text in texts(item["caption"])]
+    def annotation(item: dict[str, Any]) -> tuple[Any, ...]:
+        captions, rejected = unmarked(item, tuple(texts(item["caption"])))
+        numbered = [(text, item.get("id")) for text in captions]
+        return item["image_id"], numbered, rejected, split_in(item)
 
     items = _items(path, "annotations", content.get("annotations", []))
-    for _, (number, captions) in source.usable(items, annotation):
-        said[number] += captions
+    for _, (number, captions, rejected, stated) in source.usable(items, annotation):
+        said[number].captions.extend(captions)
+        said[number].rejected.extend(rejected)
+        said[number].splits.update({stated} - {None})
 
     def parse(image: dict[str, Any]) -> Entry:
-        captions = said.pop(image["id"], [])
+        own = said.pop(image["id"], _Annotations([], [], set()))
+        captions, splits = own.captions, own.splits
         numbers = tuple(number for _, number in captions if isinstance(number, int))
+        if stated := split_in(image):
+            splits.add(stated)
+        if len(splits) > 1:
+            raise ValueError(f"{image['file_name']} is in {' and in '.join(sorted(splits))}")
         return Entry(
-            image["id"],
-            image["file_name"],
-            split,
-            tuple(text for text, _ in captions),
+            file_name=image["file_name"],
+            split=splits.pop() if splits else split,
+            captions=tuple(text for text, _ in captions),
             caption_ids=numbers if len(numbers) == len(captions) else (),
-            own_id=True,
+            rejected=tuple(own.rejected),
+            **_id_fields("id", image["id"]),
         )
 
     images = _items(path, "images", content.get("images"))
@@ -152,26 +185,6 @@ def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str
     return folder if there == [False, True] else ""
 
 
-def blip(source: Source) -> list[Entry]:
-    """Reads files in the layout of BLIP and LAVIS: a file per split, `coco_karpathy_train.json`.
-
-    A file is a list of `{"image", "caption"}`. In training files `caption` is a text, and an image
-    has several rows; in other files it is a list of texts. Ids are the numbers in COCO's file
-    names, or else positions: the `image_id` of these files is not a COCO id.
-    """
-
-    def rows() -> Iterator[tuple[str, Any, str | None]]:
-        for path in source.captions:
-            content = read_json(path, "Correct it, or name another file with --captions.")
-            for place, row in _items(path, None, content):
-                yield place, row, split_of(path.stem)
-
-    def parse(row: dict[str, Any], split: str | None) -> Entry:
-        return Entry(-1, row["image"], split, captions_of(row, ["caption"]))
-
-    return source.entries(rows(), parse)
-
-
 # ---- clips -------------------------------------------------------------------------------------
 
 
@@ -188,13 +201,13 @@ def gif(source: Source) -> list[Entry]:
     file, a film, or a folder of frames below --images; the ending may be left out of its name.
     """
 
-    def parse(line: str) -> Entry:
+    def parse(line: Any) -> Entry:
         row = json_row(line)
         name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
-        split = None if row.get("split") is None else split_name(row["split"])
-        return Entry(-1, name, split, tuple(texts(row["caption"])))
+        captions, rejected = unmarked(row, tuple(texts(row["caption"])))
+        return Entry(-1, name, split_in(row), captions, rejected=rejected)
 
-    rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
+    rows = itertools.chain.from_iterable(map(json_items, source.captions))
     return source.entries(rows, parse)
 
 

@@ -24,6 +24,7 @@ _NAMES = {
 }
 # A word of its own, as in `coco_train_ids` and `trainImages`, but not in `retrieval`.
 _WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(_NAMES)})(?![a-z])")
+FURTHER = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # names of splits are parts of file names
 _SHARE = 0.05  # of the images that go into val, and into test
 _MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
 _REMEDY = "docs/prepare.md describes split lists."
@@ -31,11 +32,25 @@ Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: Any) -> str:
-    """Returns "train", "val" or "test" for the name of a split in a data set."""
-    split = _NAMES.get(text.strip().lower()) if isinstance(text, str) else None
-    if split is None:
-        raise ValueError(f"the split {text!r:.80} is not one of {', '.join(_NAMES)}")
-    return split
+    """Returns the split for its name in a data set: "train", "val", "test" or a further name.
+
+    A year may follow, as in `train2017`. Other names are those of further splits, which keep them:
+    the `qual_dev` of DOCCI is not for validation. Raises ValueError for what is no name.
+    """
+    if split := usual_split(text):
+        return split
+    name = re.sub(r"\s+", "_", text.strip()) if isinstance(text, str) else ""
+    if not FURTHER.fullmatch(name) or name.isdecimal():
+        raise ValueError(
+            f"the split {text!r:.80} is not a name. Write names, such as train, val and test, or "
+            "rename the column to have the splits drawn"
+        )
+    return name
+
+
+def usual_split(text: Any) -> str | None:
+    """Returns "train", "val" or "test" for a name such as `validation` or `train2017`, or None."""
+    return _NAMES.get(re.sub(r"_?\d{4}$", "", text.strip().lower())) if type(text) is str else None
 
 
 def split_of(stem: str) -> str | None:
@@ -218,10 +233,10 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
             if images is None:
                 for name, keys in content.items():
                     if isinstance(keys, list):
-                        lists[split_name(name)] += keys
+                        lists[_listed_split(name)] += keys
             for image in images or ():
                 key = image["cocoid"] if "cocoid" in image else image["filename"]
-                lists[split_name(image["split"])].append(key)
+                lists[_listed_split(image["split"])].append(key)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path} has no lists of train, val and test: {error}.") from None
     if not any(lists.values()):
@@ -229,6 +244,12 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
             f"{path} must be a directory with a list per split, or a JSON file of lists. {_REMEDY}"
         )
     return lists
+
+
+def _listed_split(text: Any) -> str:
+    if (split := split_name(text)) not in SPLITS:
+        raise ValueError(f"the split {split!r} is not one of {', '.join(_NAMES)}")
+    return split
 
 
 def _text_list(path: pathlib.Path) -> list[Key]:

@@ -16,8 +16,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.preparing.sources import Entry, Source, check_size, head
-from tfcap.preparing.sources.splits import files_of, split_name
+from tfcap import cli
+from tfcap.files import read_json
+from tfcap.marks import UNUSABLE, mark_of
+from tfcap.preparing.sources import Entry, FilePart, Source, check_size, head
+from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
 # Names of columns, as `plain` gives them; the first that is there counts.
 IMAGE_COLUMNS = (
@@ -31,6 +34,7 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
     *("descriptions", "comments", "annotation", "alt_text", "title", "prompt"),
 )
 _SPLIT_COLUMNS = ("split", "subset")
+_OTHER_SPLIT_COLUMNS = ("set", "set_name", "partition")  # if the value is a usual name of a split
 _ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
 _MOST_LINES = 20  # of a row: in a longer one a quote does not end
 # A row behind the last, which a quote without an end swallows. csv of Python 3.10 refuses a NUL.
@@ -83,23 +87,35 @@ def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
     """Returns the first lines with text from the first bytes of a file, without line ends."""
-    content = head(path)
-    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
-    lines = re.split(r"\r\n|\n|\r", content.decode(encoding, "replace"))
+    lines = re.split(r"\r\n|\n|\r", beginning(path))
     return [line for line in lines[: number + 8] if line.strip()][:number]
 
 
-def json_row(line: str) -> dict[str, Any]:
-    """Returns the JSON object in a line. Raises ValueError if there is none."""
-    row = json.loads(line)
+def beginning(path: pathlib.Path) -> str:
+    """Returns the text in the first bytes of a file."""
+    content = head(path)
+    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
+    return content.decode(encoding, "replace")
+
+
+def json_row(line: Any) -> dict[str, Any]:
+    """Returns the JSON object in a line, or an item of a list. Raises ValueError for others."""
+    row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object, not {row!r:.80}")
     return row
 
 
+def is_array(path: pathlib.Path) -> bool:
+    """True if a file begins like a JSON list of objects, and not like lines of JSON."""
+    return re.match(r"\[\s*\{", beginning(path).lstrip()) is not None
+
+
 def first_row(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the object in the first line of a file; empty if there is none."""
+    """Returns the first object of a JSON list, or in the first line; empty if there is none."""
     try:
+        if is_array(path):
+            return json.JSONDecoder().raw_decode(beginning(path), beginning(path).index("{"))[0]
         return json_row(first_lines(path, 1)[0])
     except (ValueError, IndexError, RecursionError):
         return {}
@@ -119,6 +135,7 @@ class Columns(NamedTuple):
     captions: list[str]
     split: str | None
     id: str | None
+    marks: dict[str, str]  # of unusable captions, see `tfcap.marks`: mark -> column
 
 
 def _plain(name: str) -> str:
@@ -141,25 +158,75 @@ def columns_of(names: tuple[str, ...]) -> Columns:
             matches = [(pattern.fullmatch(_plain(name)), name) for name in names]
             numbered = [(int(match[1] or -1), name) for match, name in matches if match]
             captions = [name for _, name in sorted(numbered)]
-    return Columns(first(IMAGE_COLUMNS), captions, first(_SPLIT_COLUMNS), first(_ID_COLUMNS))
+    return Columns(
+        first(IMAGE_COLUMNS),
+        captions,
+        first((*_SPLIT_COLUMNS, *_OTHER_SPLIT_COLUMNS)),
+        first(_ID_COLUMNS),
+        {mark: plain[mark] for mark in UNUSABLE if mark in plain},
+    )
 
 
 def entry_of(row: dict[str, Any]) -> Entry:
-    """Makes an entry of a row with any of the known names of columns."""
+    """Makes an entry of a row with any of the known names of columns.
+
+    Of a row that is marked as unusable, `Entry.rejected` has the marks in place of the captions.
+    """
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
-    number = row.get(columns.id or "")
-    if isinstance(number, str) and number.isdecimal():
-        number = int(number)
-    split = row.get(columns.split or "")
+    captions, rejected = unmarked(row, captions_of(row, columns.captions))
     return Entry(
-        -1 if number is None else number,
-        row[columns.image],
-        split_name(split) if split not in (None, "") else None,
-        captions_of(row, columns.captions),
-        own_id=number is not None,
+        file_name=row[columns.image],
+        split=split_in(row),
+        captions=captions,
+        rejected=rejected,
+        **id_fields(columns.id or "", row.get(columns.id or "")),
     )
+
+
+def unmarked(
+    row: dict[str, Any], captions: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the captions of a row and no marks, or no captions and the mark of each."""
+    columns = columns_of(tuple(row)).marks
+    mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""
+    return ((), (mark,) * len(captions)) if mark else (captions, ())
+
+
+def split_in(row: dict[str, Any]) -> str | None:
+    """Returns the split that a row states, or None."""
+    column = columns_of(tuple(row)).split or ""
+    value = row.get(column)
+    if value is None or value != value or value == "":  # pandas writes NaN for a missing value
+        return None
+    if _plain(column) in _OTHER_SPLIT_COLUMNS:
+        return usual_split(value)
+    try:
+        return split_name(value)
+    except ValueError as error:
+        raise ValueError(f"{column!r}: {error}") from None
+
+
+def id_fields(column: str, value: Any) -> dict[str, Any]:
+    """Returns the fields of an entry that tell its id, for the value of a column or a key."""
+    if value is None or value != value or value == "":
+        return {"id": -1}
+    number = _whole_number(value)
+    return {
+        "id": -1 if number is None else number,
+        "own_id": number is not None,
+        "id_column": column,
+    }
+
+
+def _whole_number(value: Any) -> int | None:
+    """Returns an id that a table writes as 7, "7", 7.0 or "7.0"; None for other values."""
+    if isinstance(value, float) and value.is_integer() and value < 2**53:  # exact
+        value = int(value)
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,19})(\.0+)?", value.strip())):
+        value = int(match[1])
+    return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
@@ -172,26 +239,39 @@ def texts(value: Any, column: str = "caption") -> list[str]:
     """Returns the captions in a value: a text, or a list of texts.
 
     The text `['A dog.', 'A cat.']`, a list as JSON, Python or NumPy write it, is two captions. An
-    item of a list may be an object with the text under a known name of a caption column.
+    object, also as a text, has the captions under a known name of a caption column.
     """
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
-        several = _listed(value)
-        if several is None and _plain(column) in _LISTS and value.lstrip().startswith("["):
-            raise ValueError(f"{column!r} begins with '[' but is not a list of texts: {value:.80}")
-        value = value if several is None else several
-    found: list[str] = []
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "(", "{"):
+        parsed = _parsed(value)
+        if parsed is None and _plain(column) in _LISTS and value.lstrip()[0] != "(":
+            begin = value.lstrip()[0]
+            raise ValueError(
+                f"{column!r} begins with {begin!r} but is not a list of texts: {value:.80}"
+            )
+        value = value if parsed is None else parsed
+    captions: list[str] = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict):
-            found += captions_of(item, columns_of(tuple(item)).captions)
+            captions += _texts_in(item, column)
         elif isinstance(item, str):
-            found.append(item)
+            captions.append(item)
         else:
             raise ValueError(f"the caption under {column!r} must be text, not {item!r:.80}")
-    return found
+    return captions
 
 
-def _listed(text: str) -> list[Any] | None:
-    """Parses a text that is a list, and returns its items; None for other texts."""
+def _texts_in(item: dict[str, Any], column: str) -> tuple[str, ...]:
+    columns = columns_of(tuple(map(str, item)))
+    if not columns.captions:
+        raise ValueError(
+            f"the object under {column!r} has no text under a known name (such as text, caption "
+            f"or raw); it has: {', '.join(map(str, item))[:200]}"
+        )
+    return captions_of(item, columns.captions)
+
+
+def _parsed(text: str) -> Any:
+    """Returns the list or the object that a text is; None for other texts."""
     # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
     commas = _STRING.sub(lambda one: one[1] + ("" if one[2] is None else ", "), text.strip())
     for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
@@ -199,6 +279,8 @@ def _listed(text: str) -> list[Any] | None:
             value = parse(written)
             if isinstance(value, list | tuple) and {*map(type, value)} <= {str, dict}:
                 return list(value)
+            if isinstance(value, dict):
+                return value
     return None
 
 
@@ -218,10 +300,15 @@ def header(path: pathlib.Path) -> tuple[str, list[str]]:
 
 
 def is_jsonl(path: pathlib.Path) -> bool:
-    """True if the first line of a file is a JSON object with an image and a caption."""
-    row = first_row(path)
-    columns = columns_of(tuple(row))
-    return columns.image is not None and bool(columns.captions) and not is_xmodaler(path)
+    """True if the first row of lines of JSON, or of a list, has an image and a caption."""
+    columns = columns_of(tuple(first_row(path)))
+    others = is_xmodaler(path) or is_blip(path)
+    return columns.image is not None and bool(columns.captions) and not others
+
+
+def is_blip(path: pathlib.Path) -> bool:
+    """True if a file is a JSON list of objects with the keys of BLIP."""
+    return is_array(path) and {"image", "caption"} <= first_row(path).keys()
 
 
 def is_xmodaler(path: pathlib.Path) -> bool:
@@ -266,7 +353,9 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
         try:
             cells = next(table, [_END])
         except csv.Error as error:
-            raise ValueError(f"{path}: line {start}: {error}.") from None
+            raise ValueError(
+                f"{path}: line {start}: {error}. Leave out columns with whole pictures or pages."
+            ) from None
         if cells == [_END]:
             return
         if table.line_num - start >= _MOST_LINES or cells[-1:] and cells[-1].endswith(_END):
@@ -295,11 +384,21 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 
 
 def jsonl(source: Source) -> list[Entry]:
-    """Reads files with one JSON object per line; the keys are names of columns.
+    """Reads files with one JSON object per line, or a JSON list; the keys are names of columns.
 
     The names of the files tell the splits of objects without one, if they name several splits.
     """
-    return _json_lines(source, entry_of)
+    return json_rows(source, entry_of)
+
+
+def blip(source: Source) -> list[Entry]:
+    """Reads files in the layout of BLIP and LAVIS: a file per split, `coco_karpathy_train.json`.
+
+    A file is a list of `{"image", "caption"}`. In training files `caption` is a text, and an image
+    has several rows; in other files it is a list of texts. Ids are the numbers in COCO's file
+    names, or else positions: the `image_id` of these files is not a COCO id.
+    """
+    return json_rows(source, lambda row: _without_id(entry_of(row)), named=True)
 
 
 def xmodaler(source: Source) -> list[Entry]:
@@ -308,37 +407,49 @@ def xmodaler(source: Source) -> list[Entry]:
     --captions are the files or their directory. The names of the files tell the splits, as in
     `all_data_final_train_2014.jsonline`. Ids are positions in all files together.
     """
-
-    def parse(row: dict[str, Any]) -> Entry:
-        return Entry(-1, row["img_path"], None, captions_of(row, ["sentences"]))
-
-    return _json_lines(source, parse, named=True)
+    return json_rows(source, lambda row: _without_id(entry_of(row)), named=True)
 
 
-def _json_lines(
+def _without_id(entry: Entry) -> Entry:
+    return entry._replace(id=-1, own_id=False, id_column="")
+
+
+def json_rows(
     source: Source, parse: Callable[[dict[str, Any]], Entry], named: bool = False
 ) -> list[Entry]:
-    """Reads lines; names of files tell missing splits, with `named` also if all name the same."""
+    """Reads lines or lists of objects.
+
+    Names of files tell the splits of objects without one, with `named` also if all name the same.
+    """
     files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
     tell = named or len({split for _, split in files}) > 1
 
-    def rows() -> Iterator[tuple[str, str, str | None]]:
+    def rows() -> Iterator[tuple[str, Any, str | None]]:
         for path, split in files:
-            for place, line in numbered_lines(path):
-                yield place, line, split if tell else None
+            for place, row in json_items(path):
+                yield place, row, split if tell else None
 
-    def parse_line(line: str, split: str | None) -> Entry:
-        entry = parse(json_row(line))
+    def parse_row(row: Any, split: str | None) -> Entry:
+        entry = parse(json_row(row))
         return entry if entry.split else entry._replace(split=split)
 
-    return source.entries(rows(), parse_line)
+    return source.entries(rows(), parse_row)
+
+
+def json_items(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
+    """Yields (place, row) of a file: the text of each line, or the items of a JSON list."""
+    if is_array(path):
+        items = read_json(path, "Correct it, or name another file with --captions.")
+        yield from ((f"{path}: entry {number}", item) for number, item in enumerate(items))
+    else:
+        yield from numbered_lines(path)
 
 
 # ---- Parquet -----------------------------------------------------------------------------------
 
 METADATA = "metadata.parquet"  # of a folder of pictures; see `archives.imagefolder`
 _PICTURES = ("image", "img", "picture", "jpg", "jpeg", "png", "webp")
-_SAME = ("cocoid", "image_id", "imgid", "img_id", "file_name", "filename")
+_HASHED = 64  # pictures that are in memory while pictures are compared
 _lock = threading.Lock()  # several pictures are decoded at the same time
 
 
@@ -350,6 +461,7 @@ class Cell:
     group: int  # row group
     row: int  # of the row group
     column: str  # of the bytes: `image.bytes` or `image`
+    digest: bytes = b""  # SHA-256 of the bytes; empty if there are none
 
     def read(self) -> bytes:
         with _lock:
@@ -390,15 +502,16 @@ def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict
     Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
     schema.
     """
+    column = columns_of(tuple(columns)).split
     names: Sequence[str] = ()
     with contextlib.suppress(KeyError, TypeError, ValueError):
         schema = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
-        names = schema["info"]["features"]["split"]["names"]
+        names = schema["info"]["features"][column]["names"]
     for batch in file.iter_batches(row_groups=[group], columns=list(columns)):
         for row in batch.to_pylist():
-            split = row.get("split")
+            split = row.get(column)
             if type(split) is int and 0 <= split < len(names):
-                row["split"] = names[split]
+                row[column] = names[split]
             yield row
 
 
@@ -411,47 +524,67 @@ def parquet(source: Source) -> list[Entry]:
     """Reads Parquet files with a row per picture, or per caption, as on Hugging Face.
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
-    with the same `cocoid`, `image_id` or `filename` are captions of one picture if the bytes are
-    equal, too. The split is in the column `split`, or else in the name of the file. Pictures
-    without bytes are read from --images. Ids are positions.
+    with equal bytes are captions of one picture. The split is in a column, or else in the name of
+    the file. Pictures without bytes are read from --images, and rows with the same path are those
+    of one picture. Ids are positions.
     """
-    same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path, split in files_of(source.captions, "*.parquet"):
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
             with parquet_file(path) as file:
-                picture, parts, columns = _parquet_columns(path, file.schema_arrow)
-                texts = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
-                texts += [*columns, *([f"{picture}.path"] if "path" in parts else [])]
-                leaf = f"{picture}.bytes" if parts else picture
-                for group in range(file.num_row_groups):
-                    in_files = _all_null(file.metadata.row_group(group), leaf)
-                    for number, row in enumerate(parquet_rows(file, group, texts)):
-                        cell = None if in_files else Cell(str(path.absolute()), group, number, leaf)
-                        place = f"{path}: row {number} of row group {group}"
-                        yield place, row, cell, row.get(picture), columns, split
+                found = _picture_rows(path, file)
+                total = file.metadata.num_rows
+                for row in cli.progress(found, total, f"reading {path}", "row"):
+                    yield *row, split
 
-    def parse(
-        row: dict[str, Any], cell: Cell | None, picture: Any, columns: list[str], split: str | None
-    ) -> Entry:
-        name = (picture or {}).get("path") or row.get("file_name") or row.get("filename") or ""
+    def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:
         if cell is not None:
             # Hugging Face sometimes writes the path of the machine that made the file.
             label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
             name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
-        split = split if row.get("split") is None else split_name(row["split"])
-        entry = Entry(-1, name, split, captions_of(row, columns), content=cell)
-        entry = entry.checked(source.images)
-        same[cell or entry.file_name] = next((row[name] for name in _SAME if name in row), None)
-        return entry
+        entry = entry_of({**row, "path": name})
+        return entry._replace(content=cell, split=entry.split or split)
 
-    return _joined(source.entries(rows(), parse, join=False), same)
+    entries = source.entries(rows(), parse, join=False)
+    return joined(entries, picture_of(entries))
 
 
-def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], list[str]]:
-    """Returns the column of pictures, the names inside of it, and the columns of captions."""
+def _picture_rows(path: pathlib.Path, file: Any) -> Iterator[tuple[Any, ...]]:
+    """Yields the place of each row, its columns, the name of its picture, and its `Cell`."""
+    picture, parts, columns = _parquet_columns(path, file.schema_arrow)
+    used = [*columns.captions, *columns.marks.values(), *filter(None, [columns.split])]
+    names = [f"{picture}.path"] if "path" in parts else []
+    names += filter(None, [columns.image])
+    leaf = f"{picture}.bytes" if parts else picture
+    for group in range(file.num_row_groups):
+        digests = list(_digests(file, group, leaf))
+        for number, row in enumerate(parquet_rows(file, group, [*used, *names])):
+            cell = None
+            if any(digests):  # else `path` is a file below --images
+                cell = Cell(str(path.absolute()), group, number, leaf, digests[number])
+            inside = row.get(picture) or {}
+            name = inside.get("path") or row.get(columns.image or "") or ""
+            place = f"{path}: row {number} of row group {group}"
+            yield place, {column: row[column] for column in used}, name, cell
+
+
+def _digests(file: Any, group: int, column: str) -> Iterator[bytes]:
+    """Yields the SHA-256 of each picture of a row group; empty for a picture without bytes.
+
+    Pictures are read twice: here, and when their features are made. To compare them otherwise, all
+    would have to be in memory.
+    """
+    for batch in file.iter_batches(_HASHED, row_groups=[group], columns=[column]):
+        pictures = batch.column(0)
+        pictures = pictures.flatten()[0] if "." in column else pictures  # of a structure
+        for picture in pictures:
+            yield hashlib.sha256(picture.as_buffer()).digest() if picture.is_valid else b""
+
+
+def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], Columns]:
+    """Returns the column of pictures, the names inside of it, and the other columns."""
     from pyarrow import types
 
     parts: dict[str, list[str]] = {}  # of each column of pictures
@@ -462,38 +595,61 @@ def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], l
         if types.is_binary(kind) or types.is_large_binary(kind):
             parts[field.name] = list(inside)
     pictures = [name for name in _PICTURES if name in parts] or list(parts)
-    captions = columns_of(tuple(name for name in schema.names if name not in parts)).captions
-    if not captions or not pictures:
+    columns = columns_of(tuple(name for name in schema.names if name not in parts))
+    if not columns.captions or not pictures:
         raise ValueError(
             f"{path} must have a column with the bytes of pictures, such as image, and a "
             f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
             f"{', '.join(schema.names)[:200]}."
         )
-    return pictures[0], parts[pictures[0]], captions
+    return pictures[0], parts[pictures[0]], columns
 
 
-def _all_null(group: Any, column: str) -> bool:
-    """True if no row of a row group has bytes: then `path` is a file below --images."""
-    for number in range(group.num_columns):
-        chunk = group.column(number)
-        if chunk.path_in_schema == column and chunk.is_stats_set:
-            return bool(chunk.statistics.null_count == group.num_rows)
-    return False
+def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Any]:
+    """Makes a function that returns what entries with the same picture have in common.
+
+    Of pictures in files, 64 bytes are read of each, and all bytes only of those that may be equal.
+    """
+    contents = (entry.content for entry in entries)
+    probes = {part: _probe(part) for part in contents if isinstance(part, FilePart)}
+    counts = collections.Counter(probes.values())
+
+    def picture(entry: Entry) -> Any:
+        content = entry.content
+        if isinstance(content, Cell):
+            return content.digest or content  # without bytes: prepare skips the image
+        if isinstance(content, FilePart) and counts[probes[content]] > 1:
+            with contextlib.suppress(ValueError):  # too large: prepare skips the image
+                return hashlib.sha256(content.read()).digest()
+        return content or entry.file_name
+
+    return picture
 
 
-def _joined(entries: list[Entry], same: dict[Any, Any]) -> list[Entry]:
-    """Returns an entry per picture; the captions of rows with the same picture are joined."""
-    keys = [(entry.split, same[entry.content or entry.file_name]) for entry in entries]
-    counts = collections.Counter(keys)
-    found: dict[Any, Entry] = {}
-    for entry, key in zip(entries, keys, strict=True):
-        picture: Any = None
-        if key[1] is not None and counts[key] > 1:  # in the order in which cells are read fast
-            with contextlib.suppress(ValueError):  # no bytes: prepare skips the image
-                content = entry.content
-                picture = hashlib.sha256(content.read()).digest() if content else entry.file_name
-        before = found.setdefault(len(found) if picture is None else (key, picture), entry)
+def _probe(part: FilePart) -> tuple[int, bytes]:
+    """Returns the length and some bytes of a picture, which other pictures hardly share."""
+    middle = part.length // 2
+    some = dataclasses.replace(part, offset=part.offset + middle, length=min(64, middle))
+    return part.length, some.read()
+
+
+def joined(entries: Iterable[Entry], picture_of: Callable[[Entry], Any]) -> list[Entry]:
+    """Returns an entry per picture and split, with all captions, and numbers them.
+
+    A note tells how many pictures are in several splits: the source states these, so they stay.
+    """
+    images: dict[Any, Entry] = {}
+    names: dict[Any, dict[str | None, str]] = {}  # of each picture: split -> file name
+    for entry in entries:
+        picture = picture_of(entry)
+        names.setdefault(picture, {}).setdefault(entry.split, entry.file_name)
+        before = images.setdefault((picture, entry.split), entry)
         if before is not entry:
-            captions = before.captions + entry.captions
-            found[key, picture] = before._replace(captions=captions)
-    return [entry._replace(id=number) for number, entry in enumerate(found.values())]
+            images[picture, entry.split] = before._replace(
+                captions=before.captions + entry.captions,
+                rejected=before.rejected + entry.rejected,
+            )
+    if several := [by_split for by_split in names.values() if len(by_split) > 1]:
+        example = " and ".join(f"{name} of {split}" for split, name in several[0].items())
+        print(f"note: pictures in several splits: {len(several)}, such as {example}", flush=True)
+    return [entry._replace(id=number) for number, entry in enumerate(images.values())]

@@ -1,0 +1,25 @@
+"""Marks of annotations whose text does not describe the picture, as in VizWiz-Captions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+UNUSABLE = ("is_rejected", "is_precanned")  # spam, and "Quality issues are too severe ..."
+_VALUES = {
+    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no", "", "none", "nan"), False),
+}
+
+
+def mark_of(annotation: Mapping[str, Any]) -> str:
+    """Returns the mark that is set in an annotation, or an empty text.
+
+    Raises ValueError if the value of a mark is neither true nor false.
+    """
+    for mark in UNUSABLE:
+        value = annotation.get(mark)
+        is_set = _VALUES.get(str(value).strip().lower())
+        if is_set is None:
+            raise ValueError(f"{mark!r} must be true or false, not {value!r:.80}")
+        if is_set:
+            return mark
+    return ""
