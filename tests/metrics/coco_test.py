@@ -130,6 +130,31 @@ def test_captions_without_a_word_of_the_references_are_told():
 
 
 @pytest.mark.parametrize(
+    ("captions", "noted"),
+    [
+        (["Ein Hund rennt am Strand.", "Zwei Kinder spielen im Schnee.", "Frau und Kind"], True),
+        (["Un perro corre por la playa.", "Dos niños juegan en la nieve.", "Gente"], True),
+        (["Een hond is in het water.", "De man is op straat.", "Vrouw met een hoed"], True),
+        (["Seekor anjing berlari di pantai.", "Dua anak bermain di salju."], True),
+        (["一只 狗 在 草地 上", "一只猫坐着"], True),
+        (["A dog runs on the beach.", "Two kids play in snow.", "dog"], False),
+        (["red car", "two dogs playing", "blue sky"], False),  # no word of any list
+        (["café", "burger", "pizza", "salad", "soup"], False),
+        (["the jalapeño dip", "kids at a piñata", "a café with tables", "El Niño"], False),
+        (["the ein of a wall", "ein stands with une"], False),
+    ],
+)
+def test_scores_for_english_are_noted_where_references_are_in_another_language(captions, noted):
+    references = {image: [caption] for image, caption in enumerate(captions)}
+    said = {}
+    for metric in ("CHAIR", "CIDEr", "METEOR"):  # METEOR is not computed without Java
+        scores = coco.CocoScorer((metric,), java=None).score(references, dict(enumerate(captions)))
+        said[metric] = [note for note in scores.notes if "made for English" in note]
+    assert [note[-5:] for note in said["CHAIR"]] == ["CHAIR"] * noted
+    assert said["CIDEr"] == said["METEOR"] == []
+
+
+@pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
         ("sleep 60", "did not answer within 1 s"),

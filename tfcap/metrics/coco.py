@@ -10,7 +10,7 @@ the other scores are computed.
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,14 @@ from tfcap.metrics.results import Scores
 
 _Tokens = dict[int, list[str]]
 _JAVA_METRICS = ("METEOR", "SPICE")
+_FOR_ENGLISH = ("METEOR", "SPICE", "CHAIR")
+# Frequent words of English, and of other languages that need few letters beyond ASCII: German,
+# Dutch, Swedish, French, Spanish, Portuguese, Italian, Turkish, Indonesian, Tagalog.
+_ENGLISH = frozenset("the of with and are at his her their from".split())
+_OTHER = frozenset(
+    "ein eine einem einen der und auf mit een het op en et un une les sur avec una por um uma com "
+    "di che bir ve seekor seorang yang dengan ang".split()
+)
 
 
 class CocoScorer:
@@ -103,6 +111,12 @@ class CocoScorer:
         for name in _JAVA_METRICS:
             if name in self._metrics and name in self._failed:
                 scores.unavailable[name] = self._failed[name]
+        english = [n for n in _FOR_ENGLISH if n in self._metrics and n not in scores.unavailable]
+        if english and _is_foreign(texts):
+            scores.notes.append(
+                "the references do not look English, and these scores are made for English: "
+                + ", ".join(english)
+            )
         return scores
 
     @property
@@ -261,3 +275,19 @@ def _unlike(references: Sequence[Sequence[str]], captions: Sequence[str]) -> lis
         "the scores say nothing. Both must be split into words in the same way: a language "
         "without spaces needs spaces between the words of both"
     ]
+
+
+def _is_foreign(references: Sequence[Sequence[str]]) -> bool:
+    """Whether the tokenized references look like another language than English.
+
+    More than twice as many as look English must do so, and a quarter of all: single English words
+    say nothing of a language, and a few names as `Café de Paris` must not decide.
+    """
+    captions = [set(text.split()) for texts in references for text in texts]
+    english = sum(not words.isdisjoint(_ENGLISH) for words in captions)
+    other = sum(not words.isdisjoint(_OTHER) or _beyond_ascii(words) for words in captions)
+    return other > 2 * english and 4 * other >= len(captions)
+
+
+def _beyond_ascii(words: Iterable[str]) -> bool:
+    return any(letter.isalpha() and not letter.isascii() for word in words for letter in word)
