@@ -23,7 +23,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --disable-pip-version-check \
+"$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check \
   datasets==5.2.0 pyarrow==24.0.0 pillow==12.3.0 numpy==2.2.6 pandas==2.3.3
 HF_HUB_OFFLINE=1 HF_HOME="$folder/hf" "$folder/bin/python" -I - "$folder" <<'EOF'
 import pathlib

@@ -22,7 +22,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --disable-pip-version-check \
+"$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check \
   opencv-python-headless==5.0.0.93 numpy==2.2.6
 "$folder/bin/python" -I - <<'EOF'
 import sys

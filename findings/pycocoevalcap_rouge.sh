@@ -23,8 +23,9 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps pycocoevalcap==1.2
-"$folder/bin/pip" install --quiet --disable-pip-version-check \
+"$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check --no-deps \
+  pycocoevalcap==1.2
+"$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check \
   rouge-score==0.1.2 nltk==3.9.2 numpy==2.2.6
 "$folder/bin/python" -I - <<'EOF'
 import sys
