@@ -329,10 +329,11 @@ def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     assert entries[1].content.read() == jpeg(1) and "'!' is not a name" in skipped[0]
 
 
-def test_the_numbers_of_a_class_label_are_splits(tmp_path):
-    features = {"split": {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
+@pytest.mark.parametrize("column", ["split", "subset"])
+def test_the_numbers_of_a_class_label_are_splits(tmp_path, column):
+    features = {column: {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    rows = [row(n, split=split) for n, split in enumerate([0, 1, 2, -1])]
+    rows = [row(n, **{column: split}) for n, split in enumerate([0, 1, 2, -1])]
     entries, skipped = parquet(tmp_path / "all.parquet", *rows, metadata=metadata)
     assert [entry.split for entry in entries] == ["test", "train", "val"] and len(skipped) == 1
 
