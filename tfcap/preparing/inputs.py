@@ -96,6 +96,7 @@ def read(settings: Settings) -> Inputs:
         paths,
         images=pathlib.Path(settings.images) if settings.images and not remote else None,
         seed=settings.seed,
+        drawn=settings.split_ids is not None or settings.splits.startswith("random"),
         given_tokens=settings.tokens == "given",
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),

@@ -163,7 +163,9 @@ def webdataset(source: Source) -> list[Entry]:
         return Entry(-1, picture.name, split, captions, content=content, rejected=rejected)
 
     entries = source.entries(rows(), parse, join=False)
-    return joined(entries, picture_of(entries))  # there may be a sample for each caption
+    return joined(
+        entries, picture_of(entries), source.drawn
+    )  # there may be a sample for each caption
 
 
 def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
