@@ -61,6 +61,15 @@ class Inputs(NamedTuple):
     skipped: list[SkippedRow]
 
 
+def _print_further(entries: Sequence[Entry]) -> None:
+    """Prints the splits that keep their own names: training and validation do not read them."""
+    usual = (None, *SPLITS)
+    counts = collections.Counter(entry.split for entry in entries if entry.split not in usual)
+    if counts:
+        splits = ", ".join(f"{split} ({number} images)" for split, number in counts.items())
+        print(f"note: beside {', '.join(SPLITS)} there are the splits {splits}", flush=True)
+
+
 def read(settings: Settings) -> Inputs:
     """Detects the layout, reads the images, and divides them into splits."""
     paths = settings.caption_paths
@@ -87,6 +96,7 @@ def read(settings: Settings) -> Inputs:
         paths,
         images=pathlib.Path(settings.images) if settings.images and not remote else None,
         seed=settings.seed,
+        drawn=settings.split_ids is not None or settings.splits.startswith("random"),
         given_tokens=settings.tokens == "given",
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
@@ -94,6 +104,7 @@ def read(settings: Settings) -> Inputs:
     entries = accepted(READERS[settings.source].read(source))
     if settings.vocab is None and not any(entry.captions for entry in entries):
         raise ValueError(without_captions(paths[0], settings.source))
+    _print_further(entries)
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
@@ -108,16 +119,7 @@ def read(settings: Settings) -> Inputs:
     require_unique(entries, paths[0])
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
-    _print_further(divided.entries)
     return Inputs(settings, divided.entries, divided, source.skipped)
-
-
-def _print_further(entries: Sequence[Entry]) -> None:
-    """Prints the splits that keep their own names: training and validation do not read them."""
-    counts = collections.Counter(entry.split for entry in entries if entry.split not in SPLITS)
-    if counts:
-        splits = ", ".join(f"{split} ({number} images)" for split, number in counts.items())
-        print(f"note: beside {', '.join(SPLITS)} there are the splits {splits}", flush=True)
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:

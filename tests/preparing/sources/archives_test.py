@@ -54,28 +54,6 @@ def write(path, *members):
     return sources.Made([path], None)
 
 
-def test_members_of_a_tar_file_belong_together(tmp_path):
-    made = write(
-        tmp_path / "val.tar",
-        ("./x/0.jpg", jpeg(0)),
-        ("./x/0.json", b'{"text": "A dog.", "subset": "train"}'),
-        ("./x/0.txt", b"left out, because there is a json"),
-        ("1.PNG", jpeg(1)),
-        ("1.txt", "\ufeffUn café.\r\nTwo.\r\n".encode()),
-        ("2.txt", b"without a picture"),
-        ("3.jpg", jpeg(3)),
-        ("3.txt", b"caf\xe9"),
-        ("../4.jpg", jpeg(4)),
-        ("._5.jpg", b"Mac OS X"),
-    )
-    entries, skipped = read("webdataset", made)
-    assert [(e.file_name, e.split, e.captions) for e in entries] == [
-        ("1.PNG", "val", ("Un café.", "Two.")), ("x/0.jpg", "train", ("A dog.",)),
-    ]  # fmt: skip
-    assert [entry.content.read() for entry in entries] == [jpeg(1), jpeg(0)]
-    assert len(skipped) == 3
-
-
 def test_samples_with_equal_pictures_are_one_image(tmp_path):
     texts = [
         f'{{"caption": "A {n}.", "is_rejected": {"true" if n == 4 else "false"}}}' for n in range(6)
@@ -101,6 +79,28 @@ def test_ids_of_metadata_are_not_used(tmp_path, capsys):
     (tmp_path / "metadata.csv").write_text("file_name,text,id,subset\na.jpg,A,x,test\n")
     (entry,), _ = read("imagefolder", sources.Made([tmp_path], tmp_path))
     assert entry.split == "test" and not capsys.readouterr().out
+
+
+def test_members_of_a_tar_file_belong_together(tmp_path):
+    made = write(
+        tmp_path / "val.tar",
+        ("./x/0.jpg", jpeg(0)),
+        ("./x/0.json", b'{"text": "A dog.", "subset": "train"}'),
+        ("./x/0.txt", b"left out, because there is a json"),
+        ("1.PNG", jpeg(1)),
+        ("1.txt", "\ufeffUn café.\r\nTwo.\r\n".encode()),
+        ("2.txt", b"without a picture"),
+        ("3.jpg", jpeg(3)),
+        ("3.txt", b"caf\xe9"),
+        ("../4.jpg", jpeg(4)),
+        ("._5.jpg", b"Mac OS X"),
+    )
+    entries, skipped = read("webdataset", made)
+    assert [(e.file_name, e.split, e.captions) for e in entries] == [
+        ("1.PNG", "val", ("Un café.", "Two.")), ("x/0.jpg", "train", ("A dog.",)),
+    ]  # fmt: skip
+    assert [entry.content.read() for entry in entries] == [jpeg(1), jpeg(0)]
+    assert len(skipped) == 3
 
 
 def test_records_of_tfds_hold_the_pictures(tmp_path):

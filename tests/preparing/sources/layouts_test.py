@@ -7,7 +7,7 @@ import pytest
 from helpers import sources
 from helpers.sources import FIXTURES, coco_file, picture
 
-from tfcap.preparing.sources import READERS, Entry, Source, accepted, recognise
+from tfcap.preparing.sources import READERS, Entry, Source, accepted, recognise, require_unique
 from tfcap.preparing.sources.json_files import coco, karpathy
 
 # The first and the last image of each fixture: id, file name, split, captions.
@@ -178,6 +178,27 @@ def test_captions_that_coco_files_mark_as_unusable_are_left_out(tmp_path, capsys
     assert [len(entry.captions) for entry in val] == [1, 0]  # as in a file without its captions
     with pytest.raises(ValueError, match="All captions are marked as unusable"):
         accepted(entries[1:])
+
+
+def test_captions_that_karpathys_layout_marks_are_left_out(tmp_path):
+    said = [("A dog.", False), ("spam", True), ("Two.", 0)]
+    sentences = [
+        {"raw": text, "tokens": [text], "sentid": number, "is_rejected": mark}
+        for number, (text, mark) in enumerate(said)
+    ]
+    images = [{"filename": "a.jpg", "split": "train", "sentences": sentences}]
+    (entry,) = karpathy(
+        Source((write(tmp_path / "a.json", {"images": images}),), given_tokens=True)
+    )
+    assert (entry.captions, entry.caption_ids) == (("A dog.", "Two."), (0, 2))
+    assert (entry.words, entry.rejected) == ((("A dog.",), ("Two.",)), ("is_rejected",))
+
+
+def test_two_images_with_one_id_need_other_ids(tmp_path):
+    path = tmp_path / "a.json"
+    images = [{"filename": f"{n}.jpg", "split": "train", "cocoid": 7} for n in range(2)]
+    with pytest.raises(ValueError, match="0.jpg and 1.jpg have the same id 7. Give each image"):
+        require_unique(karpathy(Source((write(path, {"images": images}),))), path)
 
 
 def test_ids_of_coco_and_karpathy_that_are_no_numbers_are_replaced(tmp_path, capsys):

@@ -11,6 +11,8 @@ import pytest
 from helpers import sources
 from helpers.sources import jpeg
 
+from tfcap.preparing import inputs
+from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import READERS, Entry, Source, recognise, tables
 
 DOGS = [Entry(0, "a.jpg", None, ("A dog.", "A cat.")), Entry(1, "b.jpg", None, ("Two.",))]
@@ -147,6 +149,7 @@ def test_a_name_with_a_whole_picture_is_cut_in_the_reason(tmp_path):
         ('{"caption": "A dog."}', ("A dog.",)),
         ("{'raw': 'A dog.', 'tokens': ['a', 'dog']}", ("A dog.",)),
         ('[{"sentence": "A dog."}, "A cat."]', ("A dog.", "A cat.")),
+        (r'["{\"text\": \"A dog.\"}", "{A} cat"]', ("A dog.", "{A} cat")),
         ("{A} dog", ("{A} dog",)),
     ],
 )
@@ -329,10 +332,11 @@ def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     assert entries[1].content.read() == jpeg(1) and "'!' is not a name" in skipped[0]
 
 
-def test_the_numbers_of_a_class_label_are_splits(tmp_path):
-    features = {"split": {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
+@pytest.mark.parametrize("column", ["split", "subset"])
+def test_the_numbers_of_a_class_label_are_splits(tmp_path, column):
+    features = {column: {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    rows = [row(n, split=split) for n, split in enumerate([0, 1, 2, -1])]
+    rows = [row(n, **{column: split}) for n, split in enumerate([0, 1, 2, -1])]
     entries, skipped = parquet(tmp_path / "all.parquet", *rows, metadata=metadata)
     assert [entry.split for entry in entries] == ["test", "train", "val"] and len(skipped) == 1
 
@@ -367,6 +371,10 @@ def test_equal_pictures_of_several_files_are_joined_and_told_in_several_splits(t
     ]
     note = "note: pictures in several splits: 1, such as 0-0-2 of train and 1-0-2 of test"
     assert note in capsys.readouterr().out
+    settings = Settings(captions=tmp_path, out="out", backbone="pixels", splits="random")
+    drawn = inputs.read(settings).entries  # the splits of the files do not count
+    assert [entry.captions for entry in drawn] == [(f"0 {n}", f"1 {n}") for n in range(3)]
+    assert "several" not in capsys.readouterr().out
 
 
 def test_pictures_without_bytes_are_files_below_the_images(tmp_path):

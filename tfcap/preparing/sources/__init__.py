@@ -148,6 +148,7 @@ class Source:
       captions: files or directories of --captions, at least one.
       images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
       seed: random seed.
+      drawn: whether splits are drawn or listed, whatever the source states.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
       skipped: the skipped rows.
@@ -156,6 +157,7 @@ class Source:
     captions: tuple[pathlib.Path, ...]
     images: pathlib.Path | None = None
     seed: int = 1
+    drawn: bool = False
     given_tokens: bool = False
     most_skipped: float = 100
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)

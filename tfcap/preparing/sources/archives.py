@@ -136,7 +136,7 @@ def webdataset(source: Source) -> list[Entry]:
     The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
     `.webp` and others) are in `.json` (`captions`, `caption` or `text`) or in `.txt`, one per line.
     The split is under `split` in the JSON, or else in the name of the tar file. Other members are
-    left out. Samples of a split with equal pictures are one image. Ids are positions.
+    left out. Ids are positions.
     """
 
     def rows() -> Rows:
@@ -163,7 +163,9 @@ def webdataset(source: Source) -> list[Entry]:
         return Entry(-1, picture.name, split, captions, content=content, rejected=rejected)
 
     entries = source.entries(rows(), parse, join=False)
-    return joined(entries, picture_of(entries))
+    return joined(
+        entries, picture_of(entries), source.drawn
+    )  # there may be a sample for each caption
 
 
 def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:

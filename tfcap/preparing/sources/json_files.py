@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tfcap.data import films
 from tfcap.files import read_json
+from tfcap.marks import mark_of
 from tfcap.preparing.sources import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import split_name, split_of
 from tfcap.preparing.sources.tables import (
@@ -79,7 +80,8 @@ def karpathy(source: Source) -> list[Entry]:
 
     def parse(image: dict[str, Any]) -> Entry:
         key = "cocoid" if "cocoid" in image else "imgid"
-        sentences = image.get("sentences", [])
+        marks = [(mark_of(sentence), sentence) for sentence in image.get("sentences", [])]
+        sentences = [sentence for mark, sentence in marks if not mark]
         numbers = tuple(sentence.get("sentid") for sentence in sentences)
         return Entry(
             file_name=posixpath.join(image.get("filepath", ""), image["filename"]),
@@ -87,6 +89,7 @@ def karpathy(source: Source) -> list[Entry]:
             captions=tuple(sentence["raw"] for sentence in sentences),
             words=tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
             caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
+            rejected=tuple(mark for mark, _ in marks if mark),
             **_id_fields(key, image.get(key)),
         )
 

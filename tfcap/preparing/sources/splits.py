@@ -22,9 +22,9 @@ _NAMES = {
     **dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+FURTHER = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # names of splits are parts of file names
 # A word of its own, as in `coco_train_ids` and `trainImages`, but not in `retrieval`.
 _WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(_NAMES)})(?![a-z])")
-FURTHER = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # names of splits are parts of file names
 _SHARE = 0.05  # of the images that go into val, and into test
 _MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
 _REMEDY = "docs/prepare.md describes split lists."

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tfcap import cli
 from tfcap.files import read_json
 from tfcap.marks import UNUSABLE, mark_of
-from tfcap.preparing.sources import Entry, FilePart, Source, check_size, head
+from tfcap.preparing.sources import SPLITS, Entry, FilePart, Source, check_size, head
 from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
 # Names of columns, as `plain` gives them; the first that is there counts.
@@ -251,6 +251,8 @@ def texts(value: Any, column: str = "caption") -> list[str]:
         value = value if parsed is None else parsed
     captions: list[str] = []
     for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str) and item.lstrip().startswith("{"):
+            item = _parsed(item) or item
         if isinstance(item, dict):
             captions += _texts_in(item, column)
         elif isinstance(item, str):
@@ -548,7 +550,7 @@ def parquet(source: Source) -> list[Entry]:
         return entry._replace(content=cell, split=entry.split or split)
 
     entries = source.entries(rows(), parse, join=False)
-    return joined(entries, picture_of(entries))
+    return joined(entries, picture_of(entries), source.drawn)
 
 
 def _picture_rows(path: pathlib.Path, file: Any) -> Iterator[tuple[Any, ...]]:
@@ -633,19 +635,23 @@ def _probe(part: FilePart) -> tuple[int, bytes]:
     return part.length, some.read()
 
 
-def joined(entries: Iterable[Entry], picture_of: Callable[[Entry], Any]) -> list[Entry]:
+def joined(
+    entries: Iterable[Entry], picture_of: Callable[[Entry], Any], drawn: bool = False
+) -> list[Entry]:
     """Returns an entry per picture and split, with all captions, and numbers them.
 
-    A note tells how many pictures are in several splits: the source states these, so they stay.
+    A note tells how many pictures are in several splits: the source states these, so they stay. If
+    train, val and test are `drawn` anew, such a picture is one image of them.
     """
     images: dict[Any, Entry] = {}
     names: dict[Any, dict[str | None, str]] = {}  # of each picture: split -> file name
     for entry in entries:
         picture = picture_of(entry)
-        names.setdefault(picture, {}).setdefault(entry.split, entry.file_name)
-        before = images.setdefault((picture, entry.split), entry)
+        split = "" if drawn and entry.split in SPLITS else entry.split
+        names.setdefault(picture, {}).setdefault(split, entry.file_name)
+        before = images.setdefault((picture, split), entry)
         if before is not entry:
-            images[picture, entry.split] = before._replace(
+            images[picture, split] = before._replace(
                 captions=before.captions + entry.captions,
                 rejected=before.rejected + entry.rejected,
             )
