@@ -1,6 +1,7 @@
 """What a file is, why it is refused as a picture, and which way up it is."""
 
 import io
+import os
 
 import numpy as np
 import pytest
@@ -73,3 +74,41 @@ def test_grey_pictures_of_16_bits_keep_their_brightness(mode):
     image = Image.frombytes(mode, (64, 48), values.astype(kind).tobytes())
     grey = np.asarray(images.upright(image).convert("RGB"))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content.getvalue())), grey)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "readable"),
+    [
+        ("a.jfif", "JPEG", True),
+        ("a.JPE", "JPEG", True),
+        ("a.mpo", "MPO", True),
+        ("a.apng", "PNG", True),
+        ("4711", "JPEG", True),
+        ("a.jpg.1", "WEBP", True),
+        ("4711", "TIFF", False),
+        ("a.tif", "TIFF", False),
+        ("a.txt", "JPEG", False),
+        ("._a.jpg", "JPEG", False),
+    ],
+)
+def test_endings_tell_what_can_be_read_or_else_the_first_bytes(tmp_path, name, kind, readable):
+    path = tmp_path / name
+    path.write_bytes(picture_bytes.file(kind))
+    assert images.is_picture(path) == readable
+    if readable:
+        assert pictures.read(path.read_bytes()).shape[2] == 3
+
+
+def test_other_files_are_no_pictures(tmp_path):
+    (tmp_path / "BM").write_text("BMW builds cars.")
+    os.mkfifo(tmp_path / "pipe")
+    assert not any(images.is_picture(tmp_path / name) for name in ("BM", "pipe", "missing", "."))
+
+
+def test_pictures_that_are_not_decoded_are_counted_by_their_endings():
+    names = ["a.HEIC", "x/b.heic", "c.tif", "d.avif", "e.svg", "f.jpg", ".g.tif", "tif", "h.txt"]
+    assert images.left_out(names) == (
+        "5 pictures are left out (2 .heic, 1 .tif, 1 .avif, 1 .svg): save them as JPEG or PNG"
+    )
+    assert images.left_out(["a.dng"]) == "1 picture is left out (1 .dng): save it as JPEG or PNG"
+    assert images.left_out(["a.jfif", "b.txt"]) == ""

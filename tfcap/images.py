@@ -3,8 +3,11 @@
 This module does not import TensorFlow. `tfcap.data.pictures` decodes the files inside the graph.
 """
 
+import collections
 import io
+import mimetypes
 import os
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import numpy as np
@@ -15,7 +18,16 @@ MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have
 # The pixels have 537 MB.
 MOST_PIXELS = (1 << 29) // 3
 SERVED_PIXELS = 50_000_000  # of a picture sent to a server, which decodes several at once
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # JPEG, PNG, BMP, GIF and WebP
+_KINDS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")  # the formats that are decoded, as Pillow names them
+ENDINGS = (
+    *(".jpg", ".jpeg", ".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo"),  # all are JPEG
+    *(".png", ".apng", ".bmp", ".gif", ".webp"),
+)
+# Pictures that are not decoded, as far as the type of their names may be unknown to Python.
+_UNREADABLE = (
+    *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
+    *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
+)
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 
@@ -25,6 +37,50 @@ def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool
     macOS writes the hidden file `._photo.jpg`, which is not a picture, beside photo.jpg.
     """
     return name.lower().endswith(endings) and not name.startswith(".")
+
+
+def is_picture(path: str | os.PathLike) -> bool:
+    """True if a local file is a picture that can be read, by its ending.
+
+    Where the ending says nothing, as in `4711` or `photo.jpg.1`, the first bytes decide.
+    """
+    name = os.path.basename(path)
+    if is_picture_name(name):
+        return True
+    says = _is_unreadable(name) or mimetypes.guess_type(name)[0]
+    if says or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
+        return False
+    try:
+        with Image.open(path, formats=_KINDS):
+            return True
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return False
+
+
+def _is_unreadable(name: str) -> bool:
+    """True if the file name has the ending of a picture that is not decoded, and is not hidden."""
+    if name.startswith(".") or is_picture_name(name):
+        return False
+    kind = mimetypes.guess_type(name)[0] or ""
+    return kind.startswith("image/") or name.lower().endswith(_UNREADABLE)
+
+
+def left_out(names: Iterable[str | os.PathLike]) -> str:
+    """Returns a note on the pictures among file names whose kind is not decoded, or an empty text.
+
+    For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
+    """
+    endings = collections.Counter(
+        os.path.splitext(name)[1].lower()
+        for name in map(os.path.basename, names)
+        if _is_unreadable(name)
+    )
+    if not (total := endings.total()):
+        return ""
+    kinds = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
+    if total == 1:
+        return f"1 picture is left out ({kinds}): save it as JPEG or PNG"
+    return f"{total} pictures are left out ({kinds}): save them as JPEG or PNG"
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
