@@ -84,6 +84,7 @@ def read(settings: Settings) -> Inputs:
         images=pathlib.Path(settings.images) if settings.images and not remote else None,
         seed=settings.seed,
         given_tokens=settings.tokens == "given",
+        clips=settings.frames is not None,
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
     )

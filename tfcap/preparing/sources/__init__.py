@@ -138,6 +138,7 @@ class Source:
       seed: random seed.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
+      clips: whether films are read, with --frames.
       skipped: the skipped rows.
     """
 
@@ -146,6 +147,7 @@ class Source:
     seed: int = 1
     given_tokens: bool = False
     most_skipped: float = 100
+    clips: bool = False
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
 
     def skip(self, place: str, reason: object) -> None:
