@@ -95,6 +95,70 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     assert "note: 1 films are left out; --frames" in capsys.readouterr().out
 
 
+def downloaded(folder, form):
+    """A folder that img2dataset wrote: two pictures, and a table of addresses without pictures."""
+    rows = [{"url": "http://x", "caption": "A dog.", "key": f"{n:09d}"} for n in range(2)]
+    members = [(f"{row['key']}.jpg", jpeg(n)) for n, row in enumerate(rows)]
+    members += [(f"{row['key']}.txt", b"A dog.") for row in rows]
+    members += [(f"{row['key']}.json", json.dumps(row).encode()) for row in rows]
+    (folder / "00000").mkdir()
+    (folder / "00000_stats.json").write_text('{"count": 2}')
+    if form == "files":
+        for name, content in members:
+            (folder / "00000" / name).write_bytes(content)
+    if form == "webdataset":
+        write(folder / "00000.tar", *members)
+    if form == "parquet":
+        rows = [{**row, "jpg": jpeg(n)} for n, row in enumerate(rows)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "00000.parquet")
+    return sources.Made([folder], folder)
+
+
+@pytest.mark.parametrize(
+    ("form", "layout"),
+    [("webdataset", "webdataset"), ("files", "sidecar"), ("parquet", "parquet")],
+)
+def test_a_download_of_img2dataset_is_recognised_by_where_its_pictures_are(tmp_path, form, layout):
+    made = downloaded(tmp_path, form)
+    assert recognise(made.captions) == layout
+    entries, skipped = read(layout, made)
+    assert [entry.captions for entry in entries] == [("A dog.",)] * 2 and not skipped
+
+
+def hugging_face(folder, name="data-00000-of-00001.arrow"):
+    """A directory that `Dataset.save_to_disk` wrote, or the cache."""
+    folder.mkdir(parents=True)
+    table = pa.Table.from_pylist([{"image": {"bytes": jpeg(), "path": None}, "caption": "A dog."}])
+    with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    (folder / "dataset_info.json").write_text('{"features": {}, "splits": {"train": {}}}')
+
+
+def test_a_directory_of_hugging_face_is_not_one_of_tensorflow_datasets(tmp_path):
+    for split in ("train", "test"):
+        hugging_face(tmp_path / "saved" / split)
+    hugging_face(tmp_path / "cache" / "default" / "0.0.0", "name-train.arrow")
+    file = tmp_path / "saved" / "train" / "data-00000-of-00001.arrow"
+    for path in (tmp_path / "saved", file.parent, file, tmp_path / "cache"):
+        with pytest.raises(ValueError, match="Arrow files of Hugging Face.*to_parquet.*--captions"):
+            recognise([path])
+
+
+def test_a_folder_without_captions_says_where_they_may_be(tmp_path):
+    (tmp_path / "a.heic").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"no pictures that can be read: 1 picture .*\(1 .heic\)"):
+        recognise([tmp_path])
+    sources.write_pictures(tmp_path, ["b.jpg"])
+    with pytest.raises(ValueError, match="dog.txt or dog.caption. Write them, or give a table of"):
+        recognise([tmp_path])
+    texts(tmp_path, {"captions.csv": "image,caption\nb.jpg,A dog.\n"})
+    with pytest.raises(ValueError, match="captions, such as captions.csv, with --captions"):
+        recognise([tmp_path])
+    pq.write_table(pa.Table.from_pylist([{"url": "u", "caption": "A"}]), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="a column with the bytes of pictures.* it has: url, cap"):
+        recognise([tmp_path])
+
+
 def test_settings_have_no_images_if_the_captions_alone_name_the_folder(tmp_path):
     made = sources.sidecar(tmp_path)
     prepare(tmp_path / "out", made.captions[0], backbone="pixels", min_count=1)

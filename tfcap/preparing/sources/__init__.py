@@ -301,7 +301,7 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
-    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
+    "tfds": Layout(archives.tfds, _first(archives.INFO, archives.is_tfds)),
 }
 
 
@@ -317,7 +317,12 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         raise ValueError(
             f"{_names(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or another."
         )
+    for file, _ in splits.files_of(paths, "*.parquet")[:1]:
+        if head(file, 4) == b"PAR1":
+            tables.require_pictures(file)  # says what is missing
     for path in paths:
+        if unknown := archives.unknown_folder(path):
+            raise ValueError(unknown)
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
             raise ValueError(tables.unknown_columns(path))
         if path.suffix.lower() == ".json":

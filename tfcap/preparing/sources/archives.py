@@ -1,6 +1,7 @@
 """Reads data sets that are folders or archives: imagefolder, sidecar files, WebDataset, TFDS."""
 
 import collections
+import contextlib
 import functools
 import os
 import pathlib
@@ -132,6 +133,26 @@ def _order(path: pathlib.Path) -> tuple[int, bool]:
 def is_sidecar(path: pathlib.Path) -> bool:
     """True if a directory has a picture with a text file beside it, and no metadata."""
     return path.is_dir() and not files_of([path], *_METADATA) and bool(_folder(path).pairs)
+
+
+def unknown_folder(path: pathlib.Path) -> str:
+    """Returns an error text for a directory whose layout is not known, or an empty text."""
+    files = [file for file, _ in files_of([path], "*")]
+    if any(file.suffix == ".arrow" for file in files):
+        return (
+            f"{path} has Arrow files of Hugging Face's datasets, which are not read. Write each "
+            "split as Parquet, dataset['train'].to_parquet('data/train.parquet'), and give their "
+            "directory with --captions."
+        )
+    if path.is_dir() and any(map(is_picture, files)):
+        tables = [f.name for f in files if f.suffix in (".csv", ".tsv", ".jsonl", ".json")]
+        example = f", such as {tables[0]}," if tables else ""
+        return (
+            f"{path} has pictures, and no captions beside them: those of dog.jpg are in dog.txt or "
+            f"dog.caption. Write them, or give a table of captions{example} with --captions."
+        )
+    note = left_out(files)
+    return f"{path} has no pictures that can be read: {note}." if note else ""
 
 
 def sidecar(source: Source) -> list[Entry]:
@@ -322,6 +343,19 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 
 INFO = "dataset_info.json"
 _REMEDY = "Prepare it again with TensorFlow Datasets."
+
+
+def is_tfds(path: pathlib.Path) -> bool:
+    """True for the file with which TensorFlow Datasets describes a data set.
+
+    Hugging Face's file of the same name has no list of splits.
+    """
+    if path.name != INFO:
+        return False
+    with contextlib.suppress(ValueError):
+        info = read_json(path, _REMEDY)
+        return isinstance(info, dict) and isinstance(info.get("splits"), list)
+    return False
 
 
 def tfds(source: Source) -> list[Entry]:
