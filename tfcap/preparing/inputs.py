@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from tfcap.preparing.sources.splits import Divided, divide
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
+_COCO = re.compile(r"(^|/)(COCO_\w+_)?\d{12}\.jpg$")  # names of pictures in its releases
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
 _FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
@@ -103,7 +105,33 @@ def read(settings: Settings) -> Inputs:
     require_unique(entries, paths[0])
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
+    if source.images is not None and settings.features is None:
+        divided = divided._replace(entries=_of_coco(source.images, divided.entries))
     return Inputs(settings, divided.entries, divided, source.skipped)
+
+
+def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
+    """Finds pictures of COCO that have the names of another release, 2014 or 2017.
+
+    Both releases number the pictures in the same way.
+    """
+    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
+    if not names or not all(map(_COCO.search, names)):
+        return entries
+    if any(os.path.exists(images / name) for name in names):
+        return entries
+    there = {spelling.number(name): name for name in spelling.below(images) if _COCO.search(name)}
+    numbers = {entry.file_name: spelling.number(entry.file_name) for entry in entries}
+    renamed = {name: there[number] for name, number in numbers.items() if number in there}
+    if not any(name in renamed for name in names):
+        return entries
+    old, new = next(iter(renamed.items()))
+    print(
+        f"note: {len(renamed)} of {len(numbers)} pictures of COCO have names of another release: "
+        f"{new} for {old}",
+        flush=True,
+    )
+    return [e._replace(file_name=renamed.get(e.file_name, e.file_name)) for e in entries]
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
@@ -124,7 +152,9 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         raise ValueError(f"--images: there is no directory {folder}.")
     if any(files.exists(os.path.join(folder, name)) for name in names):
         return
-    found = "" if files.is_remote(folder) else spelling.near(folder, names[0])
+    found = ""
+    if not files.is_remote(folder):
+        found = spelling.near(folder, names[0]) or spelling.elsewhere(folder, names[0])
     if found:
         raise ValueError(
             f"{captions} names {names[0]}, which is not in {folder}{found}. Correct the names in "
