@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap import cli, files
+from tfcap.data import films
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -143,6 +144,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     if not names:
         return
     folder, captions = settings.images, settings.caption_paths[0]
+    if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
+        raise cli.UsageError(f"--frames is missing: {names[0]} is a film. --frames=16 reads clips.")
     if folder is None:
         raise cli.UsageError(
             "--images, the directory of the pictures, is missing. Ready-made features are given "

@@ -11,6 +11,7 @@ import pytest
 from helpers import photos, sources
 from helpers.sources import add, jpeg
 
+from tfcap import cli
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
 from tfcap.preparing.sources import READERS, recognise
@@ -85,12 +86,14 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     (tmp_path / "1.mp4").write_bytes(b"")
     texts(tmp_path, {"1.txt": "a film", "2.txt": "a picture"})
     made = sources.Made([tmp_path], tmp_path)
-    with pytest.raises(ValueError, match="captions of films: give --frames=16"):
-        read("sidecar", made)
-    assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4"]
+    assert recognise([tmp_path]) == "sidecar"
+    for clips in (True, False):
+        assert [e.file_name for e in read("sidecar", made, clips=clips)[0]] == ["1.mp4"]
+    with pytest.raises(cli.UsageError, match="1.mp4 is a film. --frames=16 reads clips"):
+        prepare(tmp_path / "out", images=str(tmp_path), backbone="pixels")
     sources.write_pictures(tmp_path, ["2.jpg"])
     assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4", "2.jpg"]
-    assert capsys.readouterr().out.count("note") == 1
+    assert "films" not in capsys.readouterr().out
     assert [e.file_name for e in read("sidecar", made)[0]] == ["2.jpg"]
     assert "note: 1 films are left out; --frames" in capsys.readouterr().out
 

@@ -159,14 +159,13 @@ def sidecar(source: Source) -> list[Entry]:
     """Reads a folder, also a nested one, of `picture.jpg` with `picture.txt` beside it.
 
     A text file, `picture.txt`, `picture.caption` or `picture.jpg.txt`, has one caption per line.
-    The split is in the names of directories (`train/1.jpg`). Films are read only if the source has
-    `clips`. Printed notes count what is left out. Ids are positions.
+    The split is in the names of directories (`train/1.jpg`). Films beside pictures are read only if
+    the source has `clips`. Printed notes count what is left out. Ids are positions.
     """
     root, kinds = source.one_file(), " or ".join(_TEXTS)
     folder = _folder(root)
-    used = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
-    if folder.pairs and not used:
-        raise ValueError(f"{root} has captions of films: give --frames=16 to read them as clips.")
+    pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
+    used = pictures or folder.pairs  # if there are films alone, prepare asks for --frames
     counts = {
         f"pictures have no {kinds} file and are left out": folder.pictures - {*used.values()},
         f"{kinds} files belong to no picture and are left out": {*folder.texts} - {*folder.pairs},
