@@ -63,6 +63,17 @@ def test_a_metadata_file_in_parquet_has_any_known_column_of_pictures(tmp_path):
     assert (entry.file_name, entry.captions, len(skipped)) == ("a.jpg", ("A",), 1)
 
 
+def test_pictures_in_no_row_of_the_metadata_are_counted(tmp_path, capsys):
+    sources.write_pictures(tmp_path, ["été/a.JPE", "b.jfif", "c.jpg", "d.avif"])
+    texts(tmp_path, {"metadata.csv": "file_name,text\nété/a.JPE,A dog.\n"})
+    entries, _ = read("imagefolder", sources.Made([tmp_path], tmp_path))
+    assert [entry.file_name for entry in entries] == ["été/a.JPE"]
+    assert capsys.readouterr().out.splitlines() == [
+        "note: 2 pictures are in no row of the metadata and are left out",
+        "note: 1 picture is left out (1 .avif): save it as JPEG or PNG",
+    ]
+
+
 def test_pictures_with_any_ending_have_texts_beside_them(tmp_path, capsys):
     """Ending in upper case or missing, kohya's .caption, the name with its ending and .txt."""
     names = ["1.jfif", "2.JPE", "3.jpg", "4.PNG", "5", "6.jpg", "7.jpg", "7.png", "8.tif", "9.heic"]
@@ -95,7 +106,7 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4", "2.jpg"]
     assert "films" not in capsys.readouterr().out
     assert [e.file_name for e in read("sidecar", made)[0]] == ["2.jpg"]
-    assert "note: 1 films are left out; --frames" in capsys.readouterr().out
+    assert "note: 1 films are read only with --frames and are left out" in capsys.readouterr().out
 
 
 def downloaded(folder, form):

@@ -6,7 +6,7 @@ import functools
 import os
 import pathlib
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, BinaryIO, NamedTuple
 
 from tfcap import cli
@@ -29,6 +29,7 @@ from tfcap.preparing.sources.tables import (
     table_rows,
     text_lines,
 )
+from tfcap.preparing.spelling import nfc
 
 Rows = Iterator[tuple[Any, ...]]
 
@@ -64,7 +65,22 @@ def imagefolder(source: Source) -> list[Entry]:
         file = os.path.join(folder, entry.file_name)
         return entry._replace(id=-1, own_id=False, split=split, file_name=file)
 
-    return source.entries(rows(), parse)
+    entries = source.entries(rows(), parse)
+    path = source.one_file()
+    files = [file for file, _ in files_of([path if path.is_dir() else path.parent], "*")]
+    named = {nfc(os.path.abspath((source.images or path) / entry.file_name)) for entry in entries}
+    alone = {f for f in files if is_picture(f) and nfc(os.path.abspath(f)) not in named}
+    _note_left_out(files, {"pictures are in no row of the metadata": alone})
+    return entries
+
+
+def _note_left_out(files: Sequence[pathlib.Path], reasons: Mapping[str, Sized]) -> None:
+    """Prints how many files are left out for each reason, and which pictures are not decoded."""
+    for reason, left in reasons.items():
+        if len(left):
+            print(f"note: {len(left)} {reason} and are left out", flush=True)
+    if note := left_out(files):
+        print(f"note: {note}", flush=True)
 
 
 def _metadata_rows(path: pathlib.Path) -> Rows:
@@ -166,14 +182,14 @@ def sidecar(source: Source) -> list[Entry]:
     folder = _folder(root)
     pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
     used = pictures or folder.pairs  # if there are films alone, prepare asks for --frames
-    counts = {
-        f"pictures have no {kinds} file and are left out": folder.pictures - {*used.values()},
-        f"{kinds} files belong to no picture and are left out": {*folder.texts} - {*folder.pairs},
-        "films are left out; --frames reads them as clips": {*folder.pairs} - {*used},
-    }
-    notes = [f"{len(files)} {text}" for text, files in counts.items() if files]
-    for note in filter(None, [*notes, left_out(folder.files)]):
-        print(f"note: {note}", flush=True)
+    _note_left_out(
+        folder.files,
+        {
+            f"pictures have no {kinds} file": folder.pictures - {*used.values()},
+            f"{kinds} files belong to no picture": {*folder.texts} - {*folder.pairs},
+            "films are read only with --frames": {*folder.pairs} - {*used},
+        },
+    )
 
     def parse(text: pathlib.Path) -> Entry:
         lines = (line.strip() for line in text_lines(text))
