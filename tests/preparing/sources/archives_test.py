@@ -230,8 +230,8 @@ def test_the_last_ending_of_a_member_counts_if_the_full_one_is_unknown(
 ):
     pictures = (".jpg", ".png", ".jfif", ".jpe")
     members = [
-        (name, jpeg() if name.lower().endswith(pictures) else name.encode())
-        for name in names.split()
+        (name, jpeg(seed) if name.lower().endswith(pictures) else name.encode())
+        for seed, name in enumerate(names.split())
     ]
     entries, skipped = read("webdataset", write(tmp_path / "a.tar", *members))
     found = {entry.file_name: (entry.captions or (None,))[0] for entry in entries}
