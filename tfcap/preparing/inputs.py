@@ -155,15 +155,15 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         raise ValueError(f"--images: there is no directory {folder}.")
     if any(files.exists(os.path.join(folder, name)) for name in names):
         return
-    found = ""
-    if not files.is_remote(folder):
-        found = spelling.near(folder, names[0]) or spelling.elsewhere(folder, names[0])
+    found = "" if files.is_remote(folder) else spelling.near(folder, names[0])
     if found:
         raise ValueError(
             f"{captions} names {names[0]}, which is not in {folder}{found}. Correct the names in "
             "the captions, or rename the files."
         )
+    found = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}: wrong --images? Give the directory that these names are relative to."
+        f"{names[0]}{found}: wrong --images? Give the directory that these names are relative to"
+        f"{', or correct the names' if found else ''}."
     )
