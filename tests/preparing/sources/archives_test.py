@@ -63,10 +63,13 @@ def test_a_metadata_file_in_parquet_has_any_known_column_of_pictures(tmp_path):
     assert (entry.file_name, entry.captions, len(skipped)) == ("a.jpg", ("A",), 1)
 
 
-def test_pictures_in_no_row_of_the_metadata_are_counted(tmp_path, capsys):
-    sources.write_pictures(tmp_path, ["été/a.JPE", "b.jfif", "c.jpg", "d.avif"])
-    texts(tmp_path, {"metadata.csv": "file_name,text\nété/a.JPE,A dog.\n"})
-    entries, _ = read("imagefolder", sources.Made([tmp_path], tmp_path))
+@pytest.mark.parametrize("link", [False, True])
+def test_pictures_in_no_row_of_the_metadata_are_counted(tmp_path, capsys, link):
+    folder = tmp_path / "pictures"
+    sources.write_pictures(folder, ["été/a.JPE", "b.jfif", "c.jpg", "d.avif"])
+    texts(folder, {"metadata.csv": "file_name,text\nété/a.JPE,A dog.\n"})
+    (tmp_path / "link").symlink_to(folder)
+    entries, _ = read("imagefolder", sources.Made([tmp_path / "link" if link else folder], folder))
     assert [entry.file_name for entry in entries] == ["été/a.JPE"]
     assert capsys.readouterr().out.splitlines() == [
         "note: 2 pictures are in no row of the metadata and are left out",

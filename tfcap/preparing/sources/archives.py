@@ -67,9 +67,11 @@ def imagefolder(source: Source) -> list[Entry]:
 
     entries = source.entries(rows(), parse)
     path = source.one_file()
-    files = [file for file, _ in files_of([path if path.is_dir() else path.parent], "*")]
-    named = {nfc(os.path.abspath((source.images or path) / entry.file_name)) for entry in entries}
-    alone = {f for f in files if is_picture(f) and nfc(os.path.abspath(f)) not in named}
+    root = (path if path.is_dir() else path.parent).resolve()
+    images = (source.images or root).resolve()
+    files = [file for file, _ in files_of([root], "*")]
+    named = {nfc(str(images / entry.file_name)) for entry in entries}
+    alone = {file for file in files if is_picture(file) and nfc(str(file)) not in named}
     _note_left_out(files, {"pictures are in no row of the metadata": alone})
     return entries
 
