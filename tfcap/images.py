@@ -20,8 +20,8 @@ MOST_PIXELS = (1 << 29) // 3
 SERVED_PIXELS = 50_000_000  # of a picture sent to a server, which decodes several at once
 _KINDS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")  # the formats that are decoded, as Pillow names them
 ENDINGS = (
-    *(".jpg", ".jpeg", ".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo"),  # all are JPEG
-    *(".png", ".apng", ".bmp", ".gif", ".webp"),
+    *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),
+    *(".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo", ".apng"),  # JPEG but for the last
 )
 # Pictures that are not decoded, as far as the type of their names may be unknown to Python.
 _UNREADABLE = (

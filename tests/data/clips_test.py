@@ -74,6 +74,10 @@ def test_a_folder_gives_its_frames_in_the_order_of_their_numbers(tmp_path):
     (tmp_path / "._frame0.png").write_bytes(b"\0\5\x16\7")  # macOS writes it on foreign disks
     assert [frame[0, 0, 0] for frame in clips.read_path(tmp_path, 12)] == list(range(0, 120, 10))
     assert [frame[0, 0, 0] for frame in clips.read_path(tmp_path, 4)] == [0, 30, 60, 90]
+    for path in tmp_path.glob("[!.]*.png"):
+        path.rename(path.with_suffix(".tif"))
+    with pytest.raises(ValueError, match=r"12 pictures are left out \(12 .tif\): save them as"):
+        clips.read_path(tmp_path, 4)
 
 
 def test_a_sheet_shows_each_frame_in_its_box():

@@ -22,6 +22,14 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
     "changes, message",
     [
         ({"splits": "half"}, "--splits must be one of source, random, mrnn"),
+        ({"splits": "random:70,15"}, "which sum to 100, as in random:70,15,15; not 'random:70,15'"),
+        ({"splits": "random:70,15,10"}, "--splits must be .* which sum to 100"),
+        ({"splits": "random:0,50,50"}, "--splits must be .* which sum to 100"),
+        ({"splits": "random:110,-5,-5"}, "--splits must be .* which sum to 100"),
+        ({"splits": "random:0.7,0.15,0.15"}, "--splits must be .* which sum to 100"),
+        ({"splits": "random:nan,5,5"}, "--splits must be .* which sum to 100"),
+        ({"splits": "random:most,few,few"}, "--splits must be .* which sum to 100"),
+        ({"splits": "source:70,15,15"}, "--splits must be .* which sum to 100"),
         ({"split_ids": "i", "splits": "random"}, "--split_ids and --splits both"),
         ({"min_count": 0}, "--min_count must be at least 1"),
         ({"document_frequency": "d.npz"}, "--document_frequency needs --vocab"),
@@ -29,7 +37,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
-    Settings("c.json", "out", images="i").check()
+    Settings("c.json", "out", images="i", splits="random:70,15,15").check()
     with pytest.raises(cli.UsageError, match=message):
         Settings(**{"captions": "c.json", "out": "out", "images": "i", **changes}).check()
 

@@ -1,5 +1,6 @@
 """Names of files in another form of Unicode, in another case, or with another ending."""
 
+import json
 import unicodedata
 
 import pytest
@@ -55,3 +56,47 @@ def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours
     lists.write_text("CAFÉ.png")
     with pytest.raises(ValueError, match="example 'CAFÉ.png'; the captions have 'caf"):
         divide([entry], split_ids=lists.parent)
+
+
+@pytest.mark.parametrize(
+    ("named", "there"),
+    [
+        ("VizWiz_train_00000012.jpg", "train/VizWiz_train_00000012.jpg"),
+        ("flickr30k_1000092795.jpg", "images/1000092795.jpg"),
+        ("img_12.png", "a/0012.jpg"),
+        ("beach.jpg", "a/b/Beach.JPG"),
+    ],
+)
+def test_a_file_elsewhere_or_with_the_same_number_is_told(tmp_path, named, there):
+    images = folder(tmp_path / "images", there, "a/0013.jpg", "a/other.jpg")
+    (tmp_path / "captions.csv").write_text(f"image,caption\n{named},A dog.\n")
+    settings = Settings(str(tmp_path / "captions.csv"), "out", images=str(images))
+    with pytest.raises(ValueError, match=rf"example {named}; {there} is there: wrong --images"):
+        check_images(settings, read(settings).entries)
+
+
+def karpathy(path, names):
+    images = [
+        {"filename": name, "cocoid": 9 + n, "split": split, "sentences": [{"raw": "A dog."}]}
+        for n, (name, split) in enumerate(zip(names, ["train", "val", "test"], strict=True))
+    ]
+    path.write_text(json.dumps({"images": images}))
+    return path
+
+
+def test_pictures_of_coco_may_have_the_names_of_the_other_release(tmp_path, capsys):
+    names = [f"COCO_val2014_{number:012d}.jpg" for number in (9, 25, 30)]
+    captions = karpathy(tmp_path / "dataset_coco.json", names)
+    new = ["train2017/000000000009.jpg", "val2017/000000000025.jpg"]
+    images = folder(tmp_path / "images", *new, "train2017/30.jpg")
+    settings = Settings(str(captions), "out", images=str(images))
+    entries = read(settings).entries
+    assert [(entry.file_name, entry.id) for entry in entries] == [
+        (new[0], 9), (new[1], 10), (names[2], 11),
+    ]  # fmt: skip
+    assert "2 of 3 pictures of COCO have names of another release" in capsys.readouterr().out
+    check_images(settings, entries)
+    folder(tmp_path / "images", names[0])  # a name as in the file: then all are
+    assert [entry.file_name for entry in read(settings).entries] == names
+    features = Settings(str(captions), "out", images=str(images), features="f")
+    assert [entry.file_name for entry in read(features).entries] == names

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import films, pictures
-from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, refusal, require_readable
+from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, left_out, refusal, require_readable
 
 _FRAMES = tuple(ending for ending in ENDINGS if ending != ".gif")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -84,10 +84,12 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
         parts = _DIGITS.split(name)
         return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
-    names = [name for name in files.names(folder) if is_picture_name(name, _FRAMES)]
+    held = files.names(folder)
+    names = [name for name in held if is_picture_name(name, _FRAMES)]
     if not names:
         raise ValueError(
-            f"the folder has no pictures ({', '.join(_FRAMES)}). Save the frames into it, for "
+            left_out(held)
+            or f"the folder has no pictures ({', '.join(_FRAMES)}). Save the frames into it, for "
             "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
         )
     names.sort(key=key)

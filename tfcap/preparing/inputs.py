@@ -5,10 +5,12 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap import cli, files
+from tfcap.data import films
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -27,6 +29,7 @@ from tfcap.preparing.sources.splits import Divided, divide
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
+_COCO = re.compile(r"(^|/)(COCO_\w+_)?\d{12}\.jpg$")  # names of pictures in its releases
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
 _FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 
@@ -98,6 +101,7 @@ def read(settings: Settings) -> Inputs:
         seed=settings.seed,
         drawn=settings.split_ids is not None or settings.splits.startswith("random"),
         given_tokens=settings.tokens == "given",
+        clips=settings.frames is not None,
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
     )
@@ -119,7 +123,33 @@ def read(settings: Settings) -> Inputs:
     require_unique(entries, paths[0])
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
+    if source.images is not None and settings.features is None:
+        divided = divided._replace(entries=_of_coco(source.images, divided.entries))
     return Inputs(settings, divided.entries, divided, source.skipped)
+
+
+def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
+    """Finds pictures of COCO that have the names of another release, 2014 or 2017.
+
+    Both releases number the pictures in the same way.
+    """
+    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
+    if not names or not all(map(_COCO.search, names)):
+        return entries
+    if any(os.path.exists(images / name) for name in names):
+        return entries
+    there = {spelling.number(name): name for name in spelling.below(images) if _COCO.search(name)}
+    numbers = {entry.file_name: spelling.number(entry.file_name) for entry in entries}
+    renamed = {name: there[number] for name, number in numbers.items() if number in there}
+    if not any(name in renamed for name in names):
+        return entries
+    old, new = next(iter(renamed.items()))
+    print(
+        f"note: {len(renamed)} of {len(numbers)} pictures of COCO have names of another release: "
+        f"{new} for {old}",
+        flush=True,
+    )
+    return [e._replace(file_name=renamed.get(e.file_name, e.file_name)) for e in entries]
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
@@ -131,6 +161,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     if not names:
         return
     folder, captions = settings.images, settings.caption_paths[0]
+    if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
+        raise cli.UsageError(f"--frames is missing: {names[0]} is a film. --frames=16 reads clips.")
     if folder is None:
         raise cli.UsageError(
             "--images, the directory of the pictures, is missing. Ready-made features are given "
@@ -146,7 +178,9 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
             f"{captions} names {names[0]}, which is not in {folder}{found}. Correct the names in "
             "the captions, or rename the files."
         )
+    found = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}: wrong --images? Give the directory that these names are relative to."
+        f"{names[0]}{found}: wrong --images? Give the directory that these names are relative to"
+        f"{', or correct the names' if found else ''}."
     )

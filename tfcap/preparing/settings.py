@@ -15,7 +15,7 @@ from tfcap import cli, files
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import BACKBONES, DETECTOR, HUB, check_name, is_hub
 from tfcap.preparing.sources import SPLITS, Entry
-from tfcap.preparing.sources.splits import WAYS
+from tfcap.preparing.sources.splits import shares
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
@@ -79,8 +79,8 @@ class Settings:
     splits: str = _flag(
         "source",
         "source: the splits of the caption file, or random ones if it has none; random: 90 % "
-        "train, 5 % val, 5 % test; mrnn: the sizes of m-RNN's split of COCO.",
-        WAYS,
+        "train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the sizes of m-RNN's split "
+        "of COCO.",
     )
     split_ids: str | None = _flag(
         None,
@@ -124,6 +124,10 @@ class Settings:
             choices = field.metadata.get("choices")
             if choices and getattr(self, field.name) not in choices:
                 raise cli.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
+        try:
+            shares(self.splits)
+        except ValueError as error:
+            raise cli.UsageError(f"--splits {error}.") from None
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:

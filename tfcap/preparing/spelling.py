@@ -6,8 +6,10 @@ macOS writes an accent as a separate character (NFD); captions mostly have one c
 import collections
 import functools
 import os
+import pathlib
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 def nfc(name: str) -> str:
@@ -31,6 +33,34 @@ def near(folder: str | os.PathLike, name: str) -> str:
     place, base = os.path.split(os.path.join(folder, name))
     same = _listed(place, loose).get(loose(base), [])
     return f"; {same[0]} is there" if same else ""
+
+
+def elsewhere(folder: str | os.PathLike, name: str) -> str:
+    """Returns `; train/photo.jpg is there` for a missing photo.jpg, or an empty text.
+
+    Else a file with the same number counts: `a_0012.jpg` for `b_12.jpg`.
+    """
+    base, digits, same = loose(os.path.basename(name)), number(name), ""
+    for file in below(folder):
+        if loose(os.path.basename(file)) == base:
+            return f"; {file} is there"
+        if digits is not None and number(file) == digits:
+            same = same or f"; {file} is there"
+    return same
+
+
+def number(name: str) -> int | None:
+    """Returns the number at the end of a file name without its ending, or None."""
+    match = re.search(r"(\d{1,18})(\.\w+)?$", name)
+    return int(match[1]) if match else None
+
+
+def below(folder: str | os.PathLike) -> Iterator[str]:
+    """Yields the names of all files below a local folder, relative to it."""
+    for place, inside, names in os.walk(os.fspath(folder)):
+        inside.sort()
+        for name in sorted(names):
+            yield pathlib.Path(place, name).relative_to(folder).as_posix()
 
 
 def loose(name: str) -> str:

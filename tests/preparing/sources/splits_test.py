@@ -1,6 +1,7 @@
 """Images are divided into splits by lists or at random."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -43,6 +44,51 @@ def test_random_splits_are_90_5_5_and_never_empty(count, parts, capsys):
     assert counts(divided) == parts
     assert f"seed 1: {parts[0]} train, {parts[1]} val, {parts[2]} test" in capsys.readouterr().out
     assert [entry.id for entry in divided.entries] == list(range(count))  # the order stays
+
+
+@pytest.mark.parametrize(
+    ("way", "count", "parts"),
+    [
+        ("random:70,15,15", 200, [140, 30, 30]),
+        ("random:33.4,33.3,33.3", 10, [4, 3, 3]),
+        ("random:80,20,0", 40, [32, 8, 0]),
+        ("random:98,1,1", 12, [10, 1, 1]),
+    ],
+)
+def test_random_splits_have_the_shares_that_are_given(way, count, parts):
+    assert counts(divide(entries(count, "train"), way)) == parts
+    larger, usual = chosen(divide(entries(200), "random:70,15,15")), chosen(divide(entries(200)))
+    assert {name for name, split in usual.items() if split == "val"} < {
+        name for name, split in larger.items() if split == "val"
+    }
+    with pytest.raises(ValueError, match="random:2,49,49 leaves none of 10 images for train"):
+        divide(entries(10), "random:2,49,49")
+
+
+@pytest.mark.parametrize(
+    ("way", "count", "warning"),
+    [
+        (
+            "source",
+            200,
+            "10 val and 10 test pictures are too few .* --splits=random:70,15,15 ",
+        ),
+        ("random", 580, "29 val and 29 test pictures .* --splits=random:88,6,6 draws 30 of each"),
+        ("source", 600, None),
+        (
+            "source",
+            50,
+            "2 val and 2 test pictures are too few to .* a checkpoint\n",
+        ),
+        ("random:80,15,5", 200, "note: 10 test pictures are too few"),
+        ("random:70,15,15", 200, None),
+        ("random:80,20,0", 200, None),
+    ],
+)
+def test_few_pictures_of_val_and_test_are_warned_of(way, count, warning, capsys):
+    divide(entries(count), way)
+    out = capsys.readouterr().out
+    assert re.search(warning, out) if warning else "note" not in out
 
 
 def test_a_random_split_depends_on_seed_and_names_alone():

@@ -151,6 +151,7 @@ class Source:
       drawn: whether splits are drawn or listed, whatever the source states.
       given_tokens: whether `Entry.words` is needed.
       most_skipped: how many rows `skip` accepts.
+      clips: whether films are read, with --frames.
       skipped: the skipped rows.
     """
 
@@ -160,6 +161,7 @@ class Source:
     drawn: bool = False
     given_tokens: bool = False
     most_skipped: float = 100
+    clips: bool = False
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
 
     def skip(self, place: str, reason: object) -> None:
@@ -376,7 +378,7 @@ READERS = {  # by the value of --source
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
     "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
-    "tfds": Layout(archives.tfds, _first(archives.INFO, lambda path: path.name == archives.INFO)),
+    "tfds": Layout(archives.tfds, _first(archives.INFO, archives.is_tfds)),
 }
 
 
@@ -392,9 +394,14 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         raise ValueError(
             f"{_names(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or another."
         )
+    for file, _ in splits.files_of(paths, "*.parquet")[:1]:
+        if head(file, 4) == b"PAR1":
+            tables.require_pictures(file)  # says what is missing
     for path in paths:
         if any(layout.recognises(path) for layout in READERS.values()):
             continue
+        if unknown := archives.unknown_folder(path):
+            raise ValueError(unknown)
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
             raise ValueError(tables.unknown_columns(path))
         raise ValueError(contents.unknown(path))

@@ -1,16 +1,18 @@
 """Reads data sets that are folders or archives: imagefolder, sidecar files, WebDataset, TFDS."""
 
 import collections
+import contextlib
 import functools
 import os
 import pathlib
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import Any, BinaryIO, NamedTuple
 
 from tfcap import cli
+from tfcap.data import films
 from tfcap.files import read_json
-from tfcap.images import ENDINGS
+from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
 from tfcap.preparing.sources import Entry, FilePart, Source
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
 from tfcap.preparing.sources.tables import (
@@ -18,6 +20,7 @@ from tfcap.preparing.sources.tables import (
     captions_of,
     columns_of,
     entry_of,
+    header,
     joined,
     json_row,
     numbered_lines,
@@ -30,12 +33,12 @@ from tfcap.preparing.sources.tables import (
     text_lines,
     unmarked,
 )
+from tfcap.preparing.spelling import nfc
 
 Rows = Iterator[tuple[Any, ...]]
 
 # ---- folders of pictures -----------------------------------------------------------------------
 
-_PICTURES = [f"*{case}" for ending in ENDINGS for case in (ending, ending.upper())]
 _METADATA = ("metadata.csv", "metadata.jsonl", METADATA)
 
 
@@ -47,9 +50,10 @@ def is_imagefolder(path: pathlib.Path) -> bool:
 def imagefolder(source: Source) -> list[Entry]:
     """Reads `metadata.csv`, `.jsonl` or `.parquet` files, each in a directory of pictures.
 
-    This is the layout of Hugging Face's imagefolder. A row has `file_name`, relative to its
-    metadata file, and the captions. The split is in the column `split`, or else in the names of
-    directories (`train/metadata.csv`). Ids are positions.
+    This is the layout of Hugging Face's imagefolder. A row has the picture under `file_name`,
+    `video` or another name of `IMAGE_COLUMNS`, relative to its metadata file, and the captions. The
+    split is in the column `split`, or else in the names of directories (`train/metadata.csv`). Ids
+    are positions.
     """
 
     def rows() -> Rows:
@@ -59,18 +63,36 @@ def imagefolder(source: Source) -> list[Entry]:
 
     def parse(folder: pathlib.Path, read: Callable[[], dict[str, Any]], split: str | None) -> Entry:
         row = read()
-        entry = entry_of({**row, "path": row["file_name"]})
+        name = next((row[key] for key in ("file_name", "video") if row.get(key)), None)
+        entry = entry_of({**row, "path": name} if name else row)
         split = entry.split or split or split_of_path(pathlib.PurePath(entry.file_name).parent)
         file = os.path.join(folder, entry.file_name)
         return entry._replace(id=-1, own_id=False, id_column="", split=split, file_name=file)
 
-    return source.entries(rows(), parse)
+    entries = source.entries(rows(), parse)
+    path = source.one_file()
+    root = (path if path.is_dir() else path.parent).resolve()
+    images = (source.images or root).resolve()
+    files = [file for file, _ in files_of([root], "*")]
+    named = {nfc(str(images / entry.file_name)) for entry in entries}
+    alone = {file for file in files if is_picture(file) and nfc(str(file)) not in named}
+    _note_left_out(files, {"pictures are in no row of the metadata": alone})
+    return entries
+
+
+def _note_left_out(files: Sequence[pathlib.Path], reasons: Mapping[str, Sized]) -> None:
+    """Prints how many files are left out for each reason, and which pictures are not decoded."""
+    for reason, left in reasons.items():
+        if len(left):
+            print(f"note: {len(left)} {reason} and are left out", flush=True)
+    if note := left_out(files):
+        print(f"note: {note}", flush=True)
 
 
 def _metadata_rows(path: pathlib.Path) -> Rows:
     """Yields the place of each row of a metadata file, and a function that returns the row."""
     if path.suffix == ".csv":
-        table = table_rows(path, ",")
+        table = table_rows(path, header(path)[0] or ",")
         names = [name.strip() for name in next(table, ("", []))[1]]
         for place, cells in table:
             yield place, functools.partial(row_of, names, cells)
@@ -85,44 +107,119 @@ def _metadata_rows(path: pathlib.Path) -> Rows:
                     yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
 
 
-def _picture_beside(path: pathlib.Path) -> pathlib.Path | None:
-    """Returns the picture with the same name as a text file, or None."""
-    pictures = (path.with_name(path.stem + pattern[1:]) for pattern in _PICTURES)
-    return next((picture for picture in pictures if picture.exists()), None)
+_TEXTS = (".txt", ".caption")  # beside a picture; the first that is there counts
+
+
+class _Folder(NamedTuple):
+    """The files of a folder and of the folders in it, without hidden ones, in their order.
+
+    Attributes:
+      files: all files.
+      pictures: those that are pictures.
+      texts: those that may hold captions.
+      pairs: text -> the picture or film that it describes, in the order of the texts.
+    """
+
+    files: list[pathlib.Path]
+    pictures: set[pathlib.Path]
+    texts: list[pathlib.Path]
+    pairs: dict[pathlib.Path, pathlib.Path]
+
+
+def _folder(root: pathlib.Path) -> _Folder:
+    """Finds the text of each picture: `1.txt` or `1.caption` for `1.jpg`, or else `1.jpg.txt`."""
+    files = [file for file, _ in files_of([root], "*")]
+    pictures = set(filter(is_picture, files))
+    texts = [file for file in files if file.suffix.lower() in _TEXTS]
+    left = {text.with_suffix(text.suffix.lower()): text for text in texts}
+    pairs: dict[pathlib.Path, pathlib.Path] = {}
+    for file in sorted((f for f in files if f in pictures or _is_film(f)), key=_order):
+        names = [file.with_suffix(text) for text in _TEXTS]
+        names += [file.with_name(file.name + text) for text in _TEXTS]
+        for name in filter(left.__contains__, names):
+            pairs[left.pop(name)] = file
+            break
+    return _Folder(files, pictures, texts, {text: pairs[text] for text in texts if text in pairs})
+
+
+def _is_film(path: pathlib.Path) -> bool:
+    return is_picture_name(path.name, films.ENDINGS)
+
+
+def _order(path: pathlib.Path) -> tuple[int, bool]:
+    """Sorts files of the same name: their text belongs to the first."""
+    endings, ending = (*ENDINGS, "", *films.ENDINGS), path.suffix.lower()
+    return endings.index(ending if ending in endings else ""), path.suffix != ending
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
     """True if a directory has a picture with a text file beside it, and no metadata."""
-    texts = files_of([path], "*.txt") if path.is_dir() else []
-    return any(_picture_beside(file) for file, _ in texts) and not files_of([path], *_METADATA)
+    return path.is_dir() and not files_of([path], *_METADATA) and bool(_folder(path).pairs)
+
+
+def unknown_folder(path: pathlib.Path) -> str:
+    """Returns an error text for a directory whose layout is not known, or an empty text."""
+    files = [file for file, _ in files_of([path], "*")]
+    if any(file.suffix == ".arrow" for file in files):
+        return (
+            f"{path} has Arrow files of Hugging Face's datasets, which are not read. Write each "
+            "split as Parquet, dataset['train'].to_parquet('data/train.parquet'), and give their "
+            "directory with --captions."
+        )
+    if path.is_dir() and any(map(is_picture, files)):
+        tables = [f.name for f in files if f.suffix in (".csv", ".tsv", ".jsonl", ".json")]
+        example = f", such as {tables[0]}," if tables else ""
+        return (
+            f"{path} has pictures, and no captions beside them: those of dog.jpg are in dog.txt or "
+            f"dog.caption. Write them, or give a table of captions{example} with --captions."
+        )
+    note = left_out(files)
+    return f"{path} has no pictures that can be read: {note}." if note else ""
 
 
 def sidecar(source: Source) -> list[Entry]:
     """Reads a folder, also a nested one, of `picture.jpg` with `picture.txt` beside it.
 
-    A text file has one caption per line. The split is in the names of directories (`train/1.jpg`).
-    Pictures without a text file are left out, and a printed note counts them. Ids are positions.
+    A text file, `picture.txt`, `picture.caption` or `picture.jpg.txt`, has one caption per line.
+    The split is in the names of directories (`train/1.jpg`). Films beside pictures are read only if
+    the source has `clips`. Printed notes count what is left out. Ids are positions.
     """
-    root = source.one_file()
-    texts = files_of([root], "*.txt")
-    pictures = {text: picture for text, _ in texts if (picture := _picture_beside(text))}
-    alone = len(files_of([root], *_PICTURES)) - len(pictures)
-    if alone > 0:
-        print(f"note: {alone} pictures have no .txt file and are left out", flush=True)
+    root, kinds = source.one_file(), " or ".join(_TEXTS)
+    folder = _folder(root)
+    pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
+    used = pictures or folder.pairs  # if there are films alone, prepare asks for --frames
+    _note_left_out(
+        folder.files,
+        {
+            f"pictures have no {kinds} file": folder.pictures - {*used.values()},
+            f"{kinds} files belong to no picture": {*folder.texts} - {*folder.pairs},
+            "films are read only with --frames": {*folder.pairs} - {*used},
+        },
+    )
 
     def parse(text: pathlib.Path) -> Entry:
         lines = (line.strip() for line in text_lines(text))
         split = split_of_path(text.relative_to(root).parent)
-        name = str(pictures[text].absolute())
+        name = str(used[text].absolute())
         return Entry(-1, name, split, tuple(line for line in lines if line))
 
-    rows = ((str(text), text) for text in pictures)
-    return source.entries(rows, parse)
+    return source.entries(((str(text), text) for text in used), parse)
 
 
 # ---- WebDataset --------------------------------------------------------------------------------
 
-_KINDS = {"txt": "txt", "json": "json", **{ending[1:]: "picture" for ending in ENDINGS}}
+_KINDS = {
+    **{ending: ending for ending in ("txt", "caption", "json")},
+    **{ending[1:]: "picture" for ending in ENDINGS},
+}
+_CAPTIONS = ("txt", "caption", "json")
+_LOOKED_FOR = (
+    "A key has one picture, which ends in .jpg, .png, .webp and so on, and captions, which end in "
+    ".txt, .caption or .json"
+)
+_MAIN = ("image", "img", "input", "photo", "picture", "rgb")  # in names such as `1.image.jpg`
+_LISTED = 5  # endings that a message names
+Sample = dict[str, tarfile.TarInfo]  # a kind of `_KINDS` -> member
 
 
 def is_tar(path: pathlib.Path) -> bool:
@@ -134,28 +231,44 @@ def webdataset(source: Source) -> list[Entry]:
     """Reads tar files whose members with the same key belong together, without unpacking them.
 
     The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
-    `.webp` and others) are in `.json` (`captions`, `caption` or `text`) or in `.txt`, one per line.
-    The split is under `split` in the JSON, or else in the name of the tar file. Other members are
-    left out. Ids are positions.
+    `.webp` and others) are in `.json` (`captions`, `caption` or `text`), or in `.txt` or
+    `.caption`, one per line; see `_samples` for other endings. The split is under `split` in the
+    JSON, or else in the name of the tar file. A printed note counts the members that are left out.
+    Ids are positions.
     """
 
+    left: collections.Counter[str] = collections.Counter()  # ending -> members left out
+
     def rows() -> Rows:
+        samples = 0
         for path, split in files_of(source.captions, "*.tar"):
             with open(path, "rb") as file:
-                for sample in _samples(path):
+                for sample, endings in _samples(path, left):
+                    samples += 1
                     name = next(iter(sample.values())).name
-                    yield f"{path}: {name!r}", file, path, sample, split
+                    yield f"{path}: {name!r}", file, path, sample, endings, split
+        kinds = [f"{count} {ending or 'without ending'}" for ending, count in left.most_common()]
+        if len(kinds) > _LISTED:
+            kinds[_LISTED:] = [f"{len(kinds) - _LISTED} other endings"]
+        if not samples:
+            raise ValueError(
+                f"{source.captions[0]} has no pictures with captions; its members are: "
+                f"{', '.join(kinds) or 'none'}. {_LOOKED_FOR}."
+            )
+        if left:
+            members = f"{left.total()} member{'s' * (left.total() > 1)}"
+            print(f"note: {members} left out ({', '.join(kinds)}). {_LOOKED_FOR}", flush=True)
 
     def parse(
-        file: BinaryIO, path: pathlib.Path, sample: dict[str, tarfile.TarInfo], split: str | None
+        file: BinaryIO, path: pathlib.Path, sample: Sample, endings: str, split: str | None
     ) -> Entry:
         picture = sample.get("picture")
         if picture is None:
-            raise ValueError("it has captions and no picture")
+            raise ValueError(f"it has captions and not one picture; its key has {endings}")
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
-        if not captions and "txt" in sample:
-            lines = _text(file, sample["txt"]).split("\n")
+        if not captions and (text := sample.get("txt") or sample.get("caption")):
+            lines = _text(file, text).split("\n")
             captions = tuple(line for line in lines if line.strip())
         split = split_in(values) or split
         captions, rejected = unmarked(values, captions)
@@ -163,29 +276,86 @@ def webdataset(source: Source) -> list[Entry]:
         return Entry(-1, picture.name, split, captions, content=content, rejected=rejected)
 
     entries = source.entries(rows(), parse, join=False)
-    return joined(
-        entries, picture_of(entries), source.drawn
-    )  # there may be a sample for each caption
+    # There may be a sample for each caption.
+    return joined(entries, picture_of(entries), source.drawn)
 
 
-def _samples(path: pathlib.Path) -> Iterable[dict[str, tarfile.TarInfo]]:
-    """Returns the members of each sample of a tar file: "picture", "txt" or "json" -> member."""
-    samples: dict[str, dict[str, tarfile.TarInfo]] = collections.defaultdict(dict)
+def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tuple[Sample, str]]:
+    """Yields the samples of a tar file, each with all endings of its key.
+
+    Counts the endings of the members that are in no sample in `left`.
+    """
+    keys: dict[str, list[_Member]] = collections.defaultdict(list)
     try:
         with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                folder, _, base = member.name.rpartition("/")
-                stem, _, ending = base.partition(".")
-                kind = _KINDS.get(ending.lower())
-                if member.isreg() and stem and kind:  # no hidden files, such as `._1.jpg`
-                    samples[f"{folder}/{stem}"].setdefault(kind, member)
+            for info in filter(tarfile.TarInfo.isreg, tar):
+                member = _member(info)
+                if not member.key.endswith("/"):  # hidden files, such as `._1.jpg`
+                    keys[member.key].append(member)
         with open(path, "rb") as file:  # tarfile takes a cut header for the end of the file
             file.seek(tar.offset)
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
         raise ValueError(f"{path} is not a complete, uncompressed tar file: {error}.") from None
-    return samples.values()
+    for key, members in keys.items():
+        samples = _samples_of(key, members)
+        used = {id(info) for sample in samples for info in sample.values()}
+        left.update(member.ending for member in members if id(member.info) not in used)
+        endings = ", ".join(member.ending for member in members)
+        yield from ((sample, endings) for sample in samples)
+
+
+class _Member(NamedTuple):
+    """A member of a tar file, `x/1.v2.jpg`.
+
+    Attributes:
+      key: the name up to the first dot, `x/1`.
+      name: the name up to the ending that tells the kind, `x/1.v2`, as `v2.jpg` tells none.
+      ending: what follows the key, `.v2.jpg`.
+      kind: a kind of `_KINDS`, or "".
+    """
+
+    key: str
+    name: str
+    ending: str
+    kind: str
+    info: tarfile.TarInfo
+
+
+def _member(info: tarfile.TarInfo) -> _Member:
+    folder, _, base = info.name.rpartition("/")
+    stem, dot, rest = base.partition(".")
+    key, last = f"{folder}/{stem}", rest.rpartition(".")
+    kind, name = _KINDS.get(rest.lower(), ""), key
+    if not kind and (kind := _KINDS.get(last[2].lower(), "")):
+        name = f"{key}.{last[0]}"
+    return _Member(key, name, dot + rest, kind, info)
+
+
+def _samples_of(key: str, members: list[_Member]) -> list[Sample]:
+    """Returns the samples with the same key: mostly one.
+
+    `1.v1.jpg`, `1.v1.txt`, `1.v2.jpg` and `1.v2.txt` are two. Of `1.input.jpg` and `1.output.txt`,
+    the only picture and the only text belong together. Where a key has several pictures, those
+    without a text of the same name are left out, but for `1.jpg` or else `1.image.jpg`.
+    """
+    named: dict[str, Sample] = collections.defaultdict(dict)
+    for member in members:
+        if member.kind:
+            named[member.name].setdefault(member.kind, member.info)
+    pictures = [name for name, sample in named.items() if "picture" in sample]
+    likely = [name for name in pictures if name.rpartition(".")[2].lower() in _MAIN] or pictures
+    main = likely[0] if len(likely) == 1 and key not in pictures else key
+    for kind in _CAPTIONS:
+        others = [s[kind] for s in named.values() if kind in s and "picture" not in s]
+        if main in named and len(others) == 1:
+            named[main].setdefault(kind, others[0])
+    return [
+        sample
+        for name, sample in named.items()
+        if (name == main) + ("picture" in sample) + any(kind in sample for kind in _CAPTIONS) > 1
+    ]
 
 
 def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
@@ -197,6 +367,19 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 
 INFO = "dataset_info.json"
 _REMEDY = "Prepare it again with TensorFlow Datasets."
+
+
+def is_tfds(path: pathlib.Path) -> bool:
+    """True for the file with which TensorFlow Datasets describes a data set.
+
+    Hugging Face's file of the same name has no list of splits.
+    """
+    if path.name != INFO:
+        return False
+    with contextlib.suppress(ValueError):
+        info = read_json(path, _REMEDY)
+        return isinstance(info, dict) and isinstance(info.get("splits"), list)
+    return False
 
 
 def tfds(source: Source) -> list[Entry]:

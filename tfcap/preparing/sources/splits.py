@@ -5,6 +5,7 @@ import fnmatch
 import hashlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import re
@@ -25,7 +26,8 @@ _NAMES = {
 FURTHER = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # names of splits are parts of file names
 # A word of its own, as in `coco_train_ids` and `trainImages`, but not in `retrieval`.
 _WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(_NAMES)})(?![a-z])")
-_SHARE = 0.05  # of the images that go into val, and into test
+_SHARES = (90.0, 5.0, 5.0)  # per cent of the images that are drawn for train, val and test
+_FEW = 30  # pictures of val or test; the score of fewer changes much by chance
 _MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
 _REMEDY = "docs/prepare.md describes split lists."
 Key = int | str | tuple[str, int]  # an id, a file name, or both
@@ -90,6 +92,26 @@ def files_of(
     return found
 
 
+def shares(way: str) -> tuple[float, ...]:
+    """Returns the per cent of train, val and test in `random:70,15,15`; the usual ones for `WAYS`.
+
+    Raises ValueError for other texts.
+    """
+    if way in WAYS:
+        return _SHARES
+    parts: tuple[float, ...] = ()
+    with contextlib.suppress(ValueError):
+        parts = tuple(map(float, way.removeprefix("random:").split(",")))
+    if not way.startswith("random:") or len(parts) != len(SPLITS) or min(parts) < 0:
+        parts = ()
+    if not math.isclose(sum(parts), 100) or not parts[0]:
+        raise ValueError(
+            f"must be one of {', '.join(WAYS)}, or random: with the per cent of train, val and "
+            f"test, which sum to 100, as in random:70,15,15; not {way!r}"
+        )
+    return parts
+
+
 class Divided(NamedTuple):
     """The images, each with a split.
 
@@ -122,9 +144,9 @@ def divide(
     """Gives every image a split. Splits other than train, val and test do not change.
 
     `way` is one of `WAYS`. "source" uses the splits of the source, or random splits if it has none.
-    "random" draws 90 % train, 5 % val and 5 % test. "mrnn" draws the split of m-RNN from the
-    official splits of COCO. The lists `split_ids` are used instead if they are set; absolute names
-    in lists must be below `images`.
+    "random" draws 90 % train, 5 % val and 5 % test, "random:70,15,15" other shares. "mrnn" draws
+    the split of m-RNN from the official splits of COCO. The lists `split_ids` are used instead if
+    they are set; absolute names in lists must be below `images`.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -149,13 +171,29 @@ def divide(
     written: dict[str, Any] = {"drawn": how, "seed": seed, **_written(divided)}
     counts = ", ".join(f"{len(written[split])} {split}" for split in SPLITS)
     print(f"splits: drawn at random with seed {seed}: {counts}; see splits.json", flush=True)
+    if few := _few(written, way):
+        print(f"note: {few}", flush=True)
     return Divided(divided, written)
+
+
+def _few(lists: Mapping[str, Sequence[Key]], way: str) -> str:
+    """Returns a warning that val or test have few pictures, or an empty text."""
+    drawn = [split for split, share in zip(SPLITS[1:], shares(way)[1:], strict=True) if share]
+    few = [f"{len(lists[split])} {split}" for split in drawn if len(lists[split]) < _FEW]
+    total = sum(len(lists[split]) for split in SPLITS)
+    if not few or total < len(SPLITS):
+        return ""
+    part = math.ceil(100 * _FEW / total)
+    more = f"random:{100 - 2 * part},{part},{part}"
+    remedy = f". --splits={more} draws {_FEW} of each" if part <= 30 and way != more else ""
+    return f"{' and '.join(few)} pictures are too few to choose and to score a checkpoint{remedy}"
 
 
 def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
     """Returns the images with random splits; those of m-RNN draw val and test from COCO's val."""
-    part = max(1, round(_SHARE * len(entries))) if len(entries) >= len(SPLITS) else 0
-    sizes, places = {"val": part, "test": part}, list(range(len(entries)))
+    drawn = dict(zip(SPLITS, shares(way), strict=True))
+    sizes = {split: _count(drawn[split], len(entries)) for split in ("val", "test")}
+    places = list(range(len(entries)))
     if way == "mrnn":
         sizes, needed = _MRNN, sum(_MRNN.values())
         places = [place for place, entry in enumerate(entries) if entry.split == "val"]
@@ -165,12 +203,21 @@ def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
                 f"{needed} images in val, and there are {len(places)}. Give "
                 "captions_train2014.json and captions_val2014.json."
             )
+    elif sum(sizes.values()) >= len(entries) > 0:
+        raise ValueError(f"--splits={way} leaves none of {len(entries)} images for train.")
     order = iter(_shuffled(entries, places, seed))
     divided = [entry._replace(split="train") for entry in entries]
     for split, size in sizes.items():
         for place in itertools.islice(order, size):
             divided[place] = divided[place]._replace(split=split)
     return divided
+
+
+def _count(share: float, images: int) -> int:
+    """Returns how many of the images are `share` per cent: at least one of three or more."""
+    if not share or images < len(SPLITS):
+        return 0
+    return max(1, round(share / 100 * images))
 
 
 def _shuffled(entries: Sequence[Entry], places: Iterable[int], seed: int) -> list[int]:

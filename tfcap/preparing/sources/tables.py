@@ -518,8 +518,19 @@ def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict
 
 
 def is_parquet(path: pathlib.Path) -> bool:
-    """True for a Parquet file, but False for the metadata of an imagefolder."""
-    return path.name != METADATA and head(path).startswith(b"PAR1")
+    """True for a Parquet file with pictures and captions that is no metadata of an imagefolder."""
+    if path.name == METADATA or not head(path, 4).startswith(b"PAR1"):
+        return False
+    with contextlib.suppress(ValueError):
+        require_pictures(path)
+        return True
+    return False
+
+
+def require_pictures(path: pathlib.Path) -> None:
+    """Raises ValueError if a Parquet file has no pictures, or no captions, or is damaged."""
+    with parquet_file(path) as file:
+        _parquet_columns(path, file.schema_arrow)
 
 
 def parquet(source: Source) -> list[Entry]:
