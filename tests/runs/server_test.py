@@ -312,10 +312,11 @@ def exported(served, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scenes(shapes, tmp_path_factory):
-    """Paths of six pictures: three PNG files of the data and a scene, stored in three ways.
+    """Paths of seven pictures: three PNG files of the data and a scene, stored in four ways.
 
     The scene lies on its side in a JPEG whose EXIF says so, and in one without EXIF; the third file
-    is a PNG of the upright scene with the same pixels.
+    is a PNG of the upright scene with the same pixels. The last one is a GIF whose frame is smaller
+    than its screen.
     """
     data = PreparedData.load(shapes)
     names = list(data.file_names("val").values())[:4]
@@ -331,7 +332,10 @@ def scenes(shapes, tmp_path_factory):
     lying.save(without, quality=85)
     stored = tf.io.decode_jpeg(tf.io.read_file(without)).numpy()
     Image.fromarray(np.rot90(stored, -1)).save(upright)
-    return [*paths[:3], with_exif, upright, without]
+    sticker = folder / "sticker.gif"
+    frame = np.asarray(scene.convert("L").resize((60, 40)))
+    sticker.write_bytes(picture_bytes.gif((200, 90), [(frame, 120, 30)]))
+    return [*paths[:3], with_exif, upright, without, str(sticker)]
 
 
 def test_a_server_never_sees_half_a_version(exported):

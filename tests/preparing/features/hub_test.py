@@ -282,6 +282,18 @@ def test_a_dinov2_as_published_reads_the_crop_of_its_processor(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet", "dinov3", "swin"])
+def test_image_size_chooses_where_no_position_embeddings_are_learnt(hub, name, preset):
+    folder = preset(name)[0]
+    backbone = Backbone(f"hub:{folder}", image_size=64)
+    network = hub.models.Backbone.from_preset(str(folder), image_shape=(64, 64, 3))
+    decoded = backbone.decode(_encoded(_picture()))[None]
+    wanted, _ = _tokens(name, network, backbone.network.scale(decoded))
+    assert decoded.shape == (1, 64, 64, 3) and wanted.shape[1] == 64
+    np.testing.assert_allclose(backbone.extract(decoded), wanted, rtol=2e-3, atol=3e-3)
+
+
+@pytest.mark.slow
 def test_a_dinov2_with_registers_has_its_positions_smoothed(hub, tmp_path):
     presets.write_dinov2(tmp_path / "dinov2", registers=2)
     backbone = Backbone(f"hub:{tmp_path / 'dinov2'}")

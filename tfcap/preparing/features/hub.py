@@ -255,8 +255,7 @@ def preprocessor(preset: str, place: str, image_size: int | None = None) -> tupl
         if config.get("do_normalize", True):
             mean, std = (np.array(config[f"image_{name}"], float) for name in ("mean", "std"))
         factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
-        kind = config.get("image_processor_type", config.get("feature_extractor_type", ""))
-        default = 3 if kind.startswith(_BICUBIC) else 2
+        default = 3 if _kind(config).startswith(_BICUBIC) else 2
         interpolation = _RESAMPLE[config.get("resample", default)]
     except Exception as error:  # of Hugging Face, its HTTP library, JSON and missing keys
         raise _not_loaded(f"{_PREPROCESSOR} of hub:{preset}", error) from error
@@ -283,15 +282,21 @@ def preprocessor(preset: str, place: str, image_size: int | None = None) -> tupl
     return converter, uncropped
 
 
+def _kind(config: Mapping[str, Any]) -> str:
+    """Returns the class of the processor in transformers, or ""."""
+    return config.get("image_processor_type") or config.get("feature_extractor_type") or ""
+
+
 def _sizes(name: str, config: Mapping[str, Any]) -> tuple[int, int, bool]:
     """Returns the size after the crop and before, and whether the aspect ratio is kept.
 
     In older files `size` is a number, which is the shorter side for some processors, and both sides
     for the others.
     """
-    kind = config.get("image_processor_type", config.get("feature_extractor_type", ""))
     size = config.get("size")
-    keeps_ratio = "shortest_edge" in size if isinstance(size, dict) else kind.startswith(_SHORTER)
+    keeps_ratio = _kind(config).startswith(_SHORTER)
+    if isinstance(size, dict):
+        keeps_ratio = "shortest_edge" in size
     uncropped = cropped = _number(name, size)
     if config.get("do_center_crop"):
         cropped = _number(name, config.get("crop_size"))
