@@ -14,7 +14,8 @@ from helpers import commands
 
 import tfcap
 from tfcap import __main__ as command
-from tfcap import cli
+from tfcap import cli, configs
+from tfcap.models import captioner
 
 
 def no_space(name=None):
@@ -60,6 +61,10 @@ def test_an_expected_error_is_one_line_and_an_exit_code(error, code, word, capsy
         ("train --bogus", "Unknown flag --bogus"),
         ("caption --model=a", "Did you mean 'model_dir'?"),
         ("caption --beam=0 a.jpg", "--beam"),
+        ("caption --num_beams=5 a.jpg", "Unknown flag --num_beams. Write --decoding=beam=VALUE."),
+        ("caption --do_sample a.jpg", "Write --decoding=search=sample."),
+        ("evaluate --top_p=0.9", "Write --decoding=top_p=VALUE."),
+        ("prepare --import=not_there", "--import=not_there: No module named 'not_there'."),
         ("trian", "There is no command trian. Did you mean 'train'?"),
     ],
 )
@@ -67,6 +72,24 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments, word):
     done = commands.python("-m", "tfcap", *arguments.split())
     (line,) = commands.errors(done)
     assert done.returncode == 2 and word in line and done.stderr.count("\n") == 1
+
+
+def test_a_module_of_the_user_registers_its_system(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_for_test.py").write_text(
+        "from tfcap.models import captioner, show_tell\n"
+        "class Mine(show_tell.ShowTell):\n    'A system of my own.'\n"
+        "captioner.register('mine')(Mine)\n"
+    )
+    try:
+        done = commands.run_command("tfcap.train", "--list", "--import=mine_for_test")
+        assert done.returncode == 0 and "A system of my own." in done.stdout
+        assert (
+            configs.resolve("mine", override="task.model.mine.width=3").task.model.mine.width == 3
+        )
+    finally:
+        for registry in (captioner.MODELS, captioner.SMALL):
+            registry.pop("mine", None)
 
 
 @pytest.mark.parametrize("name", sorted(command.commands()))

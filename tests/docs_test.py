@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"(?:\S*python -m tfcap\.|(?:\S*/)?tfcap )(\w+)")
 # Stand-ins for what a page leaves to the reader.
-ANY = {"SYSTEM": "xlan", "...": "x", " N": " 5"}
+ANY = {"SYSTEM": "xlan", "mygru": "xlan", "...": "x", " N": " 5"}
 
 
 def page_commands(text):

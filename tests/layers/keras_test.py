@@ -1,6 +1,8 @@
 """Layers in somebody else's functional model: fit, save, load, and the masks of a Keras user."""
 
 import functools
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -48,6 +50,21 @@ def _flat(outputs):
 def numbers(shapes, rows=6, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.normal(size=(rows, *(n or 5 for n in shape))) for shape in shapes]
+
+
+@pytest.mark.slow
+def test_the_import_of_the_package_registers_every_layer():
+    """A saved model is loaded by the names of its layers."""
+    program = (
+        "import inspect, pathlib, importlib, keras, tfcap.layers\n"
+        "names = set(keras.saving.get_custom_objects())\n"
+        "for path in pathlib.Path(tfcap.layers.__file__).parent.glob('*.py'):\n"
+        "    importlib.import_module(f'tfcap.layers.{path.stem}')\n"
+        "new = set(keras.saving.get_custom_objects()) - names\n"
+        "assert not new and 'tfcap>XLinearAttention' in names, (new, names)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -131,6 +131,14 @@ def test_a_caffe_layer_of_another_shape_is_refused(path):
     assert f"{wanted} is missing; and 1 more." in str(error.value)
 
 
+def test_a_file_of_another_format_is_named(path):
+    with open(path, "wb") as file:
+        file.write(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(ValueError, match="it is an HDF5 file") as caught:
+        conversion.read(path, NARROW)
+    assert "caffe" not in str(caught.value) and "Copy" not in str(caught.value)
+
+
 def airsplay(path):
     names = {f"{HEAD}.cls_embedding.weight": BIAS, f"{HEAD}.fc_attr.weight": BIAS}
     with open(path, "wb") as file:

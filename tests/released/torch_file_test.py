@@ -3,10 +3,13 @@
 import argparse
 import collections
 import datetime
+import io
+import json
 import os
 import pickle
 import resource
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -294,12 +297,102 @@ def test_cut_files_are_refused(path, writer, share):
         torch_file.load(path)
 
 
+def zipped(*names):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+    return content.getvalue()
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"<!DOCTYPE html>", b"PK\x05\x06" + bytes(18), b"\x93NUMPY", b"\x80\x02}."]
+    ("content", "kind"),
+    [
+        (b"", "empty"),
+        (b"<!DOCTYPE html>", "web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "git lfs pull"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(9), r"HDF5 file \(.h5\), such as Keras writes"),
+        (zipped("metadata.json", "config.json", "model.weights.h5"), "model of Keras"),
+        (zipped("w.npy"), r"NumPy \(.npz\)"),
+        (b"\x93NUMPY", r"NumPy \(.npy\)"),
+        (zipped("m/data.pkl", "m/constants.pkl", "m/code/__torch__.py"), "TorchScript"),
+        (zipped("folder/model.pth"), "zip archive with files of weights: unpack it"),
+        (b"PK\x05\x06" + bytes(18), "zip file without data.pkl"),
+        (b"\x1f\x8b\x08", "gzip: unpack it"),
+        (bytes(257) + b"ustar" + bytes(700), "tar archive: unpack it"),
+        (b"\0\0w" + (0xDB4775248B80FB57).to_bytes(8, "little"), "checkpoint of TensorFlow"),
+        (b"GGUF", "GGUF"),
+        (pickle.dumps({"w": BASE}), "pickle of another program"),
+        (b"\x0a\x04text", "another format"),
+    ],
 )
-def test_other_files_are_refused(path, content):
+def test_a_whole_file_of_another_format_is_not_called_damaged(path, content, kind):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="model.pth is no usable file of torch.save: "):
+    pattern = f"model.pth is no usable file of torch.save: .*{kind}.* with torch.save"
+    with pytest.raises(ValueError, match=pattern) as caught:
         torch_file.load(path)
+    assert "Copy" not in str(caught.value)
     with pytest.raises(ValueError, match="nowhere.pth cannot be read: No such file"):
         torch_file.load(path.parent / "nowhere.pth")
+
+
+# ---- safetensors --------------------------------------------------------------------------------
+
+
+def safe(path, arrays, **changes):
+    """Writes a safetensors file; `changes` replace entries of the header."""
+    header, content = {"__metadata__": {"format": "pt"}}, b""
+    for name, array in arrays.items():
+        kind = {"f": "F", "i": "I", "u": "U"}.get(array.dtype.kind, "")
+        kind = f"{kind}{8 * array.itemsize}" if kind else "BOOL"
+        ends = [len(content), len(content) + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": ends}
+        content += array.tobytes()
+    text = json.dumps(header | changes).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+
+
+def test_safetensors_are_read(path):
+    arrays = {f"module.{name}": np.ascontiguousarray(view) for name, view in VIEWS.items()}
+    kinds = [kind for kind in torch_writer.KINDS if kind != "float32"]
+    arrays |= {f"module.{kind}": np.array([[0, 1], [100, 1]]).astype(kind) for kind in kinds}
+    safe(path, arrays)
+    found = torch_file.load(path)
+    assert list(found) == [*VIEWS, *kinds]
+    for name, expected in arrays.items():
+        same(found[name.removeprefix("module.")], expected)
+    with pytest.raises(ValueError, match="read-only"):
+        found["whole"][0, 0] = 1
+    upper = (np.array([1.0, -2.5, 0.15625], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    safe(path, {"x": upper}, x={"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]})
+    same(torch_file.load(path)["x"], np.array([1.0, -2.5, 0.15625], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"shape": [4, 7]}, "has 96 bytes, not 112"),
+        ({"shape": [-4, -6]}, "reaches out of the file"),
+        ({"shape": [4.0, 6]}, "reaches out of the file"),
+        ({"data_offsets": [0, 1 << 60]}, "reaches out of the file"),
+        ({"data_offsets": [-8, 88]}, "reaches out of the file"),
+        ({"data_offsets": "ab"}, "no usable file"),
+        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3. Save"),
+    ],
+)
+def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
+    entry = {"dtype": "F32", "shape": [4, 6], "data_offsets": [0, 96]}
+    safe(path, {"w": BASE}, w=entry | changes)
+    with pytest.raises(ValueError, match=reason):
+        torch_file.load(path)
+    safe(path, {"w": BASE}, w=entry, again=entry)  # many names of the same bytes
+    with pytest.raises(ValueError, match="again reaches out of the file"):
+        torch_file.load(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.98])
+def test_cut_safetensors_are_refused(path, share):
+    safe(path, {"w": BASE})
+    os.truncate(path, int(os.path.getsize(path) * share))
+    with pytest.raises(ValueError, match="no usable file of torch.save: .* Copy it again, or save"):
+        torch_file.load(path)

@@ -55,6 +55,17 @@ def start(small, folder, init, extra=None, **kwargs):
     return train(params, "attention_lstm_scst", str(folder), **kwargs)
 
 
+def test_a_missing_first_stage_is_told_with_its_key(small, tmp_path):
+    """The default of the experiment names a run that is not there."""
+    with pytest.raises(ValueError, match="^task.init_checkpoint=nowhere: .* --then=NAME_scst"):
+        start(small, tmp_path, "nowhere")
+
+
+def test_random_weights_are_no_first_stage(small, tmp_path, capfd):
+    start(small, tmp_path, "", {"trainer": {"train_steps": 1}}, mode="train")
+    assert "warning: self-critical training starts from random weights" in capfd.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def both(small, tmp_path_factory):
     """The directories of two stages, and what one command for both printed.

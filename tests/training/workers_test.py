@@ -17,7 +17,7 @@ from helpers import commands, events
 
 from tfcap import cli, configs
 from tfcap import train as train_command
-from tfcap.training import run, workers
+from tfcap.training import keras3, run, workers
 
 STEPS = 60  # seconds, in which a worker can be killed
 TWO = {"worker": ["a:1", "b:1"]}
@@ -33,17 +33,63 @@ def config(cluster, kind="worker", index=0):
         (config({"worker": ["a:1", "b:1", "c:1"]}, "worker", 2), (3, 2)),
         (config({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", "1"), (3, 2)),
         ("", (1, 0)),
-        ("{", None),
-        (config(TWO, "worker", 2), None),
+        (config({"worker": ["[::1]:1", "h_0.x-y:65535"]}, "worker", 1), (2, 1)),
+        (config({**TWO, "evaluator": ["c:1"]}), (2, 0)),
+        (config({"worker": ["a"]}), (1, 0)),  # nobody connects to it
     ],
 )
 def test_the_place_among_all_workers(given, place, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", given)
-    if place is not None:
-        assert workers.place() == place
-        return
-    with pytest.raises(cli.UsageError, match='TF_CONFIG .* For example: {"cluster"'):
+    assert workers.place() == place
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ("{", "no chief or worker"),
+        ("[]", "no chief or worker"),
+        (config(TWO, "worker", 2), "no chief or worker"),
+        (config(TWO, "chief"), "no chief or worker"),
+        (config({**TWO, "evaluator": ["c:1"]}, "evaluator"), "--mode=continuous_eval without"),
+        (config({"worker": "a:1,b:1"}), "no chief or worker"),
+        (config(TWO, "worker", -1), "below 0"),
+        *(
+            (config({"worker": [address, "b:1"]}), f"the address {address!r} is not HOST:PORT")
+            for address in ("a", "a:", ":1", "a:http", "a:0", "a:65536", "a:-1", "a:1:2", "::1:1")
+        ),
+        *(
+            (config({"worker": ["b:1", address]}), "is not HOST:PORT")
+            for address in (
+                "grpc://a:1",
+                "http://a:1",
+                "a:1/",
+                "a b:1",
+                1234,
+                None,
+                "[::1]",
+                "a:1 ",
+            )
+        ),
+        (config({"worker": ["a:1", "a:1"]}), "two workers have the address 'a:1'"),
+        (config({"chief": ["a:1"], "worker": ["b:1", "a:1"]}), "two workers have the address"),
+        (config({**TWO, "ps": ["c:1"]}), "parameter servers"),
+    ],
+)
+def test_a_tf_config_that_cannot_be_used_is_shown_with_its_fault(given, fault, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", given)
+    with pytest.raises(cli.UsageError) as caught:
         workers.place()
+    assert fault in str(caught.value) and 'For example: {"cluster"' in str(caught.value)
+
+
+def test_the_addresses_of_worker_hosts_are_checked(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+    monkeypatch.delenv("TF_CONFIG")
+    runtime = configs.Runtime(
+        distribution_strategy="multi_worker_mirrored", worker_hosts="a,b:1", task_index=0
+    )
+    with pytest.raises(cli.UsageError, match="the address 'a' is not HOST:PORT"):
+        keras3.strategy(runtime)
 
 
 @pytest.mark.parametrize(

@@ -277,12 +277,12 @@ def _no_key(
         near = difflib.get_close_matches(name, {p.rpartition(".")[2] for p in where}, 1, 0.75)
         if likely := [path for path in where if path.rpartition(".")[2] in near]:
             return f"{said} Did you mean {' or '.join(likely[:3])}?"
-    remedy = ""
-    if isinstance(group, hyperparams.OneOfConfig):  # the options of a system are meant
-        remedy = f" {REGISTERED}" if isinstance(value, Mapping) else ""
-        group, prefix = group.get(), f"{prefix}{group.type}."
+    if isinstance(group, hyperparams.OneOfConfig):
+        if isinstance(value, Mapping):
+            return f"{said} The systems are {', '.join(SYSTEMS)}. {REGISTERED}"
+        group, prefix = group.get(), f"{prefix}{group.type}."  # an option of the system is meant
     of_group = f"of {prefix[:-1]} " if prefix else ""
-    return f"{said} The keys {of_group}are {', '.join(_names(group))}.{remedy}"
+    return f"{said} The keys {of_group}are {', '.join(_names(group))}."
 
 
 def _checked(value: Any, hint: Any, source: str, key: str) -> Any:

@@ -99,7 +99,7 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
             elif is_weights(start):
                 arrays = _read_torch(file, _read_zip if start[:1] == b"P" else _read_stream)
             else:
-                raise _OtherFormat(other_format(start) or "it has another format")
+                raise _OtherFormat(other_format(start) or _by_end(file))
         if not arrays:
             raise _OtherFormat("it holds no tensors by name")
         return _bare(arrays)
@@ -125,6 +125,12 @@ def other_format(start: bytes) -> str:
         ),
         "",
     )
+
+
+def _by_end(file: BinaryIO) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
+    is_table = int.from_bytes(file.read(), "little") == 0xDB4775248B80FB57  # of LevelDB
+    return "it is a checkpoint of TensorFlow" if is_table else "it has another format"
 
 
 def is_weights(start: bytes) -> bool:
@@ -276,9 +282,9 @@ def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
 def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
     """Does the same for the layout before PyTorch 1.6."""
     unpicklers = [_Unpickler(file) for _ in range(5)]
-    magic, _, system, content, keys = (unpickler.load() for unpickler in unpicklers)
-    if magic != _MAGIC:
+    if unpicklers[0].load() != _MAGIC:
         raise _OtherFormat("it is a pickle of another program")
+    _, system, content, keys = (unpickler.load() for unpickler in unpicklers[1:])
     storages, starts = unpicklers[3].storages, {}
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:
