@@ -71,8 +71,6 @@ def _run() -> None:
         _launch(given)
     if given.restarts:
         raise cli.UsageError("--restarts needs --workers of at least 2.")
-    if "TF_CONFIG" not in os.environ:  # every worker would say it
-        print("loading TensorFlow ...", flush=True)
     names = "config_file params_override mode then then_config_file then_override"
     changes = {name: given[name].value for name in names.split()}
     train(given.experiment or "", given.model_dir or "", **changes)

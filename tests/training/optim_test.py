@@ -258,3 +258,19 @@ def test_patience_waits_until_the_loss_has_settled(settles, ends):
         patience({"CIDEr": score, "perplexity": perplexity})
         over.append(patience.over)
     assert over == ends
+
+
+def test_patience_goes_on_from_a_checkpoint_also_of_an_earlier_version(tmp_path):
+    """The lowest perplexity is in the checkpoint; earlier versions did not save it."""
+    first = optim.Patience(2, "CIDEr", True, settles=True)
+    for score, perplexity in ((8.0, 29.0), (7.0, 28.9)):
+        first({"CIDEr": score, "perplexity": perplexity})
+    new = tf.train.Checkpoint(patience=first).write(str(tmp_path / "new"))
+    earlier = tf.train.Checkpoint(best=first.best, scale=first.scale, waited=first.waited)
+    old = tf.train.Checkpoint(patience=earlier).write(str(tmp_path / "old"))
+    for path, over in ((new, True), (old, False)):  # the first perplexity is a fall
+        again = optim.Patience(2, "CIDEr", True, settles=True)
+        tf.train.Checkpoint(patience=again).restore(path)
+        assert int(again.waited) == 1 and float(again.best.numpy()) == 8.0
+        again({"CIDEr": 6.0, "perplexity": 28.8})
+        assert again.over == over

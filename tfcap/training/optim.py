@@ -316,7 +316,7 @@ class Patience(Plateau):
         """Notes the score and the perplexity of a validation."""
         super().__call__(scores)
         perplexity = float(scores.get("perplexity", "nan"))
-        if self.settles and perplexity < CLEARLY * float(self.perplexity.numpy()):
+        if self.patience and self.settles and perplexity < CLEARLY * float(self.perplexity.numpy()):
             self.perplexity.assign(perplexity)
             self.waited.assign(0)
 

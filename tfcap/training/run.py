@@ -88,7 +88,7 @@ def train(
                     "(trainer.patience)",
                     flush=True,
                 )
-            elif loop.best and loop.best.gain > RISING:
+            elif "train" in mode and loop.best and loop.best.gain > RISING:
                 print(
                     f"at step {loop.done} {loop.best.metric} was still "
                     f"{'rising' if loop.best.higher else 'falling'}: a larger trainer.train_steps "
