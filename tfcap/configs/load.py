@@ -197,10 +197,10 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
     return dict(flat(params.as_dict(), ""))
 
 
-def given(override: str) -> dict[str, Any]:
-    """Parses a text in the form of `--params_override` into nested keys and values."""
+def given(override: str, flag: str = _OVERRIDE) -> dict[str, Any]:
+    """Parses the value of a flag like `--params_override` into nested keys and values."""
     params = Experiment()
-    return _converted_content(params, _read(override, _OVERRIDE, params), _OVERRIDE)
+    return _converted_content(params, _read(override, flag, params), flag)
 
 
 def _changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
@@ -246,7 +246,7 @@ def _converted_content(
         for name, value in content.items():
             key, old = prefix + name, vars(group).get(name)
             if name not in _names(group):
-                raise ValueError(f"{source}: {_no_key(params, group, prefix, name, value)}")
+                raise ValueError(f"{source}: {_no_key(params, group, prefix, content, name)}")
             if not isinstance(old, hyperparams.Config):
                 result[name] = _checked(value, hints[name], source, key)
             elif isinstance(value, Mapping):
@@ -263,26 +263,36 @@ def _names(group: hyperparams.Config) -> list[str]:
 
 
 def _no_key(
-    params: hyperparams.Config, group: hyperparams.Config, prefix: str, name: str, value: Any
+    params: hyperparams.Config,
+    group: hyperparams.Config,
+    prefix: str,
+    content: Mapping[str, Any],
+    name: str,
 ) -> str:
-    """Says that `group` has no key `name`, and which key it may be."""
+    """Says that `group`, which `content` changes, has no key `name`, and which key it may be."""
     said, of_decoding = f"there is no key {name}.", isinstance(group, Decoding)
     if (of_decoding or not prefix) and (meant := options.meant(name)):
         start = "" if isinstance(params, Decoding) else "task.decoding."
         return f"{said} Use {' with '.join(start + key for key in meant)}."
-    leaves = [path.split(".") for path in values(params)]
-    paths = dict.fromkeys(".".join(path[:n]) for path in leaves for n in range(1, len(path) + 1))
-    inside = [path for path in paths if path.startswith(prefix)]
-    for where in [inside] if of_decoding else [inside, [*paths]]:
-        near = difflib.get_close_matches(name, {p.rpartition(".")[2] for p in where}, 1, 0.75)
-        if likely := [path for path in where if path.rpartition(".")[2] in near]:
+    inside, everywhere = _paths(group, prefix), _paths(params, "")
+    for paths in [inside] if of_decoding else [inside, everywhere]:
+        near = difflib.get_close_matches(name, {p.rpartition(".")[2] for p in paths}, 1, 0.75)
+        if likely := [path for path in paths if path.rpartition(".")[2] in near]:
             return f"{said} Did you mean {' or '.join(likely[:3])}?"
-    if isinstance(group, hyperparams.OneOfConfig):
-        if isinstance(value, Mapping):
+    if isinstance(group, hyperparams.OneOfConfig):  # an option of the system is meant
+        system = content.get("type", group.type)
+        if system not in SYSTEMS or isinstance(content[name], Mapping):
             return f"{said} The systems are {', '.join(SYSTEMS)}. {REGISTERED}"
-        group, prefix = group.get(), f"{prefix}{group.type}."  # an option of the system is meant
+        group, prefix = getattr(group, system), f"{prefix}{system}."
     of_group = f"of {prefix[:-1]} " if prefix else ""
     return f"{said} The keys {of_group}are {', '.join(_names(group))}."
+
+
+def _paths(group: hyperparams.Config, prefix: str) -> list[str]:
+    """Returns the dotted names of the keys and groups inside a group."""
+    leaves = [path.split(".") for path in values(group)]
+    paths = (".".join(path[:n]) for path in leaves for n in range(1, len(path) + 1))
+    return [prefix + path for path in dict.fromkeys(paths)]
 
 
 def _checked(value: Any, hint: Any, source: str, key: str) -> Any:

@@ -246,7 +246,7 @@ def resolve_stages(
 
 def _after(before, model_dir, experiment, config_files, override):
     """Resolves a later stage with the data, model, decoding and validation of `before`."""
-    task = configs.given(override).get("task")
+    task = configs.given(override, "--then_override").get("task")
     for key in ("data_dir", "init_checkpoint"):
         if isinstance(task, dict) and key in task:
             raise cli.UsageError(
