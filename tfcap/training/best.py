@@ -11,10 +11,12 @@ import tensorflow as tf
 from tfcap import cli, configs, files, runs
 from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
-from tfcap.training import optim
 from tfcap.training.start import signature_of_start
 
 FEWEST = 30  # with fewer images, the score of a validation says little
+# Of a start that does not know the words of the data, training soon leaves less than this share of
+# the perplexity. A captioner that knows them keeps more, and its score says whether training helps.
+UNKNOWING = 0.5
 
 
 class BestCheckpoint:
@@ -78,7 +80,7 @@ class BestCheckpoint:
     def _start_is_past(self, scores: dict[str, float], step: int) -> bool:
         """True if cross-entropy training has outdone the start, which is the best by chance.
 
-        Its perplexity has fallen clearly, and the score cannot tell the two apart: it lies in the
+        The perplexity has fallen far, and the score cannot tell the two apart: it lies in the
         interval of the start, or the images are too few for an interval.
         """
         info = runs.read_info(self.directory)
@@ -88,7 +90,7 @@ class BestCheckpoint:
         low, high = info.get("intervals", {}).get(self.metric, (-math.inf, math.inf))
         images, value = info.get("images", 1), scores[self.metric]
         worse = images >= FEWEST and (value < low if self.higher else value > high)
-        if worse or not after < optim.CLEARLY * before:
+        if worse or not after < UNKNOWING * before:
             return False
         cli.say(
             f"note: the best checkpoint is now step {step}, and not the start: the perplexity fell "
