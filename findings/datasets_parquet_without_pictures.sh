@@ -8,10 +8,10 @@
 #   an Image. save_to_disk stores the bytes of the same data set. Reading the Parquet file where the
 #   folder does not exist fails only when the first picture is asked for.
 # Expected by most: Parquet files with pictures inside, like those on the hub (push_to_hub embeds
-#   them by default) and those of save_to_disk.
+#   them by default, says its documentation) and those of save_to_disk.
 # Why it matters: people hand a captioning data set on as one Parquet file of a few kilobytes. It
 #   works on their machine, so they notice only when the pictures are gone.
-# tfcap: reads the paths of such a file where they exist, and counts the pictures that are missing.
+# tfcap: reads the pictures at these paths, and counts those that are missing.
 #
 # Output seen on 2026-11-28 (FOLDER stands for the temporary folder):
 #   three pictures of 18,506 bytes; the Parquet file: 1,687 bytes

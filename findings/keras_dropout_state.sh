@@ -10,10 +10,10 @@
 #      assert_consumed passes, nor in save_weights, nor in the .keras file. A run that goes on from
 #      any of them draws the masks of its first steps again.
 # Expected by most: independent masks on the replicas, and a resumed run that equals one without a
-#   break, as with the generators of TensorFlow and with PyTorch's saved state.
-# Why it matters: caption models are trained with dropout of 0.3 to 0.5 on few pictures, for days,
-#   on machines that are taken away. On R devices there are R times fewer masks than rows, and after
-#   each restart the same ones. Sampled captions of self-critical training suffer as well if they
+#   break, as with tf.random.Generator.
+# Why it matters: caption models are trained with dropout of 0.3 to 0.5, on several devices, and on
+#   machines that are taken away. On R devices one mask serves R images, and after each restart the
+#   masks are those of the start. Sampled captions of self-critical training suffer as well if they
 #   come from keras.random: all replicas then draw the same numbers.
 # Known: a proposal for 1. is open, github.com/keras-team/keras pull request 20612.
 # tfcap: keeps the states in its checkpoints, and lets each replica start from another one.

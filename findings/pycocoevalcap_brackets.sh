@@ -7,9 +7,9 @@
 #   is not in the list. So brackets stay, as words of five letters. Square brackets are not in the
 #   list at all and stay as -lsb- and -rsb-.
 # Expected by most: no punctuation is scored. The list says so.
-# Why it matters: captions with "(left)" or "[unused]" as in medical, web and alt texts are longer
-#   by two words a pair, and a model that writes no brackets, as most do, cannot match them.
-#   A tokenizer written after the list gives other scores than the published code.
+# Why it matters: captions with brackets, as in medical, web and alt texts, are longer by two words
+#   a pair, and a model that writes no brackets cannot match them. A tokenizer written after the
+#   list gives other scores than the published code.
 # tfcap: keeps these words in its scores, so that they equal published ones.
 #
 # Output seen on 2026-11-28, without PTBTokenizer's lines on standard error:

@@ -4,13 +4,12 @@
 #
 # Versions: pycocoevalcap 1.2, rouge-score 0.1.2 (nltk 3.9.2), NumPy 2.2.6; Python 3.10 to 3.13.
 # Behaviour: with several references, pycocoevalcap takes the largest precision and the largest
-#   recall of all references, and makes one F-score of these two. A caption that is a part of a long
-#   reference and contains a short one gets 1.
+#   recall of all references, and makes one F-score (beta 1.2) of these two. A caption that is a part
+#   of a long reference and contains a short one gets 1.
 # Expected by most: an F-score with each reference, and the best of them. rouge-score does that
 #   (score_multi).
 # Why it matters: five references of different lengths are usual for an image, so the ROUGE-L of
-#   papers on captioning is higher than that of summarization, and a caption of any length between
-#   the shortest and the longest reference gains. The two are not comparable.
+#   papers on captioning is higher than that of papers on summarization. The two are not comparable.
 # tfcap: prints pycocoevalcap's number, which published tables have.
 #
 # Output seen on 2026-11-28:

@@ -4,13 +4,13 @@
 # Versions: TensorFlow 2.20.0 (tensorflow-cpu), Keras 3.12.4, ml_dtypes 0.5.4; Python 3.10 to 3.13.
 #   The same with Keras 3.15.1, and with TF_ENABLE_ONEDNN_OPTS=0.
 # Behaviour: BiasAddGrad, the gradient of the bias of keras.layers.Dense and Conv2D, adds bfloat16
-#   numbers in bfloat16. With 8 bits of mantissa, 256 + 1 is 256. tf.reduce_sum of the same numbers,
+#   numbers in bfloat16. With 8 significant bits, 256 + 1 is 256. tf.reduce_sum of the same numbers,
 #   and the gradient of the kernel, are summed in float32 and rounded once.
 # Expected by most: bfloat16 costs three decimal digits, and sums are kept in float32, as matrix
 #   products and tf.reduce_sum do.
 # Why it matters: mixed_bfloat16 is the fast mode of recent processors. The bias of the vocabulary
 #   layer gets one row for each word of each caption: 50 captions of 17 words are 850 rows. No loss
-#   becomes NaN: the biases merely learn too slowly, the more so the larger the batch.
+#   becomes NaN: the gradient is too small, the more so the larger the batch.
 # tfcap: its layers sum the gradient of a bias in float32.
 #
 # Output seen on 2026-11-28:

@@ -8,9 +8,9 @@
 #   2. A frame is drawn on the frame before, also where that one is to be cleared (disposal 2). So
 #   things that move leave a trail.
 # Expected by most: the picture that Pillow and OpenCV 5 show; or an error.
-# Why it matters: ImageMagick writes such files with -trim and -layers Optimize, and stickers and
-#   animated GIF files are a data set of captioning of their own. The picture has the wrong size and
-#   may be wholly black, without a message.
+# Why it matters: ImageMagick writes such files with -trim without +repage, and there are data sets
+#   of captioned GIF files (Auto-captions on GIF). The picture has the wrong size and may be wholly
+#   black, without a message.
 # tfcap: draws every frame on the screen of its file; it does not clear frames either.
 #
 # Output seen on 2026-11-28:
@@ -29,7 +29,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
 "$folder/bin/pip" install --quiet --no-compile --disable-pip-version-check \
-  tensorflow-cpu==2.20.0 keras==3.12.4 numpy==2.2.6 protobuf==6.33.2 h5py==3.15.1 ml-dtypes==0.5.4 pillow==12.3.0
+  tensorflow-cpu==2.20.0 keras==3.12.4 numpy==2.2.6 protobuf==6.33.2 h5py==3.15.1 ml-dtypes==0.5.4 \
+  pillow==12.3.0
 TF_CPP_MIN_LOG_LEVEL=3 "$folder/bin/python" -I - <<'EOF'
 import io
 import struct
