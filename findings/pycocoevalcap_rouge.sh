@@ -4,8 +4,8 @@
 #
 # Versions: pycocoevalcap 1.2, rouge-score 0.1.2 (nltk 3.9.2), NumPy 2.2.6; Python 3.10 to 3.13.
 # Behaviour: with several references, pycocoevalcap takes the largest precision and the largest
-#   recall of all references, and makes one F-score (beta 1.2) of these two. A caption that is a part
-#   of a long reference and contains a short one gets 1.
+#   recall of all references, and makes one F-score (beta 1.2) of these two. A caption whose words
+#   stand in a long reference in this order, and that so contains a short reference, gets 1.
 # Expected by most: an F-score with each reference, and the best of them. rouge-score does that
 #   (score_multi).
 # Why it matters: five references of different lengths are usual for an image, so the ROUGE-L of
