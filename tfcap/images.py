@@ -28,6 +28,7 @@ _UNREADABLE = (
     *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
+_TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 
@@ -47,7 +48,7 @@ def is_picture(path: str | os.PathLike) -> bool:
     name = os.path.basename(path)
     if is_picture_name(name):
         return True
-    says = _is_unreadable(name) or mimetypes.guess_type(name)[0]
+    says = _is_unreadable(name) or _TYPES.guess_type(name)[0]
     if says or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
         return False
     try:
@@ -61,7 +62,7 @@ def _is_unreadable(name: str) -> bool:
     """True if the file name has the ending of a picture that is not decoded, and is not hidden."""
     if name.startswith(".") or is_picture_name(name):
         return False
-    kind = mimetypes.guess_type(name)[0] or ""
+    kind = _TYPES.guess_type(name)[0] or ""
     return kind.startswith("image/") or name.lower().endswith(_UNREADABLE)
 
 

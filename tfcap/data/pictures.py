@@ -220,8 +220,8 @@ def _decoded_frames(content: tf.Tensor) -> tf.Tensor:
 def _frames_on_screen(content: tf.Tensor, gif: _Gif, total: tf.Tensor) -> tf.Tensor:
     """Decodes the frames on a screen that is larger than all of them.
 
-    A small file can have thousands of frames of one pixel and a huge screen, so their number `total`
-    is checked before each of them needs a screen.
+    A small file can have thousands of frames of one pixel and a huge screen. So their number,
+    `total`, is checked before each of them needs a screen.
     """
     width, height = tf.unstack(gif.screen)
     first, whole = tf.cast(gif.first, tf.int32), tf.strings.length(content)
@@ -232,7 +232,7 @@ def _frames_on_screen(content: tf.Tensor, gif: _Gif, total: tf.Tensor) -> tf.Ten
         tf.strings.substr(content, first, whole),
     ]
     fits = tf.debugging.Assert(total * width * height <= MOST_PIXELS, ["too many pixels"])
-    with tf.control_dependencies([] if fits is None else [fits]):
+    with tf.control_dependencies([fits]):
         return _decoded_frames(tf.strings.join(parts))[2:]
 
 

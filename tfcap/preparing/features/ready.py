@@ -113,9 +113,9 @@ class Tsv(Layout):
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
 
-    If the first line names the columns, they may have another order. The files are read once from
-    end to end to find the position of each line, and later line by line: they may be larger than
-    the memory.
+    If the first line names the columns, those behind the key may have another order. The files are
+    read once from end to end to find the position of each line, and later line by line: they may be
+    larger than the memory.
     """
 
     title = "tsv of regions"
