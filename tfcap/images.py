@@ -71,17 +71,19 @@ def left_out(names: Iterable[str | os.PathLike]) -> str:
 
     For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
     """
-    endings = collections.Counter(
-        os.path.splitext(name)[1].lower()
-        for name in map(os.path.basename, names)
-        if _is_unreadable(name)
-    )
-    if not (total := endings.total()):
+    unreadable = [name for name in map(os.path.basename, names) if _is_unreadable(name)]
+    if not unreadable:
         return ""
-    kinds = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
-    if total == 1:
-        return f"1 picture is left out ({kinds}): save it as JPEG or PNG"
-    return f"{total} pictures are left out ({kinds}): save them as JPEG or PNG"
+    what, them = "1 picture is", "it"
+    if len(unreadable) > 1:
+        what, them = f"{len(unreadable)} pictures are", "them"
+    return f"{what} left out ({by_ending(unreadable)}): save {them} as JPEG or PNG"
+
+
+def by_ending(names: Iterable[str]) -> str:
+    """Returns how many files have which ending, as in "3 .heic, 1 .tif"."""
+    endings = collections.Counter(os.path.splitext(name)[1].lower() for name in names)
+    return ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfcap.images import MOST_PIXELS
 
-ENDINGS = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg")
+ENDINGS: tuple[str, ...] = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg")
 
 
 def is_film(head: bytes) -> bool:

@@ -667,6 +667,7 @@ def joined(
                 rejected=before.rejected + entry.rejected,
             )
     if several := [by_split for by_split in names.values() if len(by_split) > 1]:
-        example = " and ".join(f"{name} of {split}" for split, name in several[0].items())
+        parts = ((name, split or "train, val or test") for split, name in several[0].items())
+        example = " and ".join(f"{name} of {split}" for name, split in parts)
         print(f"note: pictures in several splits: {len(several)}, such as {example}", flush=True)
     return [entry._replace(id=number) for number, entry in enumerate(images.values())]
