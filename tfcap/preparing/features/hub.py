@@ -93,9 +93,9 @@ class Hub(Network):
             raise ValueError(
                 f"hub:{preset} gives one vector and no grid of features: give --vector."
             )
-        width, own = int(np.shape(probe)[-1]), 1 if is_vector else cells
+        width, cells = int(np.shape(probe)[-1]), 1 if is_vector else cells
         super().__init__(
-            model, width, own, side, is_vector, lambda images: images * self._scale + self._offset
+            model, width, cells, side, is_vector, lambda images: images * self._scale + self._offset
         )
         if self._uncropped == side:
             self._check_copy(preset)

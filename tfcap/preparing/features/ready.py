@@ -164,8 +164,8 @@ class Tsv(Layout):
             return {"features": _floats(content["features"].encode(), content["num_boxes"])}
         names = self._headers[number] or _COLUMNS.get(len(fields), ())
         if len(fields) != len(names):
-            known = f"{len(names)}" if names else "2, 6 or 10"
-            raise ValueError(f"a line must have {known} fields; this one has {len(fields)}.")
+            wanted = len(names) or "2, 6 or 10"
+            raise ValueError(f"a line must have {wanted} fields; this one has {len(fields)}.")
         row = dict(zip(names, fields, strict=True))
         count = int(row["num_boxes"])
         sizes = {name: int(row[name]) for pair in _SIZES for name in pair if name in row}

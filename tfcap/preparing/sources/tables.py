@@ -547,9 +547,8 @@ def parquet(source: Source) -> list[Entry]:
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
             with parquet_file(path) as file:
-                found = _picture_rows(path, file)
-                total = file.metadata.num_rows
-                for row in cli.progress(found, total, f"reading {path}", "row"):
+                pictures, total = _picture_rows(path, file), file.metadata.num_rows
+                for row in cli.progress(pictures, total, f"reading {path}", "row"):
                     yield *row, split
 
     def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:
