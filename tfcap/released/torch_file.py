@@ -53,8 +53,6 @@ _OTHERS = {
     b"version https://git-lfs": "it is a pointer of Git LFS, and `git lfs pull` fetches the file",
     b"<": "it is a web page or XML, and not what its link promised",
     b"\x1f\x8b": "it is compressed with gzip: unpack it",
-    b"7z\xbc\xaf": "it is an archive of 7-Zip: unpack it",
-    b"Rar!": "it is a RAR archive: unpack it",
 }
 # The members by which other zip files are known.
 _OTHER_ZIPS = {
