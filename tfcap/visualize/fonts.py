@@ -46,7 +46,7 @@ def families(text: str) -> list[str]:
             missing -= drawn
         if not missing:
             break
-    _say_missing("".join(map(chr, sorted(missing))))
+    _say_missing({*map(chr, missing)})
     return [*usual, *chosen]
 
 
@@ -110,12 +110,12 @@ def _codes(path: str) -> np.ndarray:
         return np.zeros([0], np.uint32)
 
 
-def _say_missing(letters: str) -> None:
+def _say_missing(letters: Set[str]) -> None:
     """Says once for each of two groups of scripts which letters have no font, and what to do."""
     asian = {x for x in letters if unicodedata.name(x, "").startswith(_EAST_ASIAN)}
     for font, lacking in (
         ("Noto Sans CJK (Debian: fonts-noto-cjk)", asian),
-        ("Noto Sans (Debian: fonts-noto-core)", {*letters} - asian),
+        ("Noto Sans (Debian: fonts-noto-core)", letters - asian),
     ):
         if lacking:
             shown = " ".join(sorted(lacking)[:10])
