@@ -11,7 +11,7 @@
 #   them by default, says its documentation) and those of save_to_disk.
 # Why it matters: people hand a captioning data set on as one Parquet file of a few kilobytes. It
 #   works on their machine, so they notice only when the pictures are gone.
-# tfcap: reads the pictures at these paths, and counts those that are missing.
+# tfcap: reads the pictures at these paths if they lie below --images, and counts the missing ones.
 #
 # Output seen on 2026-11-28 (FOLDER stands for the temporary folder):
 #   three pictures of 18,506 bytes; the Parquet file: 1,687 bytes

@@ -39,6 +39,7 @@ def files(world, tmp_path_factory):
         for text in group
     ]
     images = [{"id": image, "file_name": f"{image}.jpg"} for image in references]
+    images += [{"file_name": "without an id.jpg"}, "no object"]
     content = {"images": images, "annotations": annotations}
     (folder / "references.json").write_text(json.dumps(content))
     results.write_results(folder / "worse.json", worse)

@@ -211,13 +211,13 @@ def _note_folders(paths: list[str]) -> None:
 
 def _check_write(given, arguments: list[str]) -> None:
     """Raises UsageError for options that need --write, and if --out is missing or wrong."""
-    known = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
+    kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
-                raise cli.UsageError(f"--{name} needs --write={known}.")
+                raise cli.UsageError(f"--{name} needs --write={kinds}.")
     elif unknown := [kind for kind in given.write if kind not in caption_files.KINDS]:
-        raise cli.UsageError(f"--write must be {known}, and not {unknown[0]!r}.")
+        raise cli.UsageError(f"--write must be {kinds}, and not {unknown[0]!r}.")
     elif 0 < given.max_characters <= len(given.before + given.after) + given.sentence:
         raise cli.UsageError("--max_characters leaves no room between --before and --after.")
     elif given.json:

@@ -99,6 +99,10 @@ def run(main: Callable[..., None]) -> None:
 
 def _import(module: str) -> None:
     """Imports a module of the user, which may lie in the working directory."""
+    if not all(map(str.isidentifier, module.split("."))):
+        raise UsageError(
+            f"--import={module} must be the name of a module: mymodels, not mymodels.py."
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

@@ -100,8 +100,11 @@ def format_images(
 
 def _file_names(references: str) -> dict[int, str]:
     """Returns the file names in a COCO annotation file that was read before, by image id."""
-    images = read_json(references, "").get("images", [])
-    return {image["id"]: str(image["file_name"]) for image in images if "file_name" in image}
+    names: dict[int, str] = {}
+    for image in read_json(references, "")["images"]:
+        if isinstance(image, dict) and {"id", "file_name"} <= image.keys():
+            names[image["id"]] = str(image["file_name"])
+    return names
 
 
 def _as_json(compared: Compared) -> dict[str, Any]:

@@ -28,6 +28,7 @@ _UNREADABLE = (
     *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
+_TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 
@@ -47,7 +48,7 @@ def is_picture(path: str | os.PathLike) -> bool:
     name = os.path.basename(path)
     if is_picture_name(name):
         return True
-    says = _is_unreadable(name) or mimetypes.guess_type(name)[0]
+    says = _is_unreadable(name) or _TYPES.guess_type(name)[0]
     if says or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
         return False
     try:
@@ -61,7 +62,7 @@ def _is_unreadable(name: str) -> bool:
     """True if the file name has the ending of a picture that is not decoded, and is not hidden."""
     if name.startswith(".") or is_picture_name(name):
         return False
-    kind = mimetypes.guess_type(name)[0] or ""
+    kind = _TYPES.guess_type(name)[0] or ""
     return kind.startswith("image/") or name.lower().endswith(_UNREADABLE)
 
 
@@ -70,17 +71,19 @@ def left_out(names: Iterable[str | os.PathLike]) -> str:
 
     For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
     """
-    endings = collections.Counter(
-        os.path.splitext(name)[1].lower()
-        for name in map(os.path.basename, names)
-        if _is_unreadable(name)
-    )
-    if not (total := endings.total()):
+    unreadable = [name for name in map(os.path.basename, names) if _is_unreadable(name)]
+    if not unreadable:
         return ""
-    kinds = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
-    if total == 1:
-        return f"1 picture is left out ({kinds}): save it as JPEG or PNG"
-    return f"{total} pictures are left out ({kinds}): save them as JPEG or PNG"
+    what, them = "1 picture is", "it"
+    if len(unreadable) > 1:
+        what, them = f"{len(unreadable)} pictures are", "them"
+    return f"{what} left out ({by_ending(unreadable)}): save {them} as JPEG or PNG"
+
+
+def by_ending(names: Iterable[str]) -> str:
+    """Returns how many files have which ending, as in "3 .heic, 1 .tif"."""
+    endings = collections.Counter(os.path.splitext(name)[1].lower() for name in names)
+    return ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:

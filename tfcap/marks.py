@@ -1,6 +1,7 @@
 """Marks of annotations whose text does not describe the picture, as in VizWiz-Captions."""
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 UNUSABLE = ("is_rejected", "is_precanned")  # spam, and "Quality issues are too severe ..."
@@ -23,3 +24,10 @@ def mark_of(annotation: Mapping[str, Any]) -> str:
         if is_set:
             return mark
     return ""
+
+
+def left_out(marks: Iterable[str]) -> str:
+    """Returns a note on captions that have these marks, which counts each mark."""
+    counts = collections.Counter(marks).items()
+    listed = ", ".join(f"{number} {mark}" for mark, number in counts)
+    return f"captions with a mark are left out ({listed})"

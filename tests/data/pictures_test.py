@@ -218,6 +218,12 @@ def test_what_a_later_frame_draws_outside_of_the_screen_is_cut_off():
     np.testing.assert_array_equal(found, larger[:, :40, :60])
 
 
+def test_a_small_gif_cannot_claim_a_huge_screen_for_each_of_many_frames():
+    content = picture_bytes.gif((20_000, 1_000), [(_numbers(1, 1), 5, 5)] * 9)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+        clips.decode(tf.constant(content), 2)
+
+
 def test_the_disposal_of_a_gif_is_ignored():
     content = picture_bytes.gif((60, 40), [SMALL, OTHER], disposal=2)
     kept = picture_bytes.gif((60, 40), [SMALL, OTHER])

@@ -376,6 +376,7 @@ def test_safetensors_are_read(path):
         ({"shape": [4.0, 6]}, "reaches out of the file"),
         ({"data_offsets": [0, 1 << 60]}, "reaches out of the file"),
         ({"data_offsets": [-8, 88]}, "reaches out of the file"),
+        ({"data_offsets": [1, 0], "shape": [95], "dtype": "U8"}, "reaches out of the file"),
         ({"data_offsets": "ab"}, "no usable file"),
         ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3. Save"),
     ],

@@ -11,7 +11,6 @@ clips.
 Letters: B pictures, H and W height and width of a picture.
 """
 
-import collections
 import http.client
 import os
 import string
@@ -110,18 +109,12 @@ def expand(
 def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
     """Returns notes on the pictures and films among files that `expand` leaves out."""
     notes = [note] if (note := image_files.left_out(others)) else []
-    endings: tuple[str, ...] = ENDINGS if clips else films.ENDINGS
-    kind, why = "films", "a model of clips reads them"
+    endings, kind, why = films.ENDINGS, "films", "a model of clips reads them"
     if clips:
-        kind, why = "still pictures", "the model reads clips"
-    counts = collections.Counter(
-        os.path.splitext(path)[1].lower()
-        for path in others
-        if is_picture_name(os.path.basename(path), endings)
-    )
-    if counts:
-        listed = ", ".join(f"{count} {ending}" for ending, count in counts.most_common())
-        notes.append(f"{kind} are left out ({listed}): {why}")
+        endings, kind, why = ENDINGS, "still pictures", "the model reads clips"
+    names = [name for name in map(os.path.basename, others) if is_picture_name(name, endings)]
+    if names:
+        notes.append(f"{kind} are left out ({image_files.by_ending(names)}): {why}")
     return notes
 
 

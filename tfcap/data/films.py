@@ -11,7 +11,7 @@ import numpy as np
 
 from tfcap.images import MOST_PIXELS
 
-ENDINGS = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg")
+ENDINGS: tuple[str, ...] = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg")
 
 
 def is_film(head: bytes) -> bool:
@@ -71,11 +71,11 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
 
 
 def _length(film) -> int:
-    """Reads a film to its end and returns the number of its frames, or packets."""
-    total = 0
-    while film.grab():
-        total += 1
-    return total
+    """Reads an open film to its end, closes it, and returns the number of its frames or packets."""
+    try:
+        return sum(1 for _ in iter(film.grab, False))
+    finally:
+        film.release()
 
 
 def _chosen(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray] | None:

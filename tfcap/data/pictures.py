@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.images import refusal, require_readable
+from tfcap.images import MOST_PIXELS, refusal, require_readable
 
 _HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG
 # Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
@@ -194,29 +194,46 @@ def decode_frames(content: tf.Tensor, choose: Callable[[tf.Tensor], tf.Tensor]) 
     """Decodes frames of a GIF file on its screen: uint8 [N, H, W, 3].
 
     TensorFlow's decoder draws each frame on the frame before, and ignores the disposal methods of
-    the file. Its canvas is as wide as the widest frame and as high as the highest. So a black row
-    and a black column, which have the size of the screen, are put before the first frame, and left
-    out of the result. What lies outside of the screen is cut off.
+    the file. Its canvas is as wide as the widest frame and as high as the highest. If that is less
+    than the screen, the file is decoded again behind a black row and a black column, which have the
+    size of the screen and are left out of the result. What lies outside of the screen is cut off.
 
     Args:
       content: the file, string [].
       choose: maps the number of frames, int32 [], to the positions int32 [N] of those to return.
     """
-    gif = _gif(content)
+    gif, frames = _gif(content), _decoded_frames(content)
+    height, width = tf.unstack(gif.screen[::-1])
+    sizes = tf.shape(frames, tf.int64)
+    frames = tf.cond(
+        tf.reduce_all(sizes[1:3] >= gif.screen[::-1]),
+        lambda: frames,
+        lambda: _frames_on_screen(content, gif, sizes[0]),
+    )
+    return tf.gather(frames, choose(tf.shape(frames)[0]))[:, :height, :width]
+
+
+def _decoded_frames(content: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3])
+
+
+def _frames_on_screen(content: tf.Tensor, gif: _Gif, total: tf.Tensor) -> tf.Tensor:
+    """Decodes the frames on a screen that is larger than all of them.
+
+    A small file can have thousands of frames of one pixel and a huge screen. So their number,
+    `total`, is checked before each of them needs a screen.
+    """
     width, height = tf.unstack(gif.screen)
     first, whole = tf.cast(gif.first, tf.int32), tf.strings.length(content)
     parts = [
         tf.strings.substr(content, 0, first),
         _black_frame([width, 1]),
         _black_frame([1, height]),
+        tf.strings.substr(content, first, whole),
     ]
-    rest = tf.strings.substr(content, first, whole)
-    frames = tf.ensure_shape(tf.io.decode_gif(tf.strings.join([*parts, rest])), [None] * 3 + [3])
-    total = tf.shape(frames)[0] - 2
-    complete = tf.debugging.assert_positive(total, "no frame is complete")
-    with tf.control_dependencies([] if complete is None else [complete]):
-        chosen = tf.gather(frames, choose(total) + 2)
-    return chosen[:, :height, :width]
+    fits = tf.debugging.Assert(total * width * height <= MOST_PIXELS, ["too many pixels"])
+    with tf.control_dependencies([fits]):
+        return _decoded_frames(tf.strings.join(parts))[2:]
 
 
 def _black_frame(sides: Sequence[tf.Tensor | int]) -> tf.Tensor:

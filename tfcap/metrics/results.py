@@ -3,7 +3,6 @@
 Letters: B images, Q counts of an image.
 """
 
-import collections
 import dataclasses
 import itertools
 import json
@@ -17,7 +16,7 @@ import numpy as np
 
 from tfcap import cli
 from tfcap.files import read_json, replacing, write_json
-from tfcap.marks import mark_of
+from tfcap.marks import left_out, mark_of
 
 # Metrics that are computed only where they are named, and the keys of their scores.
 ON_REQUEST = {
@@ -196,11 +195,10 @@ def _without_marked(
     """Leaves out images that have only marked captions, and prints what the file marks."""
     if not marks:
         return references
-    counts = collections.Counter(itertools.chain.from_iterable(marks.values()))
-    shown = ", ".join(f"{number} {mark}" for mark, number in counts.items())
+    note = left_out(itertools.chain.from_iterable(marks.values()))
     bare = [image for image in marks if not references[image]]
     more = f", and {some(bare)} without another caption" if bare else ""
-    print(f"note: {path}: captions with a mark are left out ({shown}){more}", flush=True)
+    print(f"note: {path}: {note}{more}", flush=True)
     return {image: own for image, own in references.items() if own or image not in marks}
 
 

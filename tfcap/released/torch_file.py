@@ -47,15 +47,12 @@ _SAFE = dict(
 _LARGEST_HEADER = 100_000_000  # bytes; the limit of the safetensors library
 # How files of other formats begin.
 _OTHERS = {
-    b"": "it is empty",
     b"\x89HDF\r\n": "it is an HDF5 file (.h5), such as Keras writes",
     b"\x93NUMPY": "it is an array of NumPy (.npy)",
     b"GGUF": "it is a GGUF file",
     b"version https://git-lfs": "it is a pointer of Git LFS, and `git lfs pull` fetches the file",
     b"<": "it is a web page or XML, and not what its link promised",
     b"\x1f\x8b": "it is compressed with gzip: unpack it",
-    b"7z\xbc\xaf": "it is an archive of 7-Zip: unpack it",
-    b"Rar!": "it is a RAR archive: unpack it",
 }
 # The members by which other zip files are known.
 _OTHER_ZIPS = {
@@ -115,16 +112,11 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def other_format(start: bytes) -> str:
     """Returns what a file is that begins with `start` (512 bytes), or "" if it is not known."""
+    if not start:
+        return "it is empty"
     if start[257:262] == b"ustar":
         return "it is a tar archive: unpack it"
-    return next(
-        (
-            text
-            for magic, text in _OTHERS.items()
-            if start.startswith(magic) and (magic or not start)
-        ),
-        "",
-    )
+    return next((text for magic, text in _OTHERS.items() if start.startswith(magic)), "")
 
 
 def _by_end(file: BinaryIO) -> str:
@@ -242,7 +234,8 @@ def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
             raise _OtherFormat(f"the tensor {name} has the type {entry['dtype']}")
         shape, (start, end) = entry["shape"], entry["data_offsets"]
         left -= end - start  # tensors that share bytes could need any memory
-        if not all(type(n) is int and n >= 0 for n in (*shape, start, end)) or left < 0:
+        sizes = (*shape, start, end - start)
+        if not all(type(n) is int and n >= 0 for n in sizes) or left < 0:
             raise ValueError(f"the tensor {name} reaches out of the file")
         storage = _Storage(_SAFE[entry["dtype"]], name, math.prod(shape))
         file.seek(first + start)

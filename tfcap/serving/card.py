@@ -100,7 +100,7 @@ def hub_text(run: Run, folder: str) -> str:
 
 
 def _card_of(run: Run) -> list[str]:
-    """Returns the card that the directory of the run has, with headings one level deeper."""
+    """Returns the card that the directory of the run has, with its headings two levels deeper."""
     path = os.path.join(run.directory, pretrained.CARD)
     if not os.path.isfile(path):
         return []

@@ -160,20 +160,21 @@ class Loop:
             if self.over:
                 break
             before = self.done
-            start = time.monotonic()
-            self._train_loop(batches)
+            rate = self._train_loop(batches)
             loops += 1
             if loops == 1:
                 summaries.say_peak_memory()
             elif loops == 2 and not self.over:  # the first one has traced the step
-                rate = (self.done - before) / (time.monotonic() - start)
                 summaries.say_time_left(self.params.trainer.train_steps - self.done, rate)
             if self.done // interval > before // interval:
                 self._save()
         self._save()  # again after the last validation, which the checkpoint has to know of
 
-    def _train_loop(self, batches) -> None:
-        """Trains `steps_per_loop` steps, or fewer up to a validation or the end."""
+    def _train_loop(self, batches) -> float:
+        """Trains `steps_per_loop` steps, or fewer up to a validation or the end.
+
+        Returns the number of steps in a second.
+        """
         options, step = self.params.trainer, self.done
         goal = min(step + options.steps_per_loop, options.train_steps)
         if self.mode == "train_and_eval":
@@ -191,9 +192,10 @@ class Loop:
                 "learning_rate or clip_threshold, and start again."
             )
         values["learning_rate"] = float(self.optimizer.learning_rate)
-        values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
+        rate = values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
         self._progress.loss = f"loss {loss:.3f}"
         self.train_summaries.write(values)
+        return rate
 
     def _validation_is_due(self) -> bool:
         """True at multiples of the interval, at the end, and, if needed, at the start."""

@@ -225,7 +225,7 @@ def resolve_stages(
     try:
         if experiment:
             params = configs.resolve(experiment, *changes)
-            if experiment.startswith(FINETUNE) and not params.task.data_dir:
+            if experiment in (FINETUNE, f"{FINETUNE}_scst") and not params.task.data_dir:
                 raise cli.UsageError(
                     f"--experiment={experiment} needs photographs of your own, prepared with the "
                     "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"

@@ -124,7 +124,7 @@ async function captionOne(one, mine) {
     answers[place] = answer.predictions[0];
     if (one === picture) model.fill(answers[place]);
   }));
-  one.answers = answers;
+  if (mine === turn) one.answers = answers;
 }
 function fail(one, problem) {
   one.problem = problem;

@@ -4,6 +4,7 @@ matplotlib draws each letter with the first family of a list that has it. Fonts 
 for letters that its own font lacks.
 """
 
+import contextlib
 import functools
 import sys
 import unicodedata
@@ -28,7 +29,7 @@ def families(text: str) -> list[str]:
     import matplotlib
     from matplotlib import font_manager
 
-    own = font_manager.FontProperties().get_family()
+    usual = font_manager.FontProperties().get_family()
     # Without spaces and marks of direction, which have no picture.
     codes = {ord(letter) for letter in text if unicodedata.category(letter)[0] not in "CZ"}
     if matplotlib.__version_info__ < (3, 11) and codes & {*_SHAPED}:
@@ -36,7 +37,7 @@ def families(text: str) -> list[str]:
             "matplotlib before 3.11 neither joins the letters of Arabic and of the scripts of "
             "India nor writes Arabic and Hebrew from right to left: pip install -U matplotlib"
         )
-    missing = codes.difference(*(_in_family(codes, family) for family in own))
+    missing = codes.difference(*(_in_family(codes, family) for family in usual))
     chosen: list[str] = []
     for path, family in _installed(_region(text)) if missing else ():
         # matplotlib may take another file of this family.
@@ -45,8 +46,8 @@ def families(text: str) -> list[str]:
             missing -= drawn
         if not missing:
             break
-    _say_missing("".join(map(chr, sorted(missing))))
-    return [*own, *chosen]
+    _say_missing({*map(chr, missing)})
+    return [*usual, *chosen]
 
 
 def width(text: str) -> int:
@@ -57,9 +58,8 @@ def width(text: str) -> int:
 def _region(text: str) -> str:
     """Returns the ending of families whose Chinese characters have the forms of the language."""
     names = " ".join(unicodedata.name(letter, "") for letter in set(text))
-    return (
-        "JP" if "KATAKANA" in names or "HIRAGANA" in names else "KR" if "HANGUL" in names else "SC"
-    )
+    regions = {"KATAKANA": "JP", "HIRAGANA": "JP", "HANGUL": "KR"}
+    return next((region for script, region in regions.items() if script in names), "SC")
 
 
 @functools.cache
@@ -69,13 +69,9 @@ def _installed(region: str) -> list[tuple[str, str]]:
 
     manager = font_manager.fontManager
     # The list that matplotlib stores may be older than a font.
-    for path in sorted(
-        {*font_manager.findSystemFonts()} - {font.fname for font in manager.ttflist}
-    ):
-        try:
+    for path in sorted({*font_manager.findSystemFonts()} - {f.fname for f in manager.ttflist}):
+        with contextlib.suppress(Exception):  # of several kinds, for bitmaps and damaged files
             manager.addfont(path)
-        except Exception:  # fonts of bitmaps, and damaged files: errors of several kinds
-            continue
 
     def rank(font):
         weight = font_manager.weight_dict.get(font.weight, font.weight)
@@ -114,12 +110,12 @@ def _codes(path: str) -> np.ndarray:
         return np.zeros([0], np.uint32)
 
 
-def _say_missing(letters: str) -> None:
+def _say_missing(letters: Set[str]) -> None:
     """Says once for each of two groups of scripts which letters have no font, and what to do."""
     asian = {x for x in letters if unicodedata.name(x, "").startswith(_EAST_ASIAN)}
     for font, lacking in (
         ("Noto Sans CJK (Debian: fonts-noto-cjk)", asian),
-        ("Noto Sans (Debian: fonts-noto-core)", {*letters} - asian),
+        ("Noto Sans (Debian: fonts-noto-core)", letters - asian),
     ):
         if lacking:
             shown = " ".join(sorted(lacking)[:10])

@@ -93,9 +93,9 @@ class Hub(Network):
             raise ValueError(
                 f"hub:{preset} gives one vector and no grid of features: give --vector."
             )
-        width, own = int(np.shape(probe)[-1]), 1 if is_vector else cells
+        width, cells = int(np.shape(probe)[-1]), 1 if is_vector else cells
         super().__init__(
-            model, width, own, side, is_vector, lambda images: images * self._scale + self._offset
+            model, width, cells, side, is_vector, lambda images: images * self._scale + self._offset
         )
         if self._uncropped == side:
             self._check_copy(preset)
@@ -391,30 +391,22 @@ def _only(preset: str, reads: int, side: int) -> ValueError:
 
 
 def _interpolated(embeddings: np.ndarray, tokens: int, smooth: bool) -> np.ndarray:
-    """Resizes position embeddings [1, N, F] for another number of tokens, class token included."""
+    """Resizes position embeddings [1, N, F] for another number of tokens, class token included.
+
+    The result is that of torch.nn.functional.interpolate(mode="bicubic"), with its antialias if
+    `smooth`.
+    """
     old, new = math.isqrt(embeddings.shape[1]), math.isqrt(tokens)
     first = embeddings.shape[1] - old * old  # of the class token
     grid = embeddings[:, first:].reshape(1, old, old, -1)
     if smooth:
         grid = tf.image.resize(grid, [new, new], "bicubic", antialias=True).numpy()
     else:
-        matrix = _cubic(old, new)
+        import cv2  # its cubic kernel is that of PyTorch
+
+        matrix = cv2.resize(np.eye(old), (old, new), interpolation=cv2.INTER_CUBIC)
         grid = np.einsum("ij,kl,bjlf->bikf", matrix, matrix, grid)
     return np.concatenate([embeddings[:, :first], grid.reshape(1, new * new, -1)], 1)
-
-
-def _cubic(old: int, new: int, a: float = -0.75) -> np.ndarray:
-    """Returns the matrix [new, old] of torch.nn.functional.interpolate(mode="bicubic")."""
-    matrix = np.zeros((new, old))
-    middles = (np.arange(new) + 0.5) * old / new - 0.5
-    for step in range(-1, 3):
-        columns = np.floor(middles).astype(int) + step
-        x = np.abs(middles - columns)
-        near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-        far = a * (x**3 - 5 * x**2 + 8 * x - 4)
-        # Outside of the grid its last cell counts, so that a cell may count several times.
-        np.add.at(matrix, (np.arange(new), columns.clip(0, old - 1)), np.where(x <= 1, near, far))
-    return matrix
 
 
 def _not_loaded(what: str, error: Exception) -> ValueError:

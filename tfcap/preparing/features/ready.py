@@ -113,9 +113,9 @@ class Tsv(Layout):
       attrs_conf, num_boxes, boxes, features; the height is before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
 
-    If the first line names the columns, they may have another order. The files are read once from
-    end to end to find the position of each line, and later line by line: they may be larger than
-    the memory.
+    If the first line names the columns, those behind the key may have another order. The files are
+    read once from end to end to find the position of each line, and later line by line: they may be
+    larger than the memory.
     """
 
     title = "tsv of regions"
@@ -164,8 +164,8 @@ class Tsv(Layout):
             return {"features": _floats(content["features"].encode(), content["num_boxes"])}
         names = self._headers[number] or _COLUMNS.get(len(fields), ())
         if len(fields) != len(names):
-            known = f"{len(names)}" if names else "2, 6 or 10"
-            raise ValueError(f"a line must have {known} fields; this one has {len(fields)}.")
+            wanted = len(names) or "2, 6 or 10"
+            raise ValueError(f"a line must have {wanted} fields; this one has {len(fields)}.")
         row = dict(zip(names, fields, strict=True))
         count = int(row["num_boxes"])
         sizes = {name: int(row[name]) for pair in _SIZES for name in pair if name in row}

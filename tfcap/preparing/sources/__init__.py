@@ -4,7 +4,6 @@
 of this file lists them. `splits` divides the entries into train, val and test.
 """
 
-import collections
 import dataclasses
 import os
 import pathlib
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tfcap.images import MOST_BYTES
+from tfcap.marks import left_out
 
 SPLITS = ("train", "val", "test")
 _BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
@@ -291,15 +291,14 @@ def accepted(entries: list[Entry]) -> list[Entry]:
 
     A training image that has no other caption is left out.
     """
-    marks = collections.Counter(mark for entry in entries for mark in entry.rejected)
+    marks = [mark for entry in entries for mark in entry.rejected]
     if not marks:
         return entries
     trained = (None, "train")  # images of other splits need no caption
     kept = [e for e in entries if e.captions or not e.rejected or e.split not in trained]
-    counts = ", ".join(f"{number} {mark}" for mark, number in marks.items())
     number = len(entries) - len(kept)
     images = f", and {number} images that have no other caption" if number else ""
-    print(f"note: captions with a mark are left out ({counts}){images}", flush=True)
+    print(f"note: {left_out(marks)}{images}", flush=True)
     if not any(entry.captions for entry in kept):
         raise ValueError("All captions are marked as unusable. Remove the marks to use them.")
     return [entry._replace(rejected=()) if entry.rejected else entry for entry in kept]

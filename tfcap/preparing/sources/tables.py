@@ -547,9 +547,8 @@ def parquet(source: Source) -> list[Entry]:
             if path.name == METADATA:  # of `archives.imagefolder`
                 continue
             with parquet_file(path) as file:
-                found = _picture_rows(path, file)
-                total = file.metadata.num_rows
-                for row in cli.progress(found, total, f"reading {path}", "row"):
+                pictures, total = _picture_rows(path, file), file.metadata.num_rows
+                for row in cli.progress(pictures, total, f"reading {path}", "row"):
                     yield *row, split
 
     def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:
@@ -667,6 +666,7 @@ def joined(
                 rejected=before.rejected + entry.rejected,
             )
     if several := [by_split for by_split in names.values() if len(by_split) > 1]:
-        example = " and ".join(f"{name} of {split}" for split, name in several[0].items())
+        parts = ((name, split or "train, val or test") for split, name in several[0].items())
+        example = " and ".join(f"{name} of {split}" for name, split in parts)
         print(f"note: pictures in several splits: {len(several)}, such as {example}", flush=True)
     return [entry._replace(id=number) for number, entry in enumerate(images.values())]
