@@ -128,6 +128,16 @@ def test_a_row_without_a_caption_is_written_again(tmp_path, kind, rows):
     assert path.read_text().count("b.png") == 1 and "a dog" in path.read_text()
 
 
+def test_a_table_of_a_spreadsheet_goes_on_and_a_folder_is_made_for_a_new_one(tmp_path):
+    old, new = tmp_path / "captions.csv", tmp_path / "new/captions.html"
+    old.write_bytes(b"\xef\xbb\xbfimage,caption,score\r\na.png,a dog,-1\r\n")
+    assert Table(str(old), False, skip_existing=True).has(str(tmp_path / "a.png"))
+    page = Page(str(new), False, False)
+    assert not new.parent.exists()
+    page.write(caption(tmp_path / "a.png"), "a dog")
+    assert page.finish() == str(new) and new.exists()
+
+
 def test_two_pictures_cannot_share_a_text(folder):
     Image.new("RGB", (8, 8)).save(folder / "a.jpg")
     with pytest.raises(ValueError, match=r"a\.jpg and .*a\.png would share a text"):

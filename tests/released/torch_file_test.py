@@ -9,6 +9,7 @@ import os
 import pickle
 import resource
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -322,6 +323,7 @@ def zipped(*names):
         (bytes(257) + b"ustar" + bytes(700), "tar archive: unpack it"),
         (b"\0\0w" + (0xDB4775248B80FB57).to_bytes(8, "little"), "checkpoint of TensorFlow"),
         (b"GGUF", "GGUF"),
+        (b'{"weight_map": {"w": "model-00001-of-00002.safetensors"}}', "JSON, .* an index of"),
         (pickle.dumps({"w": BASE}), "pickle of another program"),
         (b"\x0a\x04text", "another format"),
     ],
@@ -376,7 +378,8 @@ def test_safetensors_are_read(path):
         ({"shape": [4.0, 6]}, "reaches out of the file"),
         ({"data_offsets": [0, 1 << 60]}, "reaches out of the file"),
         ({"data_offsets": [-8, 88]}, "reaches out of the file"),
-        ({"data_offsets": [1, 0], "shape": [95], "dtype": "U8"}, "reaches out of the file"),
+        # It would be read up to the end of the file, like each further tensor of its kind.
+        ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "reaches out of the file"),
         ({"data_offsets": "ab"}, "no usable file"),
         ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3. Save"),
     ],
@@ -397,3 +400,14 @@ def test_cut_safetensors_are_refused(path, share):
     os.truncate(path, int(os.path.getsize(path) * share))
     with pytest.raises(ValueError, match="no usable file of torch.save: .* Copy it again, or save"):
         torch_file.load(path)
+
+
+def test_a_promised_header_allocates_no_memory(path):
+    path.write_bytes((99_000_000).to_bytes(8, "little") + b'{"w": {}}')
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="it is cut. Copy it again"):
+            torch_file.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

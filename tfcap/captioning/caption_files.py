@@ -169,6 +169,7 @@ class Table:
     @functools.cached_property
     def _file(self) -> TextIO:
         """`TABLE.part` with the rows of the table; made for the first new row."""
+        files.make_directory(self._folder)
         with files.replacing(self._part) as temporary, self._open(temporary) as file:
             for row in [_COLUMNS, *self._old] if self._is_csv else self._old:
                 self._add(file, row)
@@ -222,7 +223,8 @@ class Table:
 
         A killed command may leave half a row at the end.
         """
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        # A spreadsheet writes a mark at the start, which `utf-8-sig` leaves out.
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             content = file.read()
         end = len(content) if path == self.path else content.rfind("\n") + 1
         lines = io.StringIO(content[:end], newline="\n")

@@ -89,6 +89,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("", lambda n: True, "task.model.* *.reward.* *.recovery_max_trials task.decoding.*"),
     ("at least 0", lambda n: n >= 0, "*"),
 )
+_TOO_LARGE = 2**32  # for random seeds and for the integers of TensorFlow
 _MAY_BE_INFINITE = ("trainer.loss_upper_bound", "task.self_critical.start_tolerance")
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
 _OVERRIDE = "--params_override"
@@ -304,7 +305,10 @@ def _checked(value: Any, hint: Any, source: str, key: str) -> Any:
     kind = getattr(hint, "__name__", hint)
     if known := choices.get(key) or options.CHOICES.get(key):
         kind = f"one of {', '.join(map(str, known))}"
-    remedy = " Put quotes around a text." if str in texts.types_of(hint) else ""
+    remedies = {str: " Put quotes around a text.", bool: " Write true or false."}
+    remedies[list] = " Write [A, B]."
+    kinds = [typing.get_origin(one) or one for one in texts.types_of(hint)]
+    remedy = next((remedies[one] for one in kinds if one in remedies), "")
     raise ValueError(
         f"{source}: {key} must be {kind}, not {value!r} ({type(value).__name__}).{remedy}"
     )
@@ -350,6 +354,8 @@ def _check_range(key: str, value: float) -> None:
     )
     if math.isnan(value) or (math.isinf(value) and key not in _MAY_BE_INFINITE):
         raise ValueError(f"{key} must be a finite number, not {value}.")
+    if isinstance(value, int) and value >= _TOO_LARGE:
+        raise ValueError(f"{key} must be below {_TOO_LARGE}, not {value}.")
     if not is_right(value):
         raise ValueError(f"{key} must be {wanted}, not {value}.")
 

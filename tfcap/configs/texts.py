@@ -63,7 +63,7 @@ def _yaml(text: str, source: str, comments: bool) -> Any:
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{source} must be YAML: {reason}. Put quotes around a text, or write a.b=1,c=2."
+            f"{source} must be YAML: {reason}. Put single quotes around a text, or write a.b=1,c=2."
         ) from None
     rest = text[last:].strip()
     if not comments and "\n" not in text and rest.startswith("#"):

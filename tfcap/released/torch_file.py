@@ -50,6 +50,7 @@ _OTHERS = {
     b"\x89HDF\r\n": "it is an HDF5 file (.h5), such as Keras writes",
     b"\x93NUMPY": "it is an array of NumPy (.npy)",
     b"GGUF": "it is a GGUF file",
+    b"{": "it is JSON, perhaps an index of weights in several files: join them in one",
     b"version https://git-lfs": "it is a pointer of Git LFS, and `git lfs pull` fetches the file",
     b"<": "it is a web page or XML, and not what its link promised",
     b"\x1f\x8b": "it is compressed with gzip: unpack it",
@@ -224,8 +225,11 @@ def _is_safetensors(start: bytes) -> bool:
 def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
     """Returns the arrays of a safetensors file by name."""
     first = 8 + int.from_bytes(file.read(8), "little")
-    entries = json.loads(file.read(first - 8))
     left = file.seek(0, os.SEEK_END) - first
+    if left < 0:  # `read` would allocate what the file promises
+        raise ValueError("it is cut")
+    file.seek(8)
+    entries = json.loads(file.read(first - 8))
     arrays = {}
     for name, entry in entries.items():
         if name == "__metadata__":
@@ -234,7 +238,7 @@ def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
             raise _OtherFormat(f"the tensor {name} has the type {entry['dtype']}")
         shape, (start, end) = entry["shape"], entry["data_offsets"]
         left -= end - start  # tensors that share bytes could need any memory
-        sizes = (*shape, start, end - start)
+        sizes = *shape, start, end - start
         if not all(type(n) is int and n >= 0 for n in sizes) or left < 0:
             raise ValueError(f"the tensor {name} reaches out of the file")
         storage = _Storage(_SAFE[entry["dtype"]], name, math.prod(shape))
