@@ -161,7 +161,8 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
     references: dict[int, list[str]] = {entry["id"]: [] for entry in images if "id" in entry}
     marks: dict[int, list[str]] = {}  # of the captions that are left out
     for entry in _entries(content.get("annotations", [])) if references else ():
-        image, caption = entry.get("image_id"), entry.get("caption")
+        image: Any = entry.get("image_id")
+        caption: Any = entry.get("caption")
         try:
             mark = mark_of(entry)
         except ValueError as error:

@@ -97,7 +97,7 @@ def karpathy(source: Source) -> list[Entry]:
     return source.entries(_items(path, "images", _object(path).get("images")), parse, join=False)
 
 
-def _sentence(item: Any) -> dict[str, Any]:
+def _sentence(item: Any) -> Any:
     """Returns a sentence of Karpathy's layout; some files have a text in place of the object."""
     if isinstance(item, str):
         return {"raw": item}
