@@ -179,13 +179,15 @@ def entry_of(row: dict[str, Any]) -> Entry:
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
-    captions, rejected = unmarked(row, captions_of(row, columns.captions))
+    captions = captions_of(row, columns.captions)
+    captions, rejected = unmarked(row, captions) if columns.marks else (captions, ())
+    numbered = id_fields(columns.id, row[columns.id]) if columns.id else {"id": -1}
     return Entry(
         file_name=row[columns.image],
-        split=split_in(row),
+        split=split_in(row) if columns.split else None,
         captions=captions,
         rejected=rejected,
-        **id_fields(columns.id or "", row.get(columns.id or "")),
+        **numbered,
     )
 
 
