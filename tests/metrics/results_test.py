@@ -52,7 +52,13 @@ def test_references_with_a_mark_are_left_out_and_counted(file, capsys):
     assert results.load_references(file(content)) == {3: ["the dog"]}
     said = capsys.readouterr().out
     assert "left out (1 is_precanned, 1 is_rejected), and image 7 without another caption" in said
-    content["annotations"][0]["is_rejected"] = "maybe"
+    first, second, third = content["annotations"]
+    first["caption"] = None  # a rejected one needs no text
+    assert results.load_references(file(content)) == {3: ["the dog"]}
+    third["is_rejected"] = True
+    with pytest.raises(ValueError, match="captions.json marks all captions as unusable. Remove"):
+        results.load_references(file(content))
+    first["is_rejected"] = "maybe"
     with pytest.raises(ValueError, match="captions.json .*'is_rejected' must be true or false"):
         results.load_references(file(content))
 

@@ -160,16 +160,17 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
     references: dict[int, list[str]] = {entry["id"]: [] for entry in images if "id" in entry}
     marks: dict[int, list[str]] = {}  # of the captions that are left out
     for entry in _entries(content.get("annotations", [])) if references else ():
-        image, caption = entry.get("image_id"), entry.get("caption")
-        if image not in references or not isinstance(caption, str):
-            raise ValueError(
-                f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
-                'of "images", and its "caption" text.'
-            )
+        image: Any = entry.get("image_id")
+        caption: Any = entry.get("caption")
         try:
             mark = mark_of(entry)
         except ValueError as error:
             raise ValueError(f"{path} has the annotation {entry!r:.100}: {error}.") from None
+        if image not in references or not (mark or isinstance(caption, str)):
+            raise ValueError(
+                f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
+                'of "images", and its "caption" text.'
+            )
         if mark:
             marks.setdefault(image, []).append(mark)
         else:
@@ -199,6 +200,8 @@ def _without_marked(
     bare = [image for image in marks if not references[image]]
     more = f", and {some(bare)} without another caption" if bare else ""
     print(f"note: {path}: {note}{more}", flush=True)
+    if len(bare) == len(references):
+        raise ValueError(f"{path} marks all captions as unusable. Remove the marks to use them.")
     return {image: own for image, own in references.items() if own or image not in marks}
 
 

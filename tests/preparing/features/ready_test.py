@@ -371,6 +371,8 @@ PADDED = ((0, 5), (0, 0))
         ({"x": REGIONS, "boxes": UNIT}, None, UNIT),
         ({"x": REGIONS, "boxes": PIXELS, "image_w": 640, "image_h": np.array([480])}, None, UNIT),
         ({"x": REGIONS, "boxes": PIXELS + [-0.9, -0.9, 0.9, 0.9]}, (640, 480), UNIT),
+        ({"x": REGIONS, "boxes": PIXELS, "size": np.array([480, 640, 3])}, None, UNIT),
+        ({"x": REGIONS, "boxes": PIXELS, "size": np.array([0, 0])}, None, None),
         ({"x": REGIONS, "boxes": PIXELS}, None, None),
         ({"x": REGIONS[None]}, None, None),
         ({"x": REGIONS[:, None]}, None, None),

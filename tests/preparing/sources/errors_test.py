@@ -33,6 +33,7 @@ def change(**values):
             'image,captions\na.jpg,"{\'A."\n',
             r"line 2: 'captions' begins with '{' but is not",
         ),
+        ("csv", 'image,caption\na.jpg,"{""text"": [""A."\n', "'caption' begins with '{' but is"),
         ("csv", "image,caption,is_rejected\na.jpg,A.,maybe\n", "'is_rejected' must be true or"),
         ("csv", 'image,captions\na.jpg,"[5]"\n', r"line 2: 'captions' begins with '\[' but is not"),
         ("jsonl", '{"image": ', "line 1: Expecting value"),
@@ -40,7 +41,7 @@ def change(**values):
         # JSON
         ("karpathy", "{", "captions is not valid JSON"),
         ("karpathy", change(split=2), "images 0: the split 2 is not a name. Write names"),
-        ("karpathy", change(sentences=[{"tokens": []}]), "images 0: it has no 'raw'"),
+        ("karpathy", change(sentences=[{"tokens": []}]), "a sentence has no 'raw'; it has: tokens"),
         ("karpathy", change(sentences=[{"raw": "\ud800"}]), "images 0: a caption is not valid"),
         ("coco", '{"annotations": []}', "captions has no list 'images'"),
         ("blip", '[{"image": ', "captions is not valid JSON"),

@@ -180,6 +180,12 @@ def test_captions_that_coco_files_mark_as_unusable_are_left_out(tmp_path, capsys
         accepted(entries[1:])
 
 
+def test_sentences_of_karpathys_layout_may_be_texts(tmp_path):
+    images = [{"filename": "a.jpg", "split": "train", "sentences": ["A dog.", {"raw": "Two."}]}]
+    (entry,) = karpathy(Source((write(tmp_path / "a.json", {"images": images}),)))
+    assert entry.captions == ("A dog.", "Two.")
+
+
 def test_captions_that_karpathys_layout_marks_are_left_out(tmp_path):
     said = [("A dog.", False), ("spam", True), ("Two.", 0)]
     sentences = [

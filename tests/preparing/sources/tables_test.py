@@ -178,6 +178,9 @@ def test_an_object_in_a_cell_has_the_captions(tmp_path, cell, texts, layout):
         ("subset", "testA", "testA"),
         ("split", "hard cases", "hard_cases"),
         ("set", "test", "test"),
+        ("Data Split", "train", "train"),
+        ("split_name", "val", "val"),
+        ("train_set", "COCO", None),
         ("partition", "3", None),  # of something else
         ("split", "", None),
     ],
@@ -206,6 +209,21 @@ def test_a_json_list_is_read_as_its_rows_in_lines(tmp_path):
     assert recognise([path]) == "jsonl"
     assert READERS["jsonl"].read(Source((path,))) == lines
     assert [(entry.id, entry.split) for entry in lines] == [(7, "val"), (9, "test")]
+
+
+def test_a_list_whose_first_row_lacks_the_caption_is_recognised(tmp_path):
+    path = tmp_path / "captions.json"
+    path.write_text('[{"image": "a.jpg"}, {"image": "b.jpg", "caption": "A dog."}]')
+    assert recognise([path]) == "blip"
+    assert [entry.captions for entry in READERS["blip"].read(Source((path,)))] == [(), ("A dog.",)]
+
+
+def test_a_json_object_of_columns_is_no_row(tmp_path):
+    columns = {"image": {"0": "a.jpg", "1": "b.jpg"}, "caption": {"0": "A dog.", "1": "Two."}}
+    path = tmp_path / "pandas.json"
+    path.write_text(json.dumps(columns))
+    with pytest.raises(ValueError, match="object with image, caption; .* Write a .* list of obj"):
+        recognise([path])
 
 
 @pytest.mark.parametrize("key", ["split", "subset"])

@@ -602,8 +602,8 @@ def _stated_size(first: Callable[..., np.ndarray | None]) -> _Size | None:
         width, height = map(first, names)
         if width is not None and height is not None:
             return width, height
-    shape = first(*_SHAPES)
-    return None if shape is None or shape.size != 2 else tuple(shape.ravel()[::-1])
+    shape = first(*_SHAPES)  # with the channels, if it is that of an array
+    return None if shape is None or shape.size not in (2, 3) else tuple(shape.ravel()[1::-1])
 
 
 def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -650,6 +650,8 @@ def _unit_boxes(
         if size is None:
             return None
         sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
+        if not (sides > 0).all():
+            return None
         pixels = f"of {sides[0]:g} x {sides[1]:g} pixels (width x height)"
         boxes, rounding = boxes / sides, _PIXEL_ROUNDING / sides
     if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():

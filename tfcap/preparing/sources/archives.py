@@ -134,12 +134,15 @@ def _folder(root: pathlib.Path) -> _Folder:
     left = {text.with_suffix(text.suffix.lower()): text for text in texts}
     pairs: dict[pathlib.Path, pathlib.Path] = {}
     for file in sorted((f for f in files if f in pictures or _is_film(f)), key=_order):
-        names = [file.with_suffix(text) for text in _TEXTS]
-        names += [file.with_name(file.name + text) for text in _TEXTS]
-        for name in filter(left.__contains__, names):
+        for name in filter(left.__contains__, _texts_of(file)):
             pairs[left.pop(name)] = file
             break
     return _Folder(files, pictures, texts, {text: pairs[text] for text in texts if text in pairs})
+
+
+def _texts_of(file: pathlib.Path) -> list[pathlib.Path]:
+    names = [file.with_suffix(text) for text in _TEXTS]
+    return names + [file.with_name(file.name + text) for text in _TEXTS]
 
 
 def _is_film(path: pathlib.Path) -> bool:
@@ -154,7 +157,13 @@ def _order(path: pathlib.Path) -> tuple[int, bool]:
 
 def is_sidecar(path: pathlib.Path) -> bool:
     """True if a directory has a picture with a text file beside it, and no metadata."""
-    return path.is_dir() and not files_of([path], *_METADATA) and bool(_folder(path).pairs)
+    if not path.is_dir() or files_of([path], *_METADATA):
+        return False
+    files = [file for file, _ in files_of([path], "*")]
+    suffixes = {file: file.suffix.lower() for file in files}
+    texts = {f.with_suffix(suffix) for f, suffix in suffixes.items() if suffix in _TEXTS}
+    described = (file for file in files if not texts.isdisjoint(_texts_of(file)))
+    return any(is_picture(file) or _is_film(file) for file in described)
 
 
 def unknown_folder(path: pathlib.Path) -> str:

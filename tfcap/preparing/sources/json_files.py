@@ -80,7 +80,8 @@ def karpathy(source: Source) -> list[Entry]:
 
     def parse(image: dict[str, Any]) -> Entry:
         key = "cocoid" if "cocoid" in image else "imgid"
-        marks = [(mark_of(sentence), sentence) for sentence in image.get("sentences", [])]
+        written = map(_sentence, image.get("sentences", []))
+        marks = [(mark_of(sentence), sentence) for sentence in written]
         sentences = [sentence for mark, sentence in marks if not mark]
         numbers = tuple(sentence.get("sentid") for sentence in sentences)
         return Entry(
@@ -94,6 +95,15 @@ def karpathy(source: Source) -> list[Entry]:
         )
 
     return source.entries(_items(path, "images", _object(path).get("images")), parse, join=False)
+
+
+def _sentence(item: Any) -> Any:
+    """Returns a sentence of Karpathy's layout; some files have a text in place of the object."""
+    if isinstance(item, str):
+        return {"raw": item}
+    if "raw" not in item:
+        raise ValueError(f"a sentence has no 'raw'; it has: {', '.join(item)[:200]}")
+    return item
 
 
 # ---- COCO -------------------------------------------------------------------------------------
@@ -149,9 +159,11 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
     items = _items(path, "annotations", content.get("annotations", []))
     for _, (number, captions, rejected, stated) in source.usable(items, annotation):
-        said[number].captions.extend(captions)
-        said[number].rejected.extend(rejected)
-        said[number].splits.update({stated} - {None})
+        image = said[number]
+        image.captions.extend(captions)
+        image.rejected.extend(rejected)
+        if stated:
+            image.splits.add(stated)
 
     def parse(image: dict[str, Any]) -> Entry:
         own = said.pop(image["id"], _Annotations([], [], set()))

@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+import functools
 import hashlib
 import itertools
 import json
@@ -52,7 +53,12 @@ def split_name(text: Any) -> str:
 
 def usual_split(text: Any) -> str | None:
     """Returns "train", "val" or "test" for a name such as `validation` or `train2017`, or None."""
-    return _NAMES.get(re.sub(r"_?\d{4}$", "", text.strip().lower())) if type(text) is str else None
+    return _usual(text) if type(text) is str else None
+
+
+@functools.lru_cache
+def _usual(text: str) -> str | None:
+    return _NAMES.get(re.sub(r"_?\d{4}$", "", text.strip().lower()))
 
 
 def split_of(stem: str) -> str | None:

@@ -34,8 +34,11 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
     *("descriptions", "comments", "annotation", "alt_text", "title", "prompt"),
 )
 _SPLIT_COLUMNS = ("split", "subset")
-_OTHER_SPLIT_COLUMNS = ("set", "set_name", "partition")  # if the value is a usual name of a split
+# Such as `set`, `data_split` or `partition`: only if the value is a usual name of a split.
+_OTHER_SPLIT_COLUMN = re.compile("(?:.*_)?(?:split|subset|set|partition)(?:_.*)?")
 _ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
+_NUMBER = re.compile(r"(\d{1,19})(\.0+)?")
+_OBJECT = re.compile(r"""\s*\{\s*(['"])\w+\1\s*:""")  # the beginning of one, as JSON or Python
 _MOST_LINES = 20  # of a row: in a longer one a quote does not end
 # A row behind the last, which a quote without an end swallows. csv of Python 3.10 refuses a NUL.
 _END = "\ue000 the end of the table"
@@ -138,6 +141,7 @@ class Columns(NamedTuple):
     marks: dict[str, str]  # of unusable captions, see `tfcap.marks`: mark -> column
 
 
+@functools.lru_cache
 def _plain(name: str) -> str:
     """Returns the name of a column in lower case with underscores: `Image Name` -> `image_name`."""
     return re.sub(r"[\s.-]+", "_", name.strip().lower())
@@ -161,7 +165,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
     return Columns(
         first(IMAGE_COLUMNS),
         captions,
-        first((*_SPLIT_COLUMNS, *_OTHER_SPLIT_COLUMNS)),
+        first((*_SPLIT_COLUMNS, *filter(_OTHER_SPLIT_COLUMN.fullmatch, plain))),
         first(_ID_COLUMNS),
         {mark: plain[mark] for mark in UNUSABLE if mark in plain},
     )
@@ -175,13 +179,15 @@ def entry_of(row: dict[str, Any]) -> Entry:
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
-    captions, rejected = unmarked(row, captions_of(row, columns.captions))
+    captions = captions_of(row, columns.captions)
+    captions, rejected = unmarked(row, captions) if columns.marks else (captions, ())
+    numbered = id_fields(columns.id, row[columns.id]) if columns.id else {"id": -1}
     return Entry(
         file_name=row[columns.image],
-        split=split_in(row),
+        split=split_in(row) if columns.split else None,
         captions=captions,
         rejected=rejected,
-        **id_fields(columns.id or "", row.get(columns.id or "")),
+        **numbered,
     )
 
 
@@ -200,7 +206,7 @@ def split_in(row: dict[str, Any]) -> str | None:
     value = row.get(column)
     if value is None or value != value or value == "":  # pandas writes NaN for a missing value
         return None
-    if _plain(column) in _OTHER_SPLIT_COLUMNS:
+    if _plain(column) not in _SPLIT_COLUMNS:
         return usual_split(value)
     try:
         return split_name(value)
@@ -224,7 +230,7 @@ def _whole_number(value: Any) -> int | None:
     """Returns an id that a table writes as 7, "7", 7.0 or "7.0"; None for other values."""
     if isinstance(value, float) and value.is_integer() and value < 2**53:  # exact
         value = int(value)
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,19})(\.0+)?", value.strip())):
+    if isinstance(value, str) and (match := _NUMBER.fullmatch(value.strip())):
         value = int(match[1])
     return value if type(value) is int and 0 <= value < 2**63 else None
 
@@ -243,8 +249,9 @@ def texts(value: Any, column: str = "caption") -> list[str]:
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "(", "{"):
         parsed = _parsed(value)
-        if parsed is None and _plain(column) in _LISTS and value.lstrip()[0] != "(":
-            begin = value.lstrip()[0]
+        begin = value.lstrip()[0]
+        is_list = _plain(column) in _LISTS and begin != "("
+        if parsed is None and (is_list or _OBJECT.match(value)):
             raise ValueError(
                 f"{column!r} begins with {begin!r} but is not a list of texts: {value:.80}"
             )
@@ -303,14 +310,18 @@ def header(path: pathlib.Path) -> tuple[str, list[str]]:
 
 def is_jsonl(path: pathlib.Path) -> bool:
     """True if the first row of lines of JSON, or of a list, has an image and a caption."""
-    columns = columns_of(tuple(first_row(path)))
-    others = is_xmodaler(path) or is_blip(path)
+    row = first_row(path)
+    columns = columns_of(tuple(row))
+    by_column = all(isinstance(value, dict) for value in row.values())  # of pandas' to_json()
+    others = by_column or is_xmodaler(path) or is_blip(path)
     return columns.image is not None and bool(columns.captions) and not others
 
 
 def is_blip(path: pathlib.Path) -> bool:
-    """True if a file is a JSON list of objects with the keys of BLIP."""
-    return is_array(path) and {"image", "caption"} <= first_row(path).keys()
+    """True if a file is a JSON list of objects with the keys of BLIP; the first may lack one."""
+    row = first_row(path)
+    captions = '"caption"' in beginning(path) and not columns_of(tuple(row)).captions
+    return is_array(path) and "image" in row and ("caption" in row or captions)
 
 
 def is_xmodaler(path: pathlib.Path) -> bool:
