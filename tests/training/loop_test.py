@@ -192,7 +192,7 @@ class Signalled(loop.Loop):
 
     def _train_loop(self, batches):
         self._send(f"step {int(self.step.numpy())}")
-        super()._train_loop(batches)
+        return super()._train_loop(batches)
 
     def validate(self):
         aggregate = self.task.aggregate_logs
@@ -253,9 +253,10 @@ class SignalledInside(loop.Loop):
         timer = threading.Timer(0.02, self._terminate)
         if self.done:
             timer.start()
-        super()._train_loop(batches)
+        rate = super()._train_loop(batches)
         if timer.is_alive():  # the loop was quick
             timer.join()
+        return rate
 
     def _terminate(self):
         for _ in range(2):
