@@ -180,7 +180,8 @@ def _take(
         if given.min_score is not None and best.score < given.min_score:
             reason = f"their score is below {given.min_score:g}"
         elif not text:
-            reason = "no phrase of them fits" if given.max_characters else "they are empty"
+            limit = given.max_characters
+            reason = "no phrase of them fits into --max_characters" if limit else "they are empty"
         else:
             output.write(best, text)
     elif given.json:
