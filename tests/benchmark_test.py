@@ -7,7 +7,7 @@ import json
 import pytest
 from helpers import commands
 
-from tfcap import benchmark, cli
+from tfcap import benchmark, errors
 
 TINY = "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --repeats=3".split()
 SIZES = "task.max_length=3,task.decoding.beam=2,task.self_critical.samples=3"
@@ -50,5 +50,5 @@ def test_a_line_for_each_kind_of_work(lines):
     ],
 )
 def test_wrong_flags(arguments, word):
-    with pytest.raises(cli.UsageError, match=word):
+    with pytest.raises(errors.UsageError, match=word):
         commands.run_here(benchmark, *arguments)

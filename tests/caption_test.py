@@ -15,7 +15,7 @@ from PIL import Image
 
 import tfcap
 from tfcap import caption as caption_command
-from tfcap import cli
+from tfcap import errors
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     assert done.returncode == 3
     *lines, last = commands.errors(done)
     for line, (path, reason) in zip(lines, bad.items(), strict=True):
-        assert line.startswith(f"error: {cli.escaped(path)}: ") and reason in line
+        assert line.startswith(f"error: {errors.escaped(path)}: ") and reason in line
     assert last.startswith("error: 2 of 4 pictures could not be captioned (1 x ")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == pictures[:2]
@@ -65,7 +65,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     ],
 )
 def test_wrong_flags(arguments, word):
-    with pytest.raises(cli.UsageError, match=word):
+    with pytest.raises(errors.UsageError, match=word):
         commands.run_here(caption_command, *arguments)
 
 

@@ -14,7 +14,7 @@ from helpers import commands
 
 import tfcap
 from tfcap import __main__ as command
-from tfcap import cli, configs
+from tfcap import cli, configs, errors, gpus, progress
 from tfcap.models import captioner
 
 
@@ -25,7 +25,7 @@ def no_space(name=None):
 @pytest.mark.parametrize(
     ("error", "code", "word"),
     [
-        (cli.UsageError("--out is\nmissing."), 2, "--out is missing."),
+        (errors.UsageError("--out is\nmissing."), 2, "--out is missing."),
         (ValueError("line 3"), 3, "line 3"),
         (FileNotFoundError(2, "No such file", "a.csv"), 3, "a.csv"),
         (no_space("a.json"), 3, "The disk is full: a.json"),
@@ -36,7 +36,7 @@ def no_space(name=None):
         ),
         (tf.errors.ResourceExhaustedError(None, None, "Graph:\nOOM when x"), 3, "OOM when x"),
         (MemoryError(), 3, "not enough memory"),
-        (cli.Interrupted("Step 5 is saved.", 75), 75, "Step 5 is saved."),
+        (errors.Interrupted("Step 5 is saved.", 75), 75, "Step 5 is saved."),
         (KeyboardInterrupt(), 130, "Interrupted."),
     ],
 )
@@ -173,9 +173,9 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_has_a_bar_with_rate_and_time_left(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    for item in cli.progress(range(4), 4, "pictures", "picture"):
+    for item in progress.progress(range(4), 4, "pictures", "picture"):
         if item == 2:
-            cli.say("a line")
+            progress.say("a line")
     shown = sys.stderr.getvalue()
     assert "\rpictures:   0%|" in shown and "0/4 [00:00<?, ?picture/s]" in shown
     assert shown.endswith("\r") and capsys.readouterr().out == "a line\n"
@@ -192,13 +192,13 @@ def test_only_a_terminal_is_told_that_models_are_loaded(monkeypatch, capsys):
 def test_a_log_has_a_line_every_30_seconds(monkeypatch, capsys):
     now = 100.0
     monkeypatch.setattr(cli.time, "monotonic", lambda: now)
-    with cli.Bar(200, "training", "step", done=10) as bar:
+    with progress.Bar(200, "training", "step", done=10) as bar:
         for _ in range(70):
             now += 1
             bar.update(2, "loss 1.500")
     first = "training: 70/200 [00:30<01:05,  2.00step/s, loss 1.500]"
     assert capsys.readouterr().err.splitlines()[0] == first and bar.done == 150
-    with cli.Bar(9, "short") as bar:
+    with progress.Bar(9, "short") as bar:
         bar.update(9)
     assert capsys.readouterr() == ("", "")
 
@@ -206,11 +206,11 @@ def test_a_log_has_a_line_every_30_seconds(monkeypatch, capsys):
 def test_gpus_that_tensorflow_does_not_use_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert cli.unused_gpus(0) == ""
+    assert gpus.unused_gpus(0) == ""
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\necho "GPU 0: NVIDIA T4 (UUID: GPU-5c)"\necho "  MIG 1g.5gb"\n')
     tool.chmod(0o755)
-    assert "1 GPUs (NVIDIA T4) and TensorFlow uses 0" in cli.unused_gpus(0)
-    assert cli.unused_gpus(1) == ""
+    assert "1 GPUs (NVIDIA T4) and TensorFlow uses 0" in gpus.unused_gpus(0)
+    assert gpus.unused_gpus(1) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert cli.unused_gpus(0) == ""
+    assert gpus.unused_gpus(0) == ""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import commands
 
-from tfcap import cli, compare, evaluate
+from tfcap import compare, errors, evaluate
 from tfcap.metrics import bootstrap, coco, results
 
 WORDS = "red blue green big small circle square above below near".split()
@@ -140,4 +140,4 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, given, code, messag
     monkeypatch.chdir(files)
     with pytest.raises(ValueError, match=message) as caught:
         commands.run_here(compare, *given.split(), "--references=references.json")
-    assert isinstance(caught.value, cli.UsageError) == (code == 2)
+    assert isinstance(caught.value, errors.UsageError) == (code == 2)

@@ -53,6 +53,14 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: -slow[item.path])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def messages():
+    """Prints the messages of the library, as the commands do."""
+    from tfcap import progress
+
+    progress.show_messages()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def collected():
     """Frees the graphs of a module at its end, and never searches through what remains again.
@@ -130,7 +138,7 @@ def made_once(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def shapes(made_once):
     """A prepared directory with 64 training, 12 validation and 8 test scenes."""
-    from tfcap.preparing.run import prepare_built_in
+    from tfcap.preparing.build import prepare_built_in
 
     return made_once(
         "shapes", lambda folder: prepare_built_in("shapes", folder, train=64, val=12, test=8)
@@ -165,7 +173,7 @@ def run(trained):
 @pytest.fixture(scope="session")
 def moving_shapes(made_once):
     """A prepared directory with 24 training, 4 validation and 3 test clips of 8 frames."""
-    from tfcap.preparing.run import prepare_built_in
+    from tfcap.preparing.build import prepare_built_in
 
     return made_once(
         "moving_shapes",
@@ -214,7 +222,7 @@ def trained(small, made_once, tmp_path_factory):
     import json
 
     from tfcap import configs
-    from tfcap.training.run import train
+    from tfcap.training.stages import train
 
     params = configs.resolve("attention_lstm", override=json.dumps(small))
 
@@ -237,8 +245,9 @@ def captioner(trained):
 def served(trained):
     """The server of `trained`, which an export writes; its weights belong to all tests."""
     from tfcap import runs
+    from tfcap.serving import saved_model
 
-    return runs.server(runs.load(trained))
+    return saved_model.server(runs.load(trained))
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from tfcap import prepare as prepare_command
 from tfcap import runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import UNK
-from tfcap.released.convert import convert
-from tfcap.scoring.decode import decode_split
+from tfcap.importers.convert import convert
+from tfcap.inference.decode import decode_split
 
 pytestmark = pytest.mark.slow
 

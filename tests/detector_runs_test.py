@@ -13,13 +13,13 @@ import tensorflow as tf
 from helpers import commands, literal_detector, photos
 
 import tfcap
-from tfcap import cli, configs
+from tfcap import configs, errors
+from tfcap.backbones import detector
+from tfcap.captioning.demo_page import Model
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.features import detector
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.training.run import train
-from tfcap.visualize.demo import Model
+from tfcap.training.stages import train
 
 SIZES = dataclasses.replace(
     literal_detector.NARROW, short=160, long=256, candidates=200, proposals=40, boxes=(10, 20)
@@ -160,5 +160,5 @@ def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
 )
 def test_refused_settings(changes, message):
     given = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
-    with pytest.raises(cli.UsageError, match=message):
+    with pytest.raises(errors.UsageError, match=message):
         Settings("captions.json", "out", **(given | changes)).check()

@@ -9,7 +9,7 @@ import pytest
 from helpers import commands
 
 from tfcap import configs
-from tfcap.training.run import resolve_stages
+from tfcap.training.stages import resolve_stages
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,11 +10,11 @@ import pytest
 from helpers import commands
 
 import tfcap
-from tfcap import cli, configs, evaluate, runs
+from tfcap import configs, errors, evaluate, runs
 from tfcap.data.prepared import PreparedData, write_references
+from tfcap.inference.likelihood import perplexities_of_split
+from tfcap.inference.rerank import Consensus
 from tfcap.metrics import diversity, results
-from tfcap.scoring.likelihood import perplexities_of_split
-from tfcap.scoring.rerank import Consensus
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +171,7 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
     captions = list(results.load_results(evaluated[1]).values())
     assert all(caption in text for caption in captions[:6]) and '"other"' in text
     assert text.count('"seen"') == 6
-    with pytest.raises(cli.UsageError, match="must be NAME=results.json"):
+    with pytest.raises(errors.UsageError, match="must be NAME=results.json"):
         commands.run_here(evaluate, *flag, "--beside", str(evaluated[1]))
 
 

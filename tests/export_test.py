@@ -1,10 +1,10 @@
-"""The export command: its flags and its two names. `runs/server_test` reads what it writes."""
+"""The export command: its flags and its two names. `saved_model_test` reads what it writes."""
 
 import pytest
 from helpers import commands
 
 from export import savedmodel
-from tfcap import cli
+from tfcap import errors
 from tfcap import export as command
 
 
@@ -14,14 +14,14 @@ def test_the_command_of_a_checkout_is_that_of_a_wheel():
 
 def test_a_run_of_several_runs_is_refused():
     flags = "--model_dir=a", "--model_dir=b", "--export_dir=out", "--format=run"
-    with pytest.raises(cli.UsageError, match="needs a single run"):
+    with pytest.raises(errors.UsageError, match="needs a single run"):
         commands.run_here(command, *flags)
-    with pytest.raises(cli.UsageError, match="--last needs --format=run"):
+    with pytest.raises(errors.UsageError, match="--last needs --format=run"):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")
 
 
 def test_a_file_is_no_directory_for_an_export(tmp_path):
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(cli.UsageError, match="notes is a file. Name a directory"):
+    with pytest.raises(errors.UsageError, match="notes is a file. Name a directory"):
         commands.run_here(command, "--export_dir", tmp_path / "notes")
     assert (tmp_path / "notes").read_text() == "mine"

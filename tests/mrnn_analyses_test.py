@@ -8,7 +8,7 @@ import pytest
 from helpers import commands
 
 from tfcap import models, runs
-from tfcap.scoring import nearest
+from tfcap.inference import nearest
 
 SPEC = importlib.util.spec_from_file_location(
     "mrnn_analyses", commands.ROOT / "tools" / "mrnn_analyses.py"

@@ -13,10 +13,10 @@ from PIL import Image
 import tfcap
 from tfcap import caption as caption_command
 from tfcap import prepare, pretrained, runs, train
+from tfcap.backbones import networks
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.preparing.features import networks
-from tfcap.runs import checkpoints, small
+from tfcap.runs import checkpoints, compact
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
@@ -47,7 +47,7 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
 def test_other_flags_take_the_name():
     assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
     with pytest.raises(ValueError, match=f"{FOLDER} has 1 checkpoints, fewer than --last=2"):
-        small.load_mean("flickr8k", 2)
+        compact.load_mean("flickr8k", 2)
 
 
 @pytest.mark.parametrize("name", pretrained.names())

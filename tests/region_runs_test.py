@@ -9,9 +9,9 @@ from helpers import commands, features
 
 from tfcap import configs, evaluate, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.training.run import train
+from tfcap.training.stages import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_java")]
 

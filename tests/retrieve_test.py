@@ -7,9 +7,9 @@ import pytest
 from helpers import commands
 from helpers.prepared import with_other_vocabulary, without_training_images
 
-from tfcap import cli, retrieve
-from tfcap.scoring.nearest import Candidates
-from tfcap.scoring.retrieval import Pairs, find, rank
+from tfcap import errors, retrieve
+from tfcap.inference.nearest import Candidates
+from tfcap.inference.retrieval import Pairs, find, rank
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,9 @@ def test_data_without_training_images_is_refused_before_the_scoring(
     picture = next(iter(data.picture_paths("val").values()))
     given = [f"--model_dir={trained}", f"--data_dir={folder}"]
     for more in ([], [f"--image={picture}"], ["--query=a circle", "--candidates=1"]):
-        with pytest.raises(cli.UsageError, match="has no split train, only val. Give --marginal_"):
+        with pytest.raises(
+            errors.UsageError, match="has no split train, only val. Give --marginal_"
+        ):
             commands.run_here(retrieve, *given, *more)
         assert "pairs in" not in capsys.readouterr().out
     commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")

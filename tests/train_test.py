@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import cli
-from tfcap.training import keras3
+from tfcap import errors
+from tfcap.training import distribution
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -197,11 +197,11 @@ def test_console_without_a_terminal(killed):
 
 def test_usage_errors_are_one_line(quick, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
-    with pytest.raises(cli.UsageError, match="global_batch_size=7 is not a multiple of 2"):
+    with pytest.raises(errors.UsageError, match="global_batch_size=7 is not a multiple of 2"):
         train(events.merged(quick, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
     clip = {"task": {"metrics": ["CIDEr", "CLIPScore"]}}
-    with pytest.raises(cli.UsageError, match="CLIPScore"):
+    with pytest.raises(errors.UsageError, match="CLIPScore"):
         train(events.merged(quick, clip), tmp_path / "clip")
     assert not os.path.exists(tmp_path / "clip")
     done = commands.run_command("tfcap.train", "--experiment=xtransfomer")
@@ -223,9 +223,9 @@ def two(quick, tmp_path_factory):
         "runtime": {"replicas": 2},
     }
     overrides = events.merged(events.merged(quick, QUICK), extra)
-    models, spread = [], keras3.spread_seeds
+    models, spread = [], distribution.spread_seeds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keras3, "spread_seeds", lambda m, w=0: (models.append(m), spread(m, w)))
+        patch.setattr(distribution, "spread_seeds", lambda m, w=0: (models.append(m), spread(m, w)))
         task = train(overrides, folder)
     return folder, overrides, task, models
 

@@ -13,7 +13,7 @@ import pathlib
 import runpy
 import sys
 
-from tfcap import __version__, cli
+from tfcap import __version__, cli, errors
 
 _SCRIPT = '\nif __name__ == "__main__":\n'
 
@@ -58,7 +58,7 @@ def main() -> None:
         return
     known = commands()
     if name not in known:
-        hint = cli.did_you_mean(name, known)
+        hint = errors.did_you_mean(name, known)
         cli.fail(f"There is no command {name}.{hint} `tfcap --help` lists the commands.", 2)
     sys.argv[1:] = rest
     runpy.run_module(f"tfcap.{name}", run_name="__main__", alter_sys=True)

@@ -21,7 +21,7 @@ import json
 
 from absl import flags
 
-from tfcap import cli
+from tfcap import cli, errors
 
 WHAT = ("xe", "scst", "beam", "greedy", "reward", "input")
 
@@ -44,9 +44,11 @@ def _define_flags() -> None:
 def _run() -> None:
     given = flags.FLAGS
     if not given.what or set(given.what) - set(WHAT):
-        raise cli.UsageError(f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}.")
+        raise errors.UsageError(
+            f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}."
+        )
     if "input" in given.what and not given.data_dir:
-        raise cli.UsageError("--what=input needs --data_dir, a prepared directory.")
+        raise errors.UsageError("--what=input needs --data_dir, a prepared directory.")
     import keras
     import tensorflow as tf
 
@@ -57,11 +59,11 @@ def _run() -> None:
     try:
         params = configs.resolve(given.experiment, given.config_file, given.params_override)
     except ValueError as error:
-        raise cli.UsageError(str(error)) from error
+        raise errors.UsageError(str(error)) from error
     if given.paper_size:
         params = params.replace(task={"model": configs.Model(params.task.model.type).as_dict()})
     if params.task.backbone.trainable and set(given.what) - {"input", "reward"}:
-        raise cli.UsageError(
+        raise errors.UsageError(
             "Only --what=input times a trained backbone. Set task.backbone.trainable=false."
         )
     precision.set_global(given.dtype)

@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, pretrained, visualize
+from tfcap import captioning, cli, errors, pretrained, progress, visualize
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
 
@@ -76,12 +76,12 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not argv[1:]:
-        raise cli.UsageError("Give at least one picture file.")
+        raise errors.UsageError("Give at least one picture file.")
     if given.attention and not given.attention.lower().endswith(visualize.FIGURES):
         endings = ", ".join(visualize.FIGURES)
-        raise cli.UsageError(f"--attention={given.attention} does not end with {endings}.")
+        raise errors.UsageError(f"--attention={given.attention} does not end with {endings}.")
     if given.rerank == "oracle":
-        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
+        raise errors.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     _check_write(given, argv[1:])
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     cli.say_loading(given.model_dir or [pretrained.DEFAULT])
@@ -89,7 +89,7 @@ def _run(argv: list[str]) -> None:
     clips, others = captioner.engine.reads_clips, list[str]()
     paths = inputs.expand(argv[1:], clips, given.recursive, others)
     for note in inputs.left_out(others, clips):
-        cli.say(f"note: {note}", sys.stderr)
+        progress.say(f"note: {note}", sys.stderr)
     if not (given.recursive or clips):
         _note_folders(argv[1:])
     _check_attention(given, paths)
@@ -116,11 +116,11 @@ def _run(argv: list[str]) -> None:
 
 def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
     if captioner.engine.exported:
-        raise cli.UsageError(
+        raise errors.UsageError(
             "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
         )
     from tfcap import runs
-    from tfcap.scoring import rerank
+    from tfcap.inference import rerank
 
     run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
     data = runs.load_data(run, given.data_dir)
@@ -145,7 +145,7 @@ def _caption(
     )
     results = (result for result in found)  # a generator can be closed
     if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
-        results = cli.progress(results, len(paths), "captions", "picture")
+        results = progress.progress(results, len(paths), "captions", "picture")
     done, reasons, left_out = 0, collections.Counter[str](), collections.Counter[str]()
     try:
         for result in results:
@@ -161,10 +161,12 @@ def _caption(
                     reason = f"its caption cannot be written: {error.strerror}"
                     result = captioning.Failure(result.source, result.position, reason)
             reasons[result.reason] += 1
-            cli.say(f"error: {cli.escaped(result)}", sys.stderr)
+            progress.say(f"error: {errors.escaped(result)}", sys.stderr)
     except KeyboardInterrupt:
         results.close()
-        raise cli.Interrupted(f"Interrupted after {done} of {len(paths)} pictures.", 130) from None
+        raise errors.Interrupted(
+            f"Interrupted after {done} of {len(paths)} pictures.", 130
+        ) from None
     return reasons, left_out
 
 
@@ -194,7 +196,7 @@ def _take(
         }
         print(json_text(content), flush=True)
     else:
-        print(f"{cli.escaped(caption.source or '-')}\t{wording.text(caption.text)}", flush=True)
+        print(f"{errors.escaped(caption.source or '-')}\t{wording.text(caption.text)}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
     return reason
@@ -203,9 +205,9 @@ def _take(
 def _note_folders(paths: list[str]) -> None:
     for path in filter(os.path.isdir, paths):
         if folders := sum(entry.is_dir() and entry.name[0] != "." for entry in os.scandir(path)):
-            cli.say(
-                f"note: {folders} folders in {cli.escaped(path)} are left out; --recursive reads "
-                "them",
+            progress.say(
+                f"note: {folders} folders in {errors.escaped(path)} are left out; --recursive "
+                "reads them",
                 sys.stderr,
             )
 
@@ -216,13 +218,13 @@ def _check_write(given, arguments: list[str]) -> None:
     if not given.write:
         for name in _WRITE_OPTIONS:
             if given[name].present:
-                raise cli.UsageError(f"--{name} needs --write={kinds}.")
+                raise errors.UsageError(f"--{name} needs --write={kinds}.")
     elif unknown := [kind for kind in given.write if kind not in caption_files.KINDS]:
-        raise cli.UsageError(f"--write must be {kinds}, and not {unknown[0]!r}.")
+        raise errors.UsageError(f"--write must be {kinds}, and not {unknown[0]!r}.")
     elif 0 < given.max_characters <= len(given.before + given.after) + given.sentence:
-        raise cli.UsageError("--max_characters leaves no room between --before and --after.")
+        raise errors.UsageError("--max_characters leaves no room between --before and --after.")
     elif given.json:
-        raise cli.UsageError("--json prints the captions. Give --write=jsonl for a file.")
+        raise errors.UsageError("--json prints the captions. Give --write=jsonl for a file.")
     else:
         _tables(given, arguments)
 
@@ -232,12 +234,12 @@ def _tables(given, arguments: list[str]) -> list[str]:
     kinds = [kind for kind in dict.fromkeys(given.write) if kind != "txt"]
     if given.out:
         if len(kinds) != 1:
-            raise cli.UsageError("--out needs --write=csv, jsonl or html: one of them.")
+            raise errors.UsageError("--out needs --write=csv, jsonl or html: one of them.")
         if not given.out.endswith(f".{kinds[0]}"):
-            raise cli.UsageError(f"--out={given.out} does not end with .{kinds[0]}.")
+            raise errors.UsageError(f"--out={given.out} does not end with .{kinds[0]}.")
         return [given.out]
     if kinds and (len(arguments) != 1 or not os.path.isdir(arguments[0])):
-        raise cli.UsageError(f"--out is missing, such as --out captions.{kinds[0]}.")
+        raise errors.UsageError(f"--out is missing, such as --out captions.{kinds[0]}.")
     return [os.path.join(arguments[0], f"captions.{kind}") for kind in kinds]
 
 
@@ -247,12 +249,12 @@ def _check_attention(given, paths: list[str]) -> None:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
-        raise cli.UsageError(
+        raise errors.UsageError(
             "--attention would write one file for several pictures of the same name. Caption them "
             "one by one."
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
-        raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
+        raise errors.UsageError(f"--attention={given.attention} would overwrite a picture.")
     os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 

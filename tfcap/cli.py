@@ -13,24 +13,23 @@ Exit codes:
 * 141: standard output was closed, as in `command | head`.
 """
 
-import difflib
+import dataclasses
 import errno
 import importlib
 import inspect
 import os
 import re
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, NoReturn, TextIO, TypeVar
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-AGAIN = 75
-LOG_INTERVAL = 30.0  # seconds between two lines of progress in a log file
-T = TypeVar("T")
+from tfcap import pretrained, progress
+from tfcap.arguments import argument, arguments, flags_of
+from tfcap.decoding import options
+from tfcap.errors import Interrupted, UsageError, did_you_mean, escaped
 
 flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")
 flags.DEFINE_multi_string(
@@ -41,21 +40,10 @@ flags.DEFINE_multi_string(
 flags.disclaim_key_flags()  # the functions below define flags of the command that calls them
 
 
-class UsageError(ValueError):
-    """A wrong flag or configuration; the command ends with exit code 2."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal ended the work; what was done is saved. The command ends with exit code `code`."""
-
-    def __init__(self, message: str, code: int):
-        super().__init__(message)
-        self.code = code
-
-
 def fail(message: object, code: int) -> NoReturn:
     """Prints `error: message` in one line on standard error, and ends the process."""
-    print("error: " + " ".join(str(message).split()), file=sys.stderr, flush=True)
+    text = with_flags(" ".join(str(message).split()))
+    print(f"error: {text}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 
@@ -66,6 +54,7 @@ def run(main: Callable[..., None]) -> None:
       main: the function of the command. If it has a parameter, it gets the command line without the
         flags. If it has none, an argument that is not a flag is an error.
     """
+    progress.show_messages(with_flags)
     for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
         if module.startswith("tfcap."):
             flags.adopt_module_key_flags(sys.modules[module])
@@ -155,8 +144,6 @@ def _parse(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
-        from tfcap.decoding import options
-
         modules = flags.FLAGS.flags_by_module_dict().items()
         names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
         hint = did_you_mean(error.flagname, names)
@@ -175,7 +162,66 @@ def _with_home(word: str) -> str:
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
 
 
-def arguments(function: Callable[..., Any]) -> dict[str, Any]:
+def define(cls: Any) -> None:
+    """Defines a flag for each field of the arguments of a command, see `tfcap.arguments`."""
+    hints = typing.get_type_hints(cls)
+    for field, flag in flags_of(cls).items():
+        name, hint = flag.name or field.name, hints[field.name]
+        default = None if field.default is dataclasses.MISSING else field.default
+        if name == "-":
+            continue
+        kinds = {hint, *typing.get_args(hint)}
+        bounds = {"lower_bound": flag.least, "upper_bound": flag.most}
+        if flag.many == "commas":
+            flags.DEFINE_list(name, default, flag.help)
+        elif flag.many == "repeated":
+            flags.DEFINE_multi_string(name, list(default or ()), flag.help)
+        elif flag.choices:
+            flags.DEFINE_enum(name, default, list(flag.choices), flag.help)
+        elif bool in kinds:
+            flags.DEFINE_bool(name, default, flag.help)
+        elif str in kinds:
+            flags.DEFINE_string(name, default, flag.help)
+        elif int in kinds:
+            flags.DEFINE_integer(name, default, flag.help, **bounds)
+        else:
+            flags.DEFINE_float(name, default, flag.help, **bounds)
+
+
+def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]:
+    """Returns the values of the flags of `define` by the names of the fields.
+
+    Args:
+      cls: the arguments of the command.
+      given_only: leave out flags that do not stand on the command line.
+      missing: values of arguments that have no default. Without one, and without a value on the
+        command line, they raise UsageError.
+    """
+    result = {}
+    for field, flag in flags_of(cls).items():
+        if (name := flag.name or field.name) == "-":
+            continue
+        value = flags.FLAGS[name].value or missing.get(field.name, flags.FLAGS[name].value)
+        if not value and field.default is dataclasses.MISSING:
+            raise UsageError(f"--{name} is missing.")
+        if flags.FLAGS[name].present or not given_only:
+            result[field.name] = value
+    return result
+
+
+def with_flags(text: str) -> str:
+    """Returns a message of the library with `name` or `name=value` as the flag `--name`.
+
+    The library speaks of arguments, which have the names of flags.
+    """
+
+    def flag(match: re.Match) -> str:
+        return f"--{match[1]}{match[2]}" if match[1] in flags.FLAGS else match[0]
+
+    return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
+
+
+def flag_arguments(function: Callable[..., Any]) -> dict[str, Any]:
     """Returns the values of the flags that are parameters of a function, by name."""
     values = flags.FLAGS.flag_values_dict()
     return {name: values[name] for name in inspect.signature(function).parameters if name in values}
@@ -188,132 +234,45 @@ def require(*names: str) -> None:
             raise UsageError(f"--{name} is missing.")
 
 
-def did_you_mean(received: object, names: Iterable[str]) -> str:
-    """Returns ` Did you mean 'train'?` with the name most similar to `received`, or ""."""
-    near = difflib.get_close_matches(str(received), list(names), 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def escaped(name: object) -> str:
-    """Returns a name as one printable line: control characters and invalid UTF-8 are escaped."""
-    unprintable = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
-    return re.sub(unprintable, lambda m: ascii(m[0])[1:-1], str(name))
-
-
-def duration(seconds: float) -> str:
-    """Returns seconds in words: `1 h 02 min` for 3725, `1 min 05 s` for 65, `5 s` for 5."""
-    seconds = max(0, int(seconds))
-    if seconds >= 3600:
-        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
-    return f"{seconds // 60} min {seconds % 60:02d} s" if seconds >= 60 else f"{seconds} s"
-
-
-class Bar:
-    """A progress bar: tqdm on a terminal, one line every 30 seconds in a log file.
-
-    `total` is None if it is unknown; `done` items were done by an earlier run.
-    """
-
-    def __init__(
-        self,
-        total: int | None,
-        label: str,
-        unit: str = "it",
-        done: int = 0,
-        stream: TextIO | None = None,
-    ):
-        from tqdm import tqdm  # a tenth of a second, which --version does not need
-
-        self._stream, self._note = stream or sys.stderr, ""
-        self._texts: dict[str, Any] = {"unit": unit, "initial": done}
-        columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
-        self._tqdm = tqdm(
-            **self._texts,
-            desc=label,
-            total=total,
-            file=self._stream,
-            leave=False,
-            disable=None,  # not a terminal
-            ncols=columns - 1,
-            nrows=rows,
-        )
-        self._texts["prefix"] = label
-        self._start = self._shown = time.monotonic()
-
-    def update(self, items: int = 1, note: str = "") -> None:
-        """Adds `items` to the bar; `note` is shown at its end, such as `loss 1.234`."""
-        bar, now, self._note = self._tqdm, time.monotonic(), note or self._note
-        if not bar.disable:
-            bar.set_postfix_str(self._note, refresh=False)
-            bar.update(items)
-            return
-        bar.n += items
-        if now - self._shown >= LOG_INTERVAL:
-            self._shown = now
-            form = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-            texts = {**self._texts, "postfix": self._note, "bar_format": form}
-            line = bar.format_meter(bar.n, bar.total, now - self._start, **texts)
-            print(line, file=self._stream, flush=True)
-
-    @property
-    def done(self) -> int:
-        return self._tqdm.n
-
-    @property
-    def seconds(self) -> float:
-        """The seconds since the bar was made."""
-        return time.monotonic() - self._start
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._tqdm.close()
-
-
-def progress(
-    items: Iterable[T], total: int | None, label: str, unit: str = "batch"
-) -> Generator[T]:
-    """Yields `items` and shows their number, rate and time left."""
-    with Bar(total, label, unit) as bar:
-        for item in items:
-            yield item
-            bar.update()
-
-
-def say(text: str, stream: TextIO | None = None) -> None:
-    """Prints a line above a progress bar, on standard output by default."""
-    from tqdm import tqdm
-
-    tqdm.write(text, file=stream or sys.stdout)
-    (stream or sys.stdout).flush()
-
-
 def say_loading(models: Iterable[str]) -> None:
     """Says on a terminal that models are loaded, which takes seconds; a log needs no such line."""
     if sys.stderr.isatty():
         print(f"loading {' + '.join(map(escaped, models))} ...", file=sys.stderr, flush=True)
 
 
-def driver_gpus() -> list[str]:
-    """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
-    try:
-        shown = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", shown, re.M)
+MODEL_DIR = (
+    "Directory of a training run, or the name of a pretrained model: "
+    f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs."
+)
 
 
-def unused_gpus(used: int) -> str:
-    """Returns a warning if TensorFlow uses fewer GPUs (`used`) than the driver finds, else ""."""
-    if "CUDA_VISIBLE_DEVICES" in os.environ or len(shown := driver_gpus()) <= used:
-        return ""
-    return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."
+@arguments
+class RunArguments:
+    """The arguments of every command that reads trained models."""
+
+    model_dir: str | Sequence[str] = argument(MODEL_DIR, default=(), many="repeated")
+    checkpoint: str = argument("Checkpoint to load: best, latest, or a path.", default="best")
+    dtype: str = argument(
+        "Precision of the captioner. bfloat16 is faster where the processor has units for it; few "
+        "captions change.",
+        default="float32",
+        choices=["float32", "bfloat16"],
+    )
 
 
-USE_GPUS = "pip install 'tfcap[cuda]'"
+@arguments
+class DecodingArguments:
+    """The arguments of every command that decodes captions."""
+
+    beam: int | None = argument(
+        "Beam width; by default that of the configuration of the run.", default=None, least=1
+    )
+    decoding: str = argument(
+        "Changes to the decoding that the run is configured with: a preset "
+        f"({', '.join(options.PRESETS)}), keys of task.decoding as in search=sample,top_p=0.9, or "
+        "a preset followed by keys.",
+        default="",
+    )
 
 
 def define_run_flags() -> None:
@@ -362,7 +321,7 @@ def define_seed_flag() -> None:
 
 
 def define_rerank_flags() -> None:
-    """Defines the flags of commands that rerank captions, see `scoring.rerank`."""
+    """Defines the flags of commands that rerank captions, see `inference.rerank`."""
     flags.DEFINE_enum(
         "rerank",
         None,
@@ -411,7 +370,7 @@ def define_rerank_flags() -> None:
 
 
 def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of the flags `--rerank_NAME` by NAME, for `scoring.rerank.load`."""
+    """Returns the values of the flags `--rerank_NAME` by NAME, for `inference.rerank.load`."""
     prefix = "rerank_"
     return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import cli, pretrained
+from tfcap import cli, errors, pretrained
 from tfcap.files import read_json, write_json
 from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
@@ -89,7 +89,7 @@ def format_images(
     for title, images in (("gains most", gains), ("loses most", losses)):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
-            file = cli.escaped((files or {}).get(image, ""))
+            file = errors.escaped((files or {}).get(image, ""))
             lines.append(f"  {file}, image {image}" if file else f"  image {image}")
             for run, scores in ((first, old), (name, new)):
                 text = " ".join(runs[run][image].split())
@@ -130,7 +130,7 @@ def _named(paths: list[str]) -> dict[str, str]:
     """
     stems = [getattr(pathlib.Path(p), "name" if os.path.isdir(p) else "stem") for p in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
-    return dict(zip(map(cli.escaped, names), paths, strict=True))
+    return dict(zip(map(errors.escaped, names), paths, strict=True))
 
 
 def _define_flags() -> None:
@@ -145,7 +145,7 @@ def _define_flags() -> None:
 
 
 def _run(argv: list[str]) -> None:
-    compare(argv[1:], **cli.arguments(compare), show=True)
+    compare(argv[1:], **cli.flag_arguments(compare), show=True)
 
 
 def compare(
@@ -175,13 +175,13 @@ def compare(
     paths = list(map(pretrained.place, paths))
     folders = [path for path in paths if os.path.isdir(path)]
     if len(set(paths)) < max(2, len(paths)) or bool(folders) == bool(references):
-        raise cli.UsageError(
+        raise errors.UsageError(
             "Give two or more runs, or two or more different result files and --references."
         )
     named = _named(paths)
     if folders:
         from tfcap.captioning import captioner_of_run
-        from tfcap.scoring import decode
+        from tfcap.inference import decode
 
         data = decode.data_of_first(folders)
         source = f"{data.folder}, split {split}"
@@ -202,7 +202,7 @@ def compare(
             every = {image: every[image] for image in shared}
             runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
     if len(every) < 2:
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"{source} has references of {len(every)} image, and intervals need several. To score "
             "one image, use tfcap.evaluate."
         )

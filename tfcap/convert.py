@@ -13,9 +13,9 @@ import time
 
 from absl import flags
 
-from tfcap import cli
-from tfcap.preparing.features import DETECTOR
-from tfcap.released import FAMILIES
+from tfcap import cli, errors
+from tfcap.backbones import DETECTOR
+from tfcap.importers import FAMILIES
 
 
 def _define_flags() -> None:
@@ -63,19 +63,19 @@ def _run(argv: list[str]) -> None:
     values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
     cli.require("from", *(["out"] if family == DETECTOR else ["vocab", "model_dir"]))
     if len(argv) != 2:
-        raise cli.UsageError(f"Give one checkpoint to convert, not {len(argv) - 1}.")
+        raise errors.UsageError(f"Give one checkpoint to convert, not {len(argv) - 1}.")
     if family == DETECTOR:
-        from tfcap.released import detector
+        from tfcap.importers import detector
 
         out = values.out
         names = values.objects_vocab, values.attributes_vocab
         line = detector.convert(argv[1], out, *names, values.boxes, values.form)
     else:
-        from tfcap.released.convert import convert
+        from tfcap.importers.convert import convert
 
         out, options = values.model_dir, (values.max_length, values.params_override)
         line = convert(family, argv[1], values.vocab, out, *options, values.regions)
-    print(f"{out}: {line}; {cli.duration(time.monotonic() - start)}")
+    print(f"{out}: {line}; {errors.duration(time.monotonic() - start)}")
 
 
 def main() -> None:

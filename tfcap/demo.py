@@ -37,7 +37,7 @@ def _run() -> None:
     cli.say_loading(
         [*(flags.FLAGS.model_dir or [pretrained.DEFAULT]), *filter(None, [flags.FLAGS.beside])]
     )
-    from tfcap.visualize.demo import Application, make_server
+    from tfcap.captioning.demo_page import Application, make_server
 
     models = _models(flags.FLAGS)
     application = Application(models, flags.FLAGS.debug)
@@ -68,7 +68,7 @@ def _stop_on_signals(server) -> None:
 
 def _models(given):
     """Loads the models of --model_dir and --beside, by their name in the URLs of the page."""
-    from tfcap.visualize.demo import Model
+    from tfcap.captioning.demo_page import Model
 
     directories = given.model_dir or [pretrained.directory(pretrained.DEFAULT)]
     decoding = {"decoding": given.decoding, "beam": given.beam or 0, "dtype": given.dtype}

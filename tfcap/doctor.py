@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from packaging.requirements import Requirement
 
-from tfcap import cli, files, gpus
+from tfcap import cli, files, gpus, progress
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
@@ -99,10 +99,10 @@ def _gpus() -> Iterator[Finding]:
             f"LD_LIBRARY_PATH names {folder}, whose CUDA libraries win over those that pip "
             "installed. Take it out if TensorFlow fails.",
         )
-    unused = cli.unused_gpus(len(used))
+    unused = gpus.unused_gpus(len(used))
     if unused or (wheels and not used):
         missing = gpus.missing_libraries(gpus.start_log())
-        what = gpus.explain_missing(missing, wheels) or f"To use them: {cli.USE_GPUS}"
+        what = gpus.explain_missing(missing, wheels) or f"To use them: {gpus.USE_GPUS}"
         yield Finding(PROBLEM if unused else WARNING, f"{unused} {what}".strip())
     elif not used:
         yield Finding(OK, "none; TensorFlow computes on the processor")
@@ -169,7 +169,7 @@ def _records(data: Any, split: str) -> Iterator[Finding]:
     captions = done = 0
     with data.readable_errors():
         batches = data.examples(split, tf.data.Dataset.range(len(ids))).batch(64)
-        for batch in cli.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
+        for batch in progress.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
             found = data.parse(batch)
             if data.has_pictures:
                 parse_pictures(batch, data.max_regions)
@@ -186,7 +186,7 @@ def _records(data: Any, split: str) -> Iterator[Finding]:
 
 
 def _backbone(fingerprint: dict, folder: str) -> Iterator[Finding]:
-    from tfcap.preparing.features.backbone import checked_weights
+    from tfcap.backbones.backbone import checked_weights
 
     made_by = fingerprint.get("backbone")
     if made_by is None:
@@ -198,11 +198,12 @@ def _backbone(fingerprint: dict, folder: str) -> Iterator[Finding]:
 
 def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
     from tfcap import runs
+    from tfcap.serving import saved_model
 
     run = runs.load(directory)
     yield from _weights(run)
     yield from _checked("backbone of the run", _backbone, run.fingerprint, run.directory)
-    yield from _checked("caption", lambda: [_caption(runs.server(run).signatures())])
+    yield from _checked("caption", lambda: [_caption(saved_model.server(run).signatures())])
     yield from _checked("data of the run", _data_of_run, run, data_dir)
 
 
@@ -236,7 +237,7 @@ def _weights(run: Any) -> Iterator[Finding]:
 
 def _caption(signatures: Any) -> Finding:
     """Captions a drawn test picture; a model of ready-made features gets zeros instead."""
-    from tfcap.runs.server import call_signatures
+    from tfcap.serving.saved_model import call_signatures
 
     result = call_signatures(signatures)["serving_default"]
     caption, score = result["captions"].numpy()[0, 0].decode(), float(result["scores"][0, 0])

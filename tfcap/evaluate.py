@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import cli, visualize
+from tfcap import cli, errors, visualize
 from tfcap.metrics import bootstrap, chair, diversity, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
@@ -24,8 +24,8 @@ from tfcap.visualize import report
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
-    from tfcap.scoring.decode import Other
-    from tfcap.scoring.likelihood import Perplexities
+    from tfcap.inference.decode import Other
+    from tfcap.inference.likelihood import Perplexities
 
 
 def _define_flags() -> None:
@@ -86,9 +86,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    given = cli.arguments(evaluate)
+    given = cli.flag_arguments(evaluate)
     if not given["model_dir"] and not given["predictions"]:
-        raise cli.UsageError("Give --model_dir, or --predictions and --references.")
+        raise errors.UsageError("Give --model_dir, or --predictions and --references.")
     files = {"metrics": flags.FLAGS.scores, "metrics_file": flags.FLAGS.metrics}
     evaluate(**given | files, show=True)
 
@@ -162,7 +162,7 @@ def evaluate(
     names = results.DEFAULTS if metrics is None else metrics
     given.metrics = [names] if isinstance(names, str) else list(names)
     if not given.metrics or set(given.metrics) - set(results.METRICS):
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"{','.join(given.metrics) or 'nothing'!r} is not among the scores: "
             f"{','.join(results.METRICS)}."
         )
@@ -199,7 +199,7 @@ class _Evaluation:
             return Scores({}, {})
         options = results.Options(self.labels)
         if given.clip:
-            from tfcap.scoring.clip import KerasHubClip
+            from tfcap.inference.clip import KerasHubClip
 
             pictures = self.data.picture_paths(given.split, given.images) if self.data else {}
             options = results.Options(self.labels, pictures, KerasHubClip(given.clip))
@@ -248,13 +248,13 @@ class _Evaluation:
         """Reads captions and references from the arguments or from files."""
         given = self.given
         path = given.predictions if isinstance(given.predictions, str | os.PathLike) else ""
-        self.name = cli.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
+        self.name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
         self.captions = _captions(given.predictions)
         if given.submission and not given.references:
             self._write()
             return
         if not given.references:
-            raise cli.UsageError("--references is missing: the captions to score against.")
+            raise errors.UsageError("--references is missing: the captions to score against.")
         references = _references(given.references, given.partial)
         if given.partial:
             paths = _others_of(given.beside, self.name).values()
@@ -277,7 +277,7 @@ class _Evaluation:
         self._load_others(list(references))
         if given.rerank:
             if self.data is None:
-                raise cli.UsageError("--rerank of --predictions needs --data_dir.")
+                raise errors.UsageError("--rerank of --predictions needs --data_dir.")
             results.check_ids(references, self.captions.captions)  # before the work
             self._rerank(self._reranker())
         self._write()
@@ -289,12 +289,12 @@ class _Evaluation:
         """
         from tfcap import runs
         from tfcap.data.prepared import stored_captions, unlike_references
-        from tfcap.scoring.decode import decode_split
-        from tfcap.scoring.likelihood import perplexities_of_split
+        from tfcap.inference.decode import decode_split
+        from tfcap.inference.likelihood import perplexities_of_split
 
         given = self.given
         # Directories of runs have dots in their names, as in lr0.002.
-        self.name = cli.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
+        self.name = errors.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
         run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
         self.run = run = run.with_decoding(given.decoding, given.beam)
         self.data = data = runs.load_data(run, given.data_dir)
@@ -336,7 +336,7 @@ class _Evaluation:
         if not references:
             needed = ["metrics_file", "per_image", "report", "perplexity", "diversity"]
             if given.rerank == "oracle" or any(getattr(given, name) for name in needed):
-                raise cli.UsageError(
+                raise errors.UsageError(
                     f"Split {given.split} has no reference captions. Leave out --metrics, "
                     "--per_image, --report, --perplexity, --diversity and --rerank=oracle."
                 )
@@ -348,14 +348,14 @@ class _Evaluation:
         return references
 
     def _reranker(self) -> Any:
-        from tfcap.scoring import rerank
+        from tfcap.inference import rerank
 
         assert self.data is not None
         options = cli.rerank_options(vars(self.given))
         return rerank.load(self.run, self.data, self.given.rerank, **options)
 
     def _rerank(self, reranker: Any) -> None:
-        from tfcap.scoring.rerank import rerank_split
+        from tfcap.inference.rerank import rerank_split
 
         given, captions = self.given, self.captions.captions
         assert self.data is not None
@@ -381,12 +381,12 @@ class _Evaluation:
         if not given.beside:
             return
         if not (given.report or given.attention):
-            raise cli.UsageError(
+            raise errors.UsageError(
                 "--beside needs --report or --attention. To compare without a page, use "
                 "tfcap.compare."
             )
         from tfcap.captioning import captioner_of_run
-        from tfcap.scoring.decode import load_others
+        from tfcap.inference.decode import load_others
 
         paths, data = _others_of(given.beside, self.name), self.data if self.run else None
         self.others = load_others(
@@ -409,7 +409,7 @@ class _Evaluation:
         """Decodes the models of --beside; returns the attention of all models by name."""
         given = self.given
         if self.others:
-            from tfcap.scoring.decode import decode_others
+            from tfcap.inference.decode import decode_others
 
             decode_others(self.others, given.split, ids, given.batch_size, given.seed)
         if not (given.attention or given.report):
@@ -481,7 +481,7 @@ def _others_of(items: Sequence[str], name: str) -> dict[str, str]:
     for item in items:
         other, equals, path = item.partition("=")
         if not equals or not other or other == name or other in paths:
-            raise cli.UsageError(
+            raise errors.UsageError(
                 f"--beside {item!r} must be NAME=results.json or NAME=MODEL_DIR with a new name."
             )
         paths[other] = path

@@ -13,118 +13,117 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from absl import flags
-
-from tfcap import cli, pretrained
+from tfcap import cli, errors, pretrained
+from tfcap.arguments import argument, arguments, takes
 from tfcap.files import sizes
 from tfcap.images import MOST_PIXELS, SERVED_PIXELS
 
 
-def _define_flags() -> None:
-    cli.define_run_flags()
-    cli.define_decoding_flags()
-    flags.DEFINE_string(
-        "export_dir",
-        None,
-        "Base path of the model in TF Serving, or the run directory of --format=run.",
+@arguments
+class Export(cli.RunArguments, cli.DecodingArguments):
+    """The arguments of `export`."""
+
+    model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
+    export_dir: str = argument(
+        "Base path of the model in TF Serving, or the run directory of --format=run.", kw_only=False
     )
-    flags.DEFINE_enum(
-        "format",
-        "saved_model",
-        ["saved_model", "run"],
+    format: str = argument(
         "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
         "and tfcap.load. Training cannot continue in it with --weights=float16.",
+        default="saved_model",
+        choices=["saved_model", "run"],
     )
-    flags.DEFINE_integer(
-        "last",
-        0,
+    last: int = argument(
         "For --format=run: average the weights of so many last checkpoints; 0 takes --checkpoint.",
-        lower_bound=0,
+        default=0,
+        least=0,
     )
-    flags.DEFINE_enum(
-        "weights", "float16", ["float16", "float32"], "Precision of the weights of --format=run."
+    weights: str = argument(
+        "Precision of the weights of --format=run.",
+        default="float16",
+        choices=["float16", "float32"],
     )
-    flags.DEFINE_integer(
-        "max_pixels",
-        SERVED_PIXELS,
+    max_pixels: int = argument(
         "Largest number of pixels of a picture that the export reads. Of a GIF the screen counts, "
         "however many frames it has.",
-        lower_bound=1,
-        upper_bound=MOST_PIXELS,
+        default=SERVED_PIXELS,
+        least=1,
+        most=MOST_PIXELS,
     )
-    flags.DEFINE_bool(
-        "bundle",
-        False,
+    bundle: bool = argument(
         "Write warm-up requests, batch sizes, a compose file, a client and a model card, too.",
+        default=False,
     )
+
+
+def _define_flags() -> None:
+    cli.define(Export)
 
 
 def _run() -> None:
-    cli.require("export_dir")
-    given = cli.arguments(export)
-    export(**given | {"model_dir": given["model_dir"] or [pretrained.DEFAULT]})
+    export(**cli.values(Export, model_dir=[pretrained.DEFAULT]))
 
 
-def export(
-    model_dir: str | Sequence[str],
-    export_dir: str,
-    *,
-    checkpoint: str = "best",
-    dtype: str = "float32",
-    decoding: str = "",
-    beam: int | None = None,
-    format: str = "saved_model",
-    last: int = 0,
-    weights: str = "float16",
-    max_pixels: int = SERVED_PIXELS,
-    bundle: bool = False,
-) -> str:
-    """Exports a run, or an ensemble of runs; the arguments are the flags of the command.
+@takes(Export)
+def export(args: Export) -> str:
+    """Exports a run, or an ensemble of runs. Returns the directory that was written."""
+    if args.last and (args.format != "run" or args.checkpoint != "best"):
+        raise errors.UsageError("`last` needs `format=run`, and cannot be used with `checkpoint`.")
+    if os.path.exists(args.export_dir) and not os.path.isdir(args.export_dir):
+        raise errors.UsageError(f"`export_dir={args.export_dir}` is a file. Name a directory.")
+    return _export_run(args) if args.format == "run" else _export_saved_model(args)
 
-    Returns the directory that was written.
-    """
-    if last and (format != "run" or checkpoint != "best"):
-        raise cli.UsageError("--last needs --format=run, and cannot be used with --checkpoint.")
-    if os.path.exists(export_dir) and not os.path.isdir(export_dir):
-        raise cli.UsageError(f"--export_dir={export_dir} is a file. Name a directory.")
-    if format == "run":
-        folder, *others = [model_dir] if isinstance(model_dir, str) else model_dir
-        if others or bundle:
-            raise cli.UsageError(
-                "--format=run needs a single run, and cannot be used with --bundle."
-            )
-        from tfcap import runs
-        from tfcap.runs import small
-        from tfcap.serving import card
 
-        run = small.load_mean(folder, last) if last else runs.load(folder, checkpoint)
-        run = run.with_decoding(decoding, beam or 0)
-        small.write(run, export_dir, weights)
-        text = card.hub_text(run, export_dir)
-        pathlib.Path(export_dir, "README.md").write_text(text, encoding="utf-8")
-        described = f"the mean of {last} checkpoints of {run.directory}" if last else run.described
-        print(f"{described} is exported to {export_dir}: {sum(sizes(export_dir)) / 1e6:.1f} MB")
-        print(f"caption: python -m tfcap.caption --model_dir {export_dir} photo.jpg")
-        return export_dir
-    if bundle and importlib.util.find_spec("tensorflow_serving") is None:
-        raise cli.UsageError("--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'.")
+def _export_run(args: Export) -> str:
+    directory, *others = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
+    if others or args.bundle:
+        raise errors.UsageError(
+            "`format=run` needs a single run, and cannot be used with `bundle`."
+        )
     from tfcap import runs
-    from tfcap.runs.server import export as write_version
+    from tfcap.runs import compact
+    from tfcap.serving import card
 
-    run = runs.load_together(model_dir, checkpoint, dtype).with_decoding(decoding, beam or 0)
-    served = runs.server(run, max_pixels=max_pixels)
-    if bundle:
+    if args.last:
+        run = compact.load_mean(directory, args.last)
+        described = f"the mean of {args.last} checkpoints of {run.directory}"
+    else:
+        run = runs.load(directory, args.checkpoint)
+        described = run.described
+    run = run.with_decoding(args.decoding, args.beam or 0)
+    out = args.export_dir
+    compact.write(run, out, args.weights)
+    pathlib.Path(out, "README.md").write_text(card.hub_text(run, out), encoding="utf-8")
+    print(f"{described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
+    print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
+    return out
+
+
+def _export_saved_model(args: Export) -> str:
+    if args.bundle and importlib.util.find_spec("tensorflow_serving") is None:
+        raise errors.UsageError(
+            "`bundle` needs tensorflow-serving-api: pip install 'tfcap[serve]'."
+        )
+    from tfcap import runs
+    from tfcap.serving import saved_model
+
+    run = runs.load_together(args.model_dir, args.checkpoint, args.dtype)
+    run = run.with_decoding(args.decoding, args.beam or 0)
+    served = saved_model.server(run, max_pixels=args.max_pixels)
+    if args.bundle:
         from tfcap.serving.bundle import write_bundle
 
-        path = write_bundle(served, run, export_dir)
+        path = write_bundle(served, run, args.export_dir)
     else:
-        path = write_version(served, export_dir)
+        path = saved_model.export(served, args.export_dir)
     print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
-    base = os.path.abspath(export_dir)
-    server = "tensorflow_model_server --model_name=captions --rest_api_port=8501"
-    serve = f"{server} --model_base_path={base}"
-    print(f"serve: {f'docker compose --project-directory {base} up' if bundle else serve}")
+    base = os.path.abspath(args.export_dir)
+    serve = "tensorflow_model_server --model_name=captions --rest_api_port=8501 "
+    serve += f"--model_base_path={base}"
+    if args.bundle:
+        serve = f"docker compose --project-directory {base} up"
+    print(f"serve: {serve}")
     return path
 
 

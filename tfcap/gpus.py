@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+USE_GPUS = "pip install 'tfcap[cuda]'"
+
 # A process of its own, because a kernel that fails can end it. It runs one product in each
 # precision, plain and compiled by XLA, and prints a line for each.
 _PROGRAM = """
@@ -116,3 +118,21 @@ def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Com
     except subprocess.TimeoutExpired as error:
         printed = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
         return subprocess.CompletedProcess(command, 1, printed, "no answer in five minutes")
+
+
+def driver_gpus() -> list[str]:
+    """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
+    try:
+        shown = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", shown, re.M)
+
+
+def unused_gpus(used: int) -> str:
+    """Returns a warning if TensorFlow uses fewer GPUs (`used`) than the driver finds, else ""."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ or len(shown := driver_gpus()) <= used:
+        return ""
+    return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."

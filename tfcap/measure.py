@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs, decoding, runs
+from tfcap.backbones.backbone import Backbone
 from tfcap.data import pipeline
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
-from tfcap.preparing.features.backbone import Backbone
 from tfcap.training import optim
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask

@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import cli
-from tfcap.preparing.features import default_weights
+from tfcap import cli, errors
+from tfcap.backbones import default_weights
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import READERS
 
@@ -50,7 +50,7 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if argv[1:] and given.engine != "beam":
-        raise cli.UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
+        raise errors.UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
     cli.require("out")
     # The defaults of the flags are for photographs, so only given values are passed on.
     keys = [field.name for field in dataclasses.fields(Settings) if field.metadata]
@@ -60,7 +60,7 @@ def _run(argv: list[str]) -> None:
     try:
         prepare(given.out, given.captions or None, source=given.source, **asked)
     except KeyboardInterrupt:
-        raise cli.Interrupted(
+        raise errors.Interrupted(
             "Interrupted. Give the same command again to continue.", 130
         ) from None
 
@@ -92,7 +92,7 @@ def prepare(
       ValueError: the input is bad, too many images are skipped, or `out` holds files that were
         made with other settings.
     """
-    from tfcap.preparing import run
+    from tfcap.preparing import build
 
     out = os.path.expanduser(out)
     for key in ("images", "weights", "vocab", "document_frequency", "split_ids"):
@@ -100,18 +100,20 @@ def prepare(
             settings[key] = os.path.expanduser(settings[key])
     if source in BUILT_IN:
         if captions or settings.pop("images", None) or settings.pop("features", None):
-            raise cli.UsageError(
+            raise errors.UsageError(
                 f"--source={source} makes its own captions and images. Leave out --captions, "
                 "--images and --features."
             )
-        return run.prepare_built_in(source, out, **settings)
+        return build.prepare_built_in(source, out, **settings)
     if source != "auto" and source not in READERS:
-        raise cli.UsageError(f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}.")
+        raise errors.UsageError(
+            f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}."
+        )
     if captions is None and settings.get("images") is None:
-        raise cli.UsageError("--captions, the caption file, is missing.")
+        raise errors.UsageError("--captions, the caption file, is missing.")
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
-    return run.prepare(Settings(captions, out, source, **settings))
+    return build.prepare(Settings(captions, out, source, **settings))
 
 
 def main() -> None:

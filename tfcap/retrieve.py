@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from tfcap import cli, pretrained
+from tfcap import cli, errors, pretrained
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
 
@@ -62,8 +62,10 @@ def _define_flags() -> None:
 
 def _run() -> None:
     if not flags.FLAGS.model_dir:
-        raise cli.UsageError(f"--model_dir is missing: the directory of a run. {pretrained.hint()}")
-    retrieve(**cli.arguments(retrieve))
+        raise errors.UsageError(
+            f"--model_dir is missing: the directory of a run. {pretrained.hint()}"
+        )
+    retrieve(**cli.flag_arguments(retrieve))
 
 
 def retrieve(
@@ -91,8 +93,8 @@ def retrieve(
     """
     from tfcap import runs
     from tfcap.captioning import captioner_of_run
-    from tfcap.scoring.nearest import Candidates
-    from tfcap.scoring.retrieval import Pairs, find, find_sentences, rank
+    from tfcap.inference.nearest import Candidates
+    from tfcap.inference.retrieval import Pairs, find, find_sentences, rank
 
     if metrics:
         os.makedirs(os.path.dirname(metrics) or ".", exist_ok=True)  # before an hour of scoring
@@ -100,7 +102,7 @@ def retrieve(
     data = runs.load_data(run, data_dir)
     splits, marginal = data.fingerprint["splits"], marginal_images and (image or not query)
     if (candidates or marginal) and not splits.get("train", {}).get("images"):
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"{data.folder} has no split train, only {', '.join(splits)}. Give "
             "--marginal_images=0, and leave out --candidates."
         )
@@ -109,7 +111,7 @@ def retrieve(
     first = None
     if candidates:
         if limit or not (query or image):
-            raise cli.UsageError("--candidates needs a query, and cannot be used with --limit.")
+            raise errors.UsageError("--candidates needs a query, and cannot be used with --limit.")
         first = Candidates(data, split, index, run.max_regions)
     if query:
         chosen = first.nearest(first.sentences(query), candidates) if first else None
@@ -141,9 +143,9 @@ def retrieve(
 
 
 def _print_found(query: str, found: Sequence[tuple[str, float]]) -> None:
-    print(cli.escaped(query))
+    print(errors.escaped(query))
     for number, (name, score) in enumerate(found, start=1):
-        print(f"{number:4d}  {score:8.2f}  {cli.escaped(name)}")
+        print(f"{number:4d}  {score:8.2f}  {errors.escaped(name)}")
 
 
 def main() -> None:

@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from tfcap import cli, recipes
+from tfcap import cli, errors
+from tfcap.configs import recipes
 from tfcap.training import MODES
 
 
@@ -70,7 +71,7 @@ def _run() -> None:
     if given.workers > 1:
         _launch(given)
     if given.restarts:
-        raise cli.UsageError("--restarts needs --workers of at least 2.")
+        raise errors.UsageError("--restarts needs --workers of at least 2.")
     names = "config_file params_override mode then then_config_file then_override"
     changes = {name: given[name].value for name in names.split()}
     train(given.experiment or "", given.model_dir or "", **changes)
@@ -81,7 +82,7 @@ def _launch(given) -> NoReturn:
     from tfcap.training.workers import launch, place
 
     if place()[0] > 1:
-        raise cli.UsageError(
+        raise errors.UsageError(
             "--workers starts its own workers, but TF_CONFIG names several. Leave out --workers, "
             "or unset TF_CONFIG."
         )
@@ -115,19 +116,19 @@ def train(
     Returns:
       The directory of the run, or of the last stage. `tfcap.load` loads it.
     """
-    from tfcap.training import run
+    from tfcap.training import stages
 
     if mode not in MODES:
-        raise cli.UsageError(f"--mode={mode} is not one of {', '.join(MODES)}.")
+        raise errors.UsageError(f"--mode={mode} is not one of {', '.join(MODES)}.")
     if (then_config_file or then_override) and not then:
-        raise cli.UsageError("--then_config_file and --then_override need --then.")
+        raise errors.UsageError("--then_config_file and --then_override need --then.")
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
     later = then, _files(then_config_file), _text(then_override)
-    for params, experiment, folder in run.resolve_stages(mode, first, *later):
-        task = run.train(params, experiment, folder, mode)
+    for params, experiment, folder in stages.resolve_stages(mode, first, *later):
+        task = stages.train(params, experiment, folder, mode)
         with task.workers.readable_errors():
             if task.workers.is_chief and "eval" in mode:
-                run.summarize(task, params, folder, experiment)
+                stages.summarize(task, params, folder, experiment)
             elif task.workers.is_chief:
                 print(f"step {params.trainer.train_steps} is saved in {folder}")
                 print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")

@@ -16,9 +16,9 @@ import numpy as np
 
 from tfcap import runs
 from tfcap.data.tokens import SPECIALS
+from tfcap.inference import nearest
+from tfcap.inference.retrieval import Pairs, score_split
 from tfcap.metrics import retrieval
-from tfcap.scoring import nearest
-from tfcap.scoring.retrieval import Pairs, score_split
 
 
 def neighbourhoods(index, number):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import bootstrap, coco, results
-from tfcap.preparing.run import prepare_built_in
+from tfcap.preparing.build import prepare_built_in
 
 RATES, DROPOUTS = (0.002, 0.001, 0.0005), (0.1, 0.3)  # the first ones are the defaults
 BATCH, CAPTIONS = 10, 5  # images of a training step, captions of an image

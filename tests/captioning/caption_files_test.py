@@ -15,7 +15,8 @@ from PIL import Image
 from tfcap import caption as caption_command
 from tfcap.captioning import Caption, inputs
 from tfcap.captioning.caption_files import Page, Table, Texts, Wording, open_output
-from tfcap.preparing.sources import READERS, Source
+from tfcap.preparing.sources import READERS
+from tfcap.preparing.sources.entry import Source
 
 
 def caption(path, text="a dog runs", score=-2.5):

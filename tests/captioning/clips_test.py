@@ -14,7 +14,7 @@ from tfcap import caption as command
 from tfcap import configs
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
-from tfcap.training.run import train
+from tfcap.training.stages import train
 
 # It trains, and writes a SavedModel.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]

@@ -8,6 +8,7 @@ from helpers import captions, commands, picture_bytes
 
 import tfcap
 from tfcap import caption as command
+from tfcap import errors
 
 pytestmark = pytest.mark.slow  # it writes a SavedModel and loads it
 
@@ -65,5 +66,5 @@ def test_the_command_takes_it(exported, pictures, captioner, capsys):
 
 
 def test_the_command_refuses_to_rerank_with_it(exported, pictures):
-    with pytest.raises(tfcap.cli.UsageError, match="--rerank needs a run"):
+    with pytest.raises(errors.UsageError, match="--rerank needs a run"):
         commands.run_here(command, "--model_dir", exported, "--rerank=consensus", pictures[0])

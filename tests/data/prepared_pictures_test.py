@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tfcap.backbones.backbone import Backbone
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing import run
-from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing import build
 from tfcap.preparing.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     (folder / "captions.json").write_text(json.dumps({"images": entries}))
     given = dict(images=str(folder), backbone="small_cnn", weights=None, min_count=1)
     settings = Settings(str(folder / "captions.json"), str(folder / "out"), **given)
-    return run.prepare(dataclasses.replace(settings, keep_pictures=True))
+    return build.prepare(dataclasses.replace(settings, keep_pictures=True))
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,7 @@ import tensorflow as tf
 from helpers.prepared import WIDTH, make_record
 
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import (
-    Record,
-    inputs_of,
-    parse,
-    parse_pictures,
-    serialize,
-)
+from tfcap.data.record import Record, inputs_of, parse, parse_pictures, serialize
 from tfcap.data.tokens import SPECIALS, Vocab
 
 DATA = PreparedData("data", {}, Vocab(SPECIALS))

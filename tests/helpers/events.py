@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
 from tfcap import configs
-from tfcap.training.run import train
+from tfcap.training.stages import train
 
 
 def merged(base, extra):

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from tfcap.preparing.features.detector import Sizes, shapes
+from tfcap.backbones.detector import Sizes, shapes
 
 F = np.float32
 MEAN = (102.9801, 115.9465, 122.7717)

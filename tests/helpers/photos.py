@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from tfcap.backbones.backbone import Backbone
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
 
 

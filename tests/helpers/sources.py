@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from helpers.clips import FRAMES, gif
-from tfcap.preparing.sources import Source
+from tfcap.preparing.sources.entry import Source
 
 
 class Made(NamedTuple):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from helpers import seeds
 from tfcap import configs
-from tfcap.training import keras3
+from tfcap.training import distribution
 from tfcap.training.task import CaptionTask
 
 
@@ -33,7 +33,7 @@ def update(params, data, batches, done=0, scaled=False, xla=False):
     Returns the weights before and their change, the metrics, and the loss of each replica.
     """
     optimizer_config = configs.Optimizer(clip="none")
-    strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
+    strategy = distribution.strategy(configs.Runtime(replicas=len(batches)))
     with strategy.scope():
         seeds.set_seed(4)
         task = CaptionTask(params.task, data, optimizer_config, len(batches), xla=xla)

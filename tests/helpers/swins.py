@@ -3,8 +3,8 @@
 import numpy as np
 
 from helpers import parity, torch_writer
-from tfcap.preparing import features
-from tfcap.preparing.features import networks, swin
+from tfcap import backbones
+from tfcap.backbones import networks, swin
 
 NAME = "swin_narrow"
 SIZE = swin.Size(8, (2, 3, 2), 1, 4, 64)
@@ -15,7 +15,7 @@ def add(patch, name=NAME, size=SIZE):
     """Makes a size known while `patch`, a `pytest.MonkeyPatch`, lasts."""
     patch.setitem(swin.SIZES, name, size)
     patch.setitem(networks.TABLE, name, networks.swin_row(size))
-    patch.setattr(features, "BACKBONES", (*features.BACKBONES, name))
+    patch.setattr(backbones, "BACKBONES", (*backbones.BACKBONES, name))
 
 
 def state(prefix="w/", buffers=True):

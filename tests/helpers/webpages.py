@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.serving import BaseWSGIServer
 
-from tfcap.visualize import demo
+from tfcap.captioning import demo_page
 
 
 def instance(content: bytes | str, **more: Any) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class Site(NamedTuple):
 
 
 @contextlib.contextmanager
-def serving(models: dict[str, demo.Model]) -> Iterator[Site]:
+def serving(models: dict[str, demo_page.Model]) -> Iterator[Site]:
     """Serves a page on a free port inside the block."""
-    server = demo.make_server(demo.Application(models), 0)
+    server = demo_page.make_server(demo_page.Application(models), 0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

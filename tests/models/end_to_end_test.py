@@ -8,8 +8,8 @@ from helpers import seeds, swins
 from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
 
 from tfcap import models
+from tfcap.backbones.backbone import Backbone
 from tfcap.models.end_to_end import EndToEnd
-from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.checkpoints import restore_weights
 
 SIZE, REGIONS, WIDTH = 32, 4, 128

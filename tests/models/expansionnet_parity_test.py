@@ -15,7 +15,7 @@ import tensorflow as tf
 from helpers import parity, searches
 
 from tfcap import decoding, models
-from tfcap.released import weights
+from tfcap.importers import weights
 
 pytestmark = pytest.mark.slow
 

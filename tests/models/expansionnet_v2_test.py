@@ -12,10 +12,10 @@ import tensorflow as tf
 from helpers import parity, searches, swins
 
 from tfcap import decoding, models
+from tfcap.backbones import swin
+from tfcap.backbones.backbone import Backbone
+from tfcap.importers import weights
 from tfcap.models.end_to_end import EndToEnd
-from tfcap.preparing.features import swin
-from tfcap.preparing.features.backbone import Backbone
-from tfcap.released import weights
 
 EOS, SOS, WORDS = 4, 6, 40
 # Our id -> released id: pad is any, bos is SOS, eos is EOS, then all the others.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import parity, searches, small_models
 
 from tfcap import decoding, models
-from tfcap.released import systems, weights
+from tfcap.importers import systems, weights
 
 UNKNOWN = 3
 RETIRE = dict(finished="retire", suppress=(UNKNOWN,))

@@ -7,11 +7,11 @@ from keras import ops
 
 from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.inference.decode import decode_split
 from tfcap.layers import common
 from tfcap.models import captioner
 from tfcap.models.captioner import RecurrentCaptioner
-from tfcap.scoring.decode import decode_split
-from tfcap.training.run import train
+from tfcap.training.stages import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
-from tfcap import cli
+from tfcap import errors
 from tfcap.preparing.engines import engine
 
 photos = pytest.fixture(make_photos)
@@ -80,7 +80,9 @@ def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
 
 @with_beam
 def test_a_value_that_beam_cannot_read_is_refused(capfd):
-    with pytest.raises(cli.UsageError, match="cannot read its options: .*direct_num_workers.*two"):
+    with pytest.raises(
+        errors.UsageError, match="cannot read its options: .*direct_num_workers.*two"
+    ):
         engine("beam", 1, ["--direct_num_workers=two"])
     assert capfd.readouterr().err == ""
     engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"])

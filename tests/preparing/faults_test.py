@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from helpers.photos import examples, make_photos, run
 
-from tfcap.preparing.features.backbone import Backbone
+from tfcap.backbones.backbone import Backbone
 
 photos = pytest.fixture(make_photos)
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tfcap import prepare as command
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing import run
+from tfcap.preparing import build
 from tfcap.preparing.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def given(tmp_path_factory):
 
 def prepare(given, out, **settings):
     options = dict(images=str(given / "images"), backbone="pixels", weights=None, min_count=1)
-    run.prepare(Settings(str(given / "captions.json"), str(out), **options, **settings))
+    build.prepare(Settings(str(given / "captions.json"), str(out), **options, **settings))
     return records(out)
 
 

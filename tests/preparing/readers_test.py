@@ -6,7 +6,7 @@ from helpers.sources import FIXTURES
 
 from tfcap.data.prepared import PreparedData
 from tfcap.doctor import PROBLEM, findings
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
 
 # `sources/layouts_test` reads all layouts; `sources/archives_test` prepares pictures inside of

@@ -8,7 +8,7 @@ from helpers.photos import examples, make_photos, write_captions
 
 from tfcap import files
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
 
 pytestmark = pytest.mark.slow  # networks are traced

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from helpers import sources
 
-from tfcap import cli
+from tfcap import errors
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
 
@@ -14,7 +14,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
     assert allowed_skips("100", 7) == allowed_skips(100, 7) == 100
     assert allowed_skips("1%", 7000) == 70
     for text in ("-1", "many", "nan%"):
-        with pytest.raises(cli.UsageError, match="--max_skipped must be a number"):
+        with pytest.raises(errors.UsageError, match="--max_skipped must be a number"):
             allowed_skips(text, 10)
 
 
@@ -38,7 +38,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
 )
 def test_impossible_settings_are_refused(changes, message):
     Settings("c.json", "out", images="i", splits="random:70,15,15").check()
-    with pytest.raises(cli.UsageError, match=message):
+    with pytest.raises(errors.UsageError, match=message):
         Settings(**{"captions": "c.json", "out": "out", "images": "i", **changes}).check()
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap import cli, files
+from tfcap import errors, files
 from tfcap.preparing import shapes
-from tfcap.preparing.run import prepare_built_in
+from tfcap.preparing.build import prepare_built_in
 
 SMALL = {"train": 300, "val": 30, "test": 20}
 
@@ -132,7 +132,7 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         shapes.DATA.write(tmp_path, few)
     before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     for wrong in ({"workers": 0}, {"grid": 0}):
-        with pytest.raises(cli.UsageError, match="must be at least 1, not 0"):
+        with pytest.raises(errors.UsageError, match="must be at least 1, not 0"):
             prepare_built_in("shapes", tmp_path, **few, overwrite=True, **wrong)
     assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     with files.lock(tmp_path, "shapes", ""):

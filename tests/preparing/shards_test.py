@@ -5,7 +5,7 @@ import tensorflow as tf
 from helpers.prepared import make_record
 
 from tfcap.preparing.shards import plan, write_shard
-from tfcap.preparing.sources import Entry
+from tfcap.preparing.sources.entry import Entry
 
 
 def test_the_offsets_of_a_shard_point_to_its_records(tmp_path):

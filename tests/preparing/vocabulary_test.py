@@ -13,9 +13,9 @@ from tfcap import configs, evaluate
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.preparing.run import prepare
+from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.training.run import train
+from tfcap.training.stages import train
 
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 

@@ -17,8 +17,8 @@ from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.files import write_json
+from tfcap.inference.decode import decode_split
 from tfcap.layers import precision
-from tfcap.scoring.decode import decode_split
 
 
 def test_a_run_starts_and_goes_on(tmp_path, run, params, data):

@@ -13,6 +13,7 @@ from helpers import picture_bytes
 from PIL import Image
 
 from tfcap import runs
+from tfcap.serving import saved_model
 
 prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
 from tfcap.serving import bundle as bundles  # noqa: E402  it imports tensorflow_serving
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow  # it trains, and writes SavedModels
 @pytest.fixture(scope="module")
 def run_and_server(trained):
     run = runs.load(trained)
-    return run, runs.server(run)
+    return run, saved_model.server(run)
 
 
 def allowed(bundle):

@@ -11,9 +11,10 @@ import tfcap
 from tfcap import runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.run import prepare_built_in
-from tfcap.runs.server import export as write_version
-from tfcap.scoring.decode import decode_split
+from tfcap.inference.decode import decode_split
+from tfcap.preparing.build import prepare_built_in
+from tfcap.serving import saved_model
+from tfcap.serving.saved_model import export as write_version
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -109,7 +110,7 @@ def test_the_second_stage_starts_from_both_and_trains_both(whole, on_features):
     assert 0 < np.abs(then[0][key] - first[key]).max() < 0.01  # one step of 0.003
     kernel = "weights/backbone.S0.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
     prepared = runs.load(on_features)  # any run: its directory has the prepared weights
-    backbone = runs.server(prepared).backbone
+    backbone = saved_model.server(prepared).backbone
     change = [np.abs(found[kernel] - backbone.model.weights[0].numpy()).max() for found in then]
     assert 0 < change[0] < 0.01 and change[1] > change[0]
 
@@ -156,7 +157,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     scores = [found.scores[image][0] for image in images]
     np.testing.assert_allclose([c.score for c in captions], scores, atol=1e-4)
 
-    exported = tf.saved_model.load(write_version(runs.server(run), str(tmp_path)))
+    exported = tf.saved_model.load(write_version(saved_model.server(run), str(tmp_path)))
     contents = tf.constant([open(path, "rb").read() for path in paths])
     served = exported.signatures["serving_default"](image_bytes=contents)
     np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-4)

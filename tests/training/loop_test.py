@@ -17,12 +17,11 @@ import pytest
 import tensorflow as tf
 from helpers import commands, events
 
-from tfcap import cli, configs, models, runs
+from tfcap import configs, errors, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
-from tfcap.training import keras3, loop, optim
-from tfcap.training import run as run_module
-from tfcap.training.run import train
+from tfcap.training import distribution, loop, optim, stages
+from tfcap.training.stages import train
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
@@ -219,8 +218,8 @@ def test_a_signal_ends_the_loop_of_steps_or_the_validation(
         ("step 0", 1, signal.SIGINT, 130),
         ("validation 2", 2, signal.SIGTERM, 75),
     ):
-        with monkeypatch.context() as patch, pytest.raises(cli.Interrupted) as caught:
-            patch.setattr(run_module, "Loop", Signalled)
+        with monkeypatch.context() as patch, pytest.raises(errors.Interrupted) as caught:
+            patch.setattr(stages, "Loop", Signalled)
             patch.setattr(Signalled, "when", place)
             patch.setattr(Signalled, "number", number)
             run(overrides, tmp_path)
@@ -264,8 +263,8 @@ class SignalledInside(loop.Loop):
 
 
 def test_sigterm_saves_the_end_of_the_loop(overrides, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run_module, "Loop", SignalledInside)
-    with pytest.raises(cli.Interrupted, match="Step 600 is saved in .* goes on from step 600."):
+    monkeypatch.setattr(stages, "Loop", SignalledInside)
+    with pytest.raises(errors.Interrupted, match="Step 600 is saved in .* goes on from step 600."):
         run(in_graph(overrides, 300), tmp_path, "train")
     assert "SIGTERM: training ends after this loop of steps." in capsys.readouterr().err
     assert os.path.exists(tmp_path / "ckpt-600.index")
@@ -282,7 +281,7 @@ def wait_for(process, text):
 
 def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
     """Also inside a loop that would take hours."""
-    program = "from tfcap import cli, train; cli.LOG_INTERVAL = 0.2; train.main()"
+    program = "from tfcap import cli, train; progress.LOG_INTERVAL = 0.2; train.main()"
     given = json.dumps(in_graph(overrides, 10**6))
     flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
     process = commands.start(
@@ -312,7 +311,7 @@ def literal(weights):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_arithmetic(replicas):
     """From the weights after the first step on; training's weights come back untouched."""
-    strategy = keras3.strategy(configs.Runtime(replicas=replicas))
+    strategy = distribution.strategy(configs.Runtime(replicas=replicas))
     rng = np.random.default_rng(0)
     with strategy.scope():
         model = models.build("show_tell", 13, 6, 5, width=8)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.training import keras3, optim
+from tfcap.training import distribution, optim
 
 
 def literal_radam(gradients, lr, beta_1, beta_2, epsilon, early):
@@ -50,7 +50,7 @@ def test_radam_on_two_replicas_equals_one(early):
     gradients = np.random.default_rng(0).normal(size=(7, 3, 2)).astype(np.float32)
     results = []
     for replicas in (1, 2):
-        strategy = keras3.strategy(configs.Runtime(replicas=replicas))
+        strategy = distribution.strategy(configs.Runtime(replicas=replicas))
         with strategy.scope():
             variable = keras.Variable(np.ones((3, 2)), dtype="float32")
             optimizer = optim.RAdam(0.5, early_steps=early)

@@ -14,7 +14,7 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.objectives import rewards
-from tfcap.training import keras3
+from tfcap.training import distribution
 from tfcap.training.self_critical import SelfCriticalTask
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
@@ -182,7 +182,7 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     other = SelfCriticalTask(other, None, configs.Optimizer(), reward=task.reward)
     assert (draws(other, 4) != first).any()
 
-    strategy = keras3.strategy(configs.Runtime(replicas=2))
+    strategy = distribution.strategy(configs.Runtime(replicas=2))
     run = functools.partial(task.draws, inputs, tf.constant(4, tf.int64))
     both = strategy.experimental_local_results(strategy.run(run))
     np.testing.assert_array_equal(both[0], first)

@@ -17,10 +17,10 @@ from tfcap import configs, files, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.preparing.run import prepare_built_in
+from tfcap.preparing.build import prepare_built_in
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
-from tfcap.training.run import summarize, train
+from tfcap.training.stages import summarize, train
 from tfcap.training.start import check_splits, check_start
 from tfcap.training.task import CaptionTask
 

@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 from helpers import commands, events
 
-from tfcap import cli, configs
+from tfcap import configs, errors
 from tfcap import train as train_command
-from tfcap.training import keras3, run, workers
+from tfcap.training import distribution, stages, workers
 
 STEPS = 60  # seconds, in which a worker can be killed
 TWO = {"worker": ["a:1", "b:1"]}
@@ -77,7 +77,7 @@ def test_the_place_among_all_workers(given, place, monkeypatch):
 )
 def test_a_tf_config_that_cannot_be_used_is_shown_with_its_fault(given, fault, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", given)
-    with pytest.raises(cli.UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         workers.place()
     assert fault in str(caught.value) and 'For example: {"cluster"' in str(caught.value)
 
@@ -88,8 +88,8 @@ def test_the_addresses_of_worker_hosts_are_checked(monkeypatch):
     runtime = configs.Runtime(
         distribution_strategy="multi_worker_mirrored", worker_hosts="a,b:1", task_index=0
     )
-    with pytest.raises(cli.UsageError, match="the address 'a' is not HOST:PORT"):
-        keras3.strategy(runtime)
+    with pytest.raises(errors.UsageError, match="the address 'a' is not HOST:PORT"):
+        distribution.strategy(runtime)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_loss_of_a_worker_is_one_line(count, error, lost):
     """One process has lost none, and a fault of a kernel is none: these keep their traceback."""
     worker = workers.Workers()
     worker.count = count
-    with pytest.raises(cli.Interrupted if lost else type(error)) as caught:
+    with pytest.raises(errors.Interrupted if lost else type(error)) as caught:
         with worker.readable_errors():
             raise error
     if lost:
@@ -124,7 +124,7 @@ def test_the_loss_of_a_worker_is_one_line(count, error, lost):
 def test_usage_errors(environment, flags, word, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(cli.UsageError, match=word):
+    with pytest.raises(errors.UsageError, match=word):
         commands.run_here(train_command, "--experiment=show_tell", *flags)
 
 
@@ -169,7 +169,7 @@ def test_workers_that_differ_are_told_before_anything_is_read(overrides):
     def start(seed):
         changed = json.dumps(events.merged(overrides, {"task": {"seed": seed}}))
         params = configs.resolve("show_tell", override=changed)
-        run._common_data(Worker(), params, "show_tell", "train")
+        stages._common_data(Worker(), params, "show_tell", "train")
 
     with pytest.raises(TimeoutError):
         start(1)

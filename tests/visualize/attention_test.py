@@ -9,10 +9,10 @@ from helpers.sizes import IMAGES, LENGTH, REGIONS
 from helpers.small_models import make
 
 from tfcap import models, visualize
+from tfcap.backbones.backbone import _adaptive_cells
 from tfcap.data.tokens import Vocab
 from tfcap.layers.recording import recording
 from tfcap.layers.trees import named_layers
-from tfcap.preparing.features.backbone import _adaptive_cells
 
 VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
 CAPTIONS = ["a b c d", "", "i <unk> a"]

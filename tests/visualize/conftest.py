@@ -4,7 +4,7 @@ import pytest
 from helpers.webpages import serving
 
 import tfcap
-from tfcap.visualize.demo import Model
+from tfcap.captioning.demo_page import Model
 
 
 @pytest.fixture(scope="package")

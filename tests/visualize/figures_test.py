@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap import cli, visualize
+from tfcap import errors, visualize
 from tfcap.visualize import figures
 from tfcap.visualize.attention import Attended
 
@@ -137,7 +137,7 @@ def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overw
     assert figures.write_figures(tmp_path / "new", pictures, models) == 2
     assert sorted(os.listdir(tmp_path / "new")) == ["3-dog.png", "5-dog.png"]
     del pictures[5]
-    with pytest.raises(cli.UsageError, match="overwrite the picture .*dog.png"):
+    with pytest.raises(errors.UsageError, match="overwrite the picture .*dog.png"):
         figures.write_figures(tmp_path, pictures, models)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfcap import pretrained
-from tfcap.captioning.captioner import Caption, Failure, ImageCaptioner, Match, Neighbour
+from tfcap.captioning.image_captioner import Caption, Failure, ImageCaptioner, Match, Neighbour
 from tfcap.files import versions
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ def load(
             f"The checkpoint, precision and decoding of {exports[0]}, an export, are fixed. Load "
             "the run directory, or export it with these options."
         )
-    from tfcap.captioning.engines import ExportedModel
+    from tfcap.captioning.runtimes import ExportedModel
 
     return ImageCaptioner(ExportedModel(exports[0]))
 
 
 def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCaptioner:
     """Makes the captioner of a loaded run; `data_dir` as in `load`."""
-    from tfcap.captioning.engines import TrainedRun
+    from tfcap.captioning.runtimes import TrainedRun
 
     return ImageCaptioner(TrainedRun(run, data_dir))
 

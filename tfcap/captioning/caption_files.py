@@ -16,8 +16,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from tfcap import cli, files
-from tfcap.captioning.captioner import Caption
+from tfcap import errors, files
+from tfcap.captioning.image_captioner import Caption
 from tfcap.visualize import report
 
 KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
@@ -251,7 +251,7 @@ class Page(Table):
         """Writes the page from its rows, removes `PAGE.part`, and returns the path of the page."""
         self._file.close()
         rows = list(super()._rows(self._part))
-        folder = cli.escaped(os.path.basename(self._folder))
+        folder = errors.escaped(os.path.basename(self._folder))
         pictures = [os.path.join(self._folder, name) for name, *_ in rows]
         report.write_captions(self.path, rows, pictures, f"Captions of {folder}")
         os.remove(self._part)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfcap import runs
-from tfcap.captioning.captioner import Match, Neighbour
+from tfcap.captioning.image_captioner import Match, Neighbour
 from tfcap.data.prepared import PreparedData
-from tfcap.scoring.nearest import Candidates
-from tfcap.scoring.retrieval import Pairs, find
+from tfcap.inference.nearest import Candidates
+from tfcap.inference.retrieval import Pairs, find
 
 if TYPE_CHECKING:
-    from tfcap.captioning.captioner import ImageCaptioner
+    from tfcap.captioning.image_captioner import ImageCaptioner
 
 
 class Collection:

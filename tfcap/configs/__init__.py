@@ -8,7 +8,8 @@ checks and writes a configuration, and `experiments` has the named ones. Only tr
 imports official.core.
 """
 
-from tfcap.configs.load import check, decoding, given, load, resolve, resume, save, values
+from tfcap.configs.experiments import resolve
+from tfcap.configs.load import check, decoding, given, load, resume, save, values
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,

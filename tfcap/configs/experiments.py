@@ -13,10 +13,11 @@ trains the packaged captioner on the user's photographs, and `finetune_scst` is 
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tfcap import models, pretrained
-from tfcap.configs.load import load
+from tfcap.configs.load import REGISTERED, apply, changed, load
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,
@@ -27,6 +28,7 @@ from tfcap.configs.schema import (
     Task,
     Trainer,
 )
+from tfcap.errors import did_you_mean
 from tfcap.models.captioner import SMALL
 
 VIDEO = "xtransformer_video"
@@ -139,3 +141,28 @@ def _self_critical(first: str, make: Callable[[], Experiment]) -> Experiment:
         }
     )
     return params
+
+
+def resolve(
+    experiment: str,
+    config_files: Sequence[str] = (),
+    override: str = "",
+    changes: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """Applies YAML files and then an override to an experiment, and checks the result.
+
+    Args:
+      experiment: the name of an experiment.
+      config_files: YAML files or names of recipes, applied in this order.
+      override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
+      changes: groups of keys that are applied before the files.
+    """
+    known = factories()
+    if experiment not in known:
+        hint, names = did_you_mean(experiment, known), ", ".join(sorted(known))
+        raise ValueError(
+            f"--experiment={experiment} is unknown.{hint} Known: {names}. {REGISTERED}"
+        )
+    params = known[experiment]()
+    apply(params, changes or {}, experiment)
+    return changed(params, config_files, override)

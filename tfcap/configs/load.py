@@ -13,9 +13,7 @@ from typing import Any
 import yaml
 from official.modeling import hyperparams
 
-from tfcap import recipes
-from tfcap.cli import did_you_mean
-from tfcap.configs import texts
+from tfcap.configs import recipes, texts
 from tfcap.configs.schema import SYSTEMS, Decoding, Experiment, Task
 from tfcap.decoding import options
 from tfcap.files import replacing
@@ -96,39 +94,12 @@ _OVERRIDE = "--params_override"
 REGISTERED = "A system of your own needs --import=MODULE, in Python the import of its module."
 
 
-def resolve(
-    experiment: str,
-    config_files: Sequence[str] = (),
-    override: str = "",
-    changes: Mapping[str, Any] | None = None,
-) -> Experiment:
-    """Applies YAML files and then an override to an experiment, and checks the result.
-
-    Args:
-      experiment: the name of an experiment.
-      config_files: YAML files or names of recipes, applied in this order.
-      override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
-      changes: groups of keys that are applied before the files.
-    """
-    from tfcap.configs import experiments  # it imports this module
-
-    known = experiments.factories()
-    if experiment not in known:
-        hint, names = did_you_mean(experiment, known), ", ".join(sorted(known))
-        raise ValueError(
-            f"--experiment={experiment} is unknown.{hint} Known: {names}. {REGISTERED}"
-        )
-    params = known[experiment]()
-    _apply(params, changes or {}, experiment)
-    return _changed(params, config_files, override)
-
-
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
     """Reads the experiment and the configuration of a run, and applies files and an override."""
     experiment, params = _read_run(path)
-    return experiment, _changed(params, config_files, override)
+    return experiment, changed(params, config_files, override)
 
 
 def load(path: str) -> Experiment:
@@ -151,7 +122,7 @@ def _read_run(path: str) -> tuple[str, Experiment]:
         for key in keys:
             group.pop(key, None)
     # Not the values of the experiment: a run from before a key existed was trained without it.
-    _apply(params, content, path)
+    apply(params, content, path)
     return experiment, params
 
 
@@ -181,7 +152,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
             "keys as in beam=5, or both."
         )
     changes = texts.parse(text, "decoding", params) | ({"beam": beam} if beam else {})
-    _apply(params, changes, "decoding")
+    apply(params, changes, "decoding")
     _check_decoding(params, task.max_length)
     _say_without_effect(changes, params)
     return params
@@ -204,14 +175,14 @@ def given(override: str, flag: str = _OVERRIDE) -> dict[str, Any]:
     return _converted_content(params, _read(override, flag, params), flag)
 
 
-def _changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
+def changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
     """Applies files and an override to `params`, and checks them."""
     for source in config_files:
         path = recipes.find(source, "--config_file")
         flag = f"--config_file {source}"
-        _apply(params, _read_file(path, flag, params), flag)
+        apply(params, _read_file(path, flag, params), flag)
     changes = _read(override, _OVERRIDE, params)
-    _apply(params, changes, _OVERRIDE)
+    apply(params, changes, _OVERRIDE)
     for key in ("data_dir", "init_checkpoint"):
         setattr(params.task, key, os.path.expanduser(getattr(params.task, key)))
     check(params)
@@ -232,7 +203,7 @@ def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, 
         return texts.parse(file.read(), source, params, comments=True)
 
 
-def _apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
+def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
     """Changes `params`. An unknown key or a value of a wrong type raises an error with `source`."""
     params.override(_converted_content(params, content, source))
 

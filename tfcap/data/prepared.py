@@ -21,10 +21,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.cli import did_you_mean
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, load_document_frequencies
 from tfcap.data.record import FAULT, parse, parse_pictures
+from tfcap.errors import did_you_mean
 from tfcap.ids import UNK
 
 FINGERPRINT = "dataset.json"
@@ -52,7 +52,7 @@ class PreparedData:
       folder: the directory.
       fingerprint: the content of dataset.json.
       vocab: the vocabulary.
-      backbone: the `preparing.features.backbone.Backbone` that computes the features from the
+      backbone: the `backbones.backbone.Backbone` that computes the features from the
         stored pictures, see `with_backbone`; None if the records have features. With a backbone the
         pipelines give `pictures` in place of `features`; training reads the pictures, and for other
         uses `with_features` replaces them.

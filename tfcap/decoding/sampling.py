@@ -8,12 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import (
-    NEVER,
-    apply_constraints,
-    log_probs,
-    top_k_top_p_filter,
-)
+from tfcap.decoding.constraints import NEVER, apply_constraints, log_probs, top_k_top_p_filter
 from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop

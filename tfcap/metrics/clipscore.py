@@ -6,7 +6,7 @@ section 3, with the prefix "A photo depicts " before every text:
 * CLIPScore = 2.5 max(cos(caption, picture), 0)
 * RefCLIPScore = harmonic mean of CLIPScore and the largest max(cos(caption, reference), 0)
 
-The user provides the network, see `scoring.clip`. Published values are those of ViT-B/32. Both
+The user provides the network, see `inference.clip`. Published values are those of ViT-B/32. Both
 scores can be above 1.
 
 Letters: B images, D width of the space.

@@ -18,7 +18,7 @@ from pycocoevalcap.bleu import bleu_scorer
 from pycocoevalcap.cider import cider
 from pycocoevalcap.rouge import rouge
 
-from tfcap import cli
+from tfcap import progress
 from tfcap.metrics import java as java_lib
 from tfcap.metrics import results
 from tfcap.metrics.chair import chair
@@ -207,7 +207,7 @@ class CocoScorer:
 
     def _score_meteor(self, references, captions, scores: Scores) -> None:
         assert self._meteor is not None
-        with cli.Bar(len(captions), "METEOR", "image") as bar:
+        with progress.Bar(len(captions), "METEOR", "image") as bar:
             lines = self._meteor.statistics(references, captions, bar.update)
         corpus, each = self._meteor.evaluate(lines)
         scores.statistics["METEOR"] = java_lib.counts_to_add(lines)
@@ -215,7 +215,7 @@ class CocoScorer:
 
     def _score_spice(self, blocks, scores: Scores) -> None:
         each: list[float] = []
-        with cli.Bar(len(scores.per_image), "SPICE", "image") as bar:
+        with progress.Bar(len(scores.per_image), "SPICE", "image") as bar:
             for block in blocks:
                 each += block
                 bar.update(len(block))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfcap import cli
+from tfcap import errors
 from tfcap.files import read_json, replacing, write_json
 from tfcap.marks import left_out, mark_of
 
@@ -276,9 +276,11 @@ def check_submission(split: str, images: int) -> str:
     """Returns `val2014` or `test2014`; raises UsageError for other splits or missing images."""
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
-        raise cli.UsageError(f"--submission is for the splits val2014 and test2014, not {split}.")
+        raise errors.UsageError(
+            f"--submission is for the splits val2014 and test2014, not {split}."
+        )
     if images != SUBMISSION_IMAGES[name]:
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
             f"{images}."
         )

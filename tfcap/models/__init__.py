@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401, I001
 # Importing a module registers its system; this order is the order of the keys of `task.model`.
-from tfcap.models.captioner import MODELS, Captioner, build, register
+from tfcap.models.captioner import Captioner, MODELS, build, register
 from tfcap.models.ensemble import Ensemble
 from tfcap.models.xlan import XLAN
 from tfcap.models.xtransformer import XTransformer

@@ -29,7 +29,7 @@ class EndToEnd(Captioner):
 
     Args:
       captioner: the captioner, with all its variables.
-      backbone: a `preparing.features.backbone.Backbone` with a network. The constructor switches
+      backbone: a `backbones.backbone.Backbone` with a network. The constructor switches
         the network to the global precision of Keras.
       trainable: whether the weights of the network are trained, too.
     """

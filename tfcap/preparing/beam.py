@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
-from tfcap import cli
+from tfcap import errors
 from tfcap.preparing.engines import Engine, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
@@ -27,7 +27,7 @@ def engine(options: Sequence[str]) -> Engine:
             parsed.get_all_options(retain_unknown_options=True)
     except SystemExit:
         reason = output.getvalue().rpartition("error: ")[2].strip()
-        raise cli.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
+        raise errors.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
 
     def run(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
         listed = list(tasks)

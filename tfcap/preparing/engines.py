@@ -6,37 +6,20 @@ must be picklable.
 """
 
 import concurrent.futures
-import functools
-import importlib.util
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
-
-from tfcap import cli
 
 ENGINES = ("local", "beam")
 
 
 Work = Callable[[Any], Any]
 Engine = Callable[[Work, Iterable[Any]], Iterator[str]]
-
-
-def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
-    """Returns one of `ENGINES`; "local" with one worker works in this process."""
-    if name == "local":
-        return functools.partial(_in_processes, workers) if workers > 1 else inline
-    if importlib.util.find_spec("apache_beam") is None:
-        raise cli.UsageError(
-            "--engine=beam needs Apache Beam: pip install 'tfcap[beam]' installs it."
-        )
-    from tfcap.preparing import beam
-
-    return beam.engine(options)
 
 
 def inline(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
@@ -46,7 +29,7 @@ def inline(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
         yield task.name
 
 
-def _in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str]:
+def in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str]:
     """Runs tasks in new processes of this machine."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")

@@ -9,22 +9,20 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfcap import cli, files
+from tfcap import errors, files
 from tfcap.data import films
-from tfcap.preparing import spelling
-from tfcap.preparing.features import ready
+from tfcap.preparing import ready, spelling
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import (
-    READERS,
+from tfcap.preparing.sources import READERS, recognise
+from tfcap.preparing.sources.contents import without_captions
+from tfcap.preparing.sources.entry import (
     SPLITS,
     Entry,
     SkippedRow,
     Source,
     accepted,
-    recognise,
     require_unique,
 )
-from tfcap.preparing.sources.contents import without_captions
 from tfcap.preparing.sources.splits import Divided, divide
 
 FRAMES = 16  # of a clip, for the sources of videos
@@ -77,7 +75,7 @@ def read(settings: Settings) -> Inputs:
     """Detects the layout, reads the images, and divides them into splits."""
     paths = settings.caption_paths
     if not paths:
-        raise cli.UsageError("--captions, the caption file, is missing.")
+        raise errors.UsageError("--captions, the caption file, is missing.")
     for flag in ("vocab", "document_frequency"):
         # Loading them would say "Run prepare", and only after all captions are read.
         if (path := getattr(settings, flag)) is not None and not files.is_file(path):
@@ -162,9 +160,11 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         return
     folder, captions = settings.images, settings.caption_paths[0]
     if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
-        raise cli.UsageError(f"--frames is missing: {names[0]} is a film. --frames=16 reads clips.")
+        raise errors.UsageError(
+            f"--frames is missing: {names[0]} is a film. --frames=16 reads clips."
+        )
     if folder is None:
-        raise cli.UsageError(
+        raise errors.UsageError(
             "--images, the directory of the pictures, is missing. Ready-made features are given "
             "with --features."
         )

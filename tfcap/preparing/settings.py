@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import cli, files
+from tfcap import errors, files
+from tfcap.backbones import BACKBONES, DETECTOR, HUB, check_name, is_hub
 from tfcap.preparing.engines import ENGINES
-from tfcap.preparing.features import BACKBONES, DETECTOR, HUB, check_name, is_hub
-from tfcap.preparing.sources import SPLITS, Entry
+from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import shares
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -123,54 +123,54 @@ class Settings:
         for field in dataclasses.fields(self):
             choices = field.metadata.get("choices")
             if choices and getattr(self, field.name) not in choices:
-                raise cli.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
+                raise errors.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
         try:
             shares(self.splits)
         except ValueError as error:
-            raise cli.UsageError(f"--splits {error}.") from None
+            raise errors.UsageError(f"--splits {error}.") from None
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
-                raise cli.UsageError(f"--{key} must be at least 1, not {value}.")
+                raise errors.UsageError(f"--{key} must be at least 1, not {value}.")
         try:
             check_name(self.backbone)
         except ValueError as error:
-            raise cli.UsageError(str(error)) from None
+            raise errors.UsageError(str(error)) from None
         if self.backbone == DETECTOR and not self.features:
             if self.weights is None:
-                raise cli.UsageError(
+                raise errors.UsageError(
                     f"--weights of {DETECTOR} is missing: give the directory of a converted "
                     "detector, see docs/prepare.md."
                 )
             if self.grid or self.crops != 1 or self.vector or self.image_size or self.frames:
-                raise cli.UsageError(
+                raise errors.UsageError(
                     f"{DETECTOR} gives regions of whole pictures. Leave out --grid, --crops, "
                     "--vector, --image_size and --frames."
                 )
             if self.keep_pictures:
-                raise cli.UsageError(f"{DETECTOR} cannot be trained: leave out --keep_pictures.")
+                raise errors.UsageError(f"{DETECTOR} cannot be trained: leave out --keep_pictures.")
         elif self.objects:
-            raise cli.UsageError(f"--objects needs --backbone={DETECTOR}.")
+            raise errors.UsageError(f"--objects needs --backbone={DETECTOR}.")
         of_pictures = self.crops != 1 or self.vector or self.keep_pictures
         if self.features and (of_pictures or self.image_size or self.grid):
-            raise cli.UsageError(
+            raise errors.UsageError(
                 "--crops, --vector, --image_size, --grid and --keep_pictures are for a backbone, "
                 "and --features replaces it. Leave them out."
             )
         if self.keep_pictures and self.crops != 1:
-            raise cli.UsageError(
+            raise errors.UsageError(
                 "--keep_pictures cannot be used with --crops: the network that it is for reads one "
                 "whole picture."
             )
         if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
-            raise cli.UsageError(
+            raise errors.UsageError(
                 "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
                 "vector. Leave them out."
             )
         if self.split_ids is not None and self.splits != "source":
-            raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
+            raise errors.UsageError("--split_ids and --splits both divide the images. Give one.")
         if self.document_frequency is not None and self.vocab is None:
-            raise cli.UsageError(
+            raise errors.UsageError(
                 "--document_frequency needs --vocab, the vocabulary that it was counted with."
             )
         allowed_skips(self.max_skipped, 1)
@@ -181,8 +181,8 @@ class Settings:
         `entries` are hashed if the captions are not one ordinary file; `splits` is the digest of
         splits that do not come from the source.
         """
+        from tfcap.backbones.saved import digest
         from tfcap.data import tokens
-        from tfcap.preparing.features.saved import digest
 
         weights = self.weights
         if weights not in (None, "imagenet"):
@@ -270,7 +270,7 @@ def allowed_skips(given: str | int, images: int) -> int:
     """Returns how many images may be skipped, from `100`, or from `1%` of `images`."""
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(given))
     if match is None:
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"--max_skipped must be a number or a share such as 1%, not {given!r}."
         )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)

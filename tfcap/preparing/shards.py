@@ -18,19 +18,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import cli, files
+from tfcap import errors, files, progress
+from tfcap.backbones import DETECTOR, detector
+from tfcap.backbones.backbone import Backbone
 from tfcap.data.record import FRAMING, Record, serialize
-from tfcap.preparing.features import DETECTOR, detector
-from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.frames import Reader
-from tfcap.preparing.features.pictures import ClipFeatures, DetectedRegions, Extracted, Pictures
-from tfcap.preparing.features.ready import ReadyFeatures
+from tfcap.preparing.pictures import ClipFeatures, DetectedRegions, Extracted, Pictures
+from tfcap.preparing.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import SPLITS, Entry
+from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import FURTHER
 
 FOLDER = ".shards"  # of the descriptions, in the prepared directory
 PROBES = 20  # images by which ready-made features find how the files name an image
+
+
+Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`
 
 
 class Task(NamedTuple):
@@ -142,7 +144,7 @@ class ShardWriter:
     probes: Sequence[Entry]
     backbone: Mapping[str, Any] | None
     reader: Reader | None = None
-    bar: cli.Bar | None = None
+    bar: progress.Bar | None = None
 
     def __call__(self, task: Task) -> None:
         """Writes a shard, unless it exists already."""
@@ -181,7 +183,9 @@ class ShardWriter:
                     reason = str(error)
             if record is None:
                 number, name = extracted.entry.id, extracted.entry.file_name
-                cli.say(cli.escaped(f"skipped image {number} ({name}): {reason}"), sys.stderr)
+                progress.say(
+                    errors.escaped(f"skipped image {number} ({name}): {reason}"), sys.stderr
+                )
                 known["skipped"].append({"id": number, "file_name": name, "reason": reason})
             if self.bar is not None:
                 self.bar.update()

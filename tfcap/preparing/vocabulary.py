@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tfcap import cli
+from tfcap import errors, progress
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
@@ -22,7 +22,7 @@ from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import Entry
+from tfcap.preparing.sources.entry import Entry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
@@ -60,7 +60,7 @@ def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Entry]:
         ]
         if dropped := len(entry.captions) - len(kept):
             text = f"captions without a word, dropped: {dropped} of {entry.file_name}"
-            cli.say(cli.escaped(text), sys.stderr)
+            progress.say(errors.escaped(text), sys.stderr)
         yield entry._replace(
             captions=tuple(caption for caption, _, _ in kept),
             # One string per different word: a large data set has millions of words.

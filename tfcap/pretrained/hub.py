@@ -3,8 +3,8 @@
 import functools
 import os
 
+from tfcap.backbones import HUB
 from tfcap.files import read_json
-from tfcap.preparing.features import HUB
 
 PREFIX = "hf://"
 # What `tfcap.export --format=run` writes. Nothing else is downloaded, and nothing is unpickled.

@@ -1,22 +1,14 @@
-"""Training runs on disk: begin, load, decode, serve and export."""
+"""Training runs on disk: begin, create, load, search."""
 
 from tfcap.runs.checkpoints import newest_checkpoint, step_of
-from tfcap.runs.run import (
+from tfcap.runs.directory import (
     INFO,
     PARAMS,
     UNKNOWN,
-    Run,
     begin,
     best_directory,
-    build_model,
-    build_search,
-    check_vocabulary,
-    count_parameters,
     create,
     differing,
-    load,
-    load_data,
-    load_together,
     read_best,
     read_fingerprint,
     read_info,
@@ -24,6 +16,43 @@ from tfcap.runs.run import (
     signature_of,
     source_of_features,
     width_of,
+)
+from tfcap.runs.run import (
+    Run,
+    build_model,
+    build_search,
+    check_vocabulary,
+    count_parameters,
+    load,
+    load_data,
+    load_together,
     with_backbone,
 )
-from tfcap.runs.server import CaptionServer, server
+
+__all__ = [
+    "INFO",
+    "PARAMS",
+    "UNKNOWN",
+    "Run",
+    "begin",
+    "best_directory",
+    "build_model",
+    "build_search",
+    "check_vocabulary",
+    "count_parameters",
+    "create",
+    "differing",
+    "load",
+    "load_data",
+    "load_together",
+    "newest_checkpoint",
+    "read_best",
+    "read_fingerprint",
+    "read_info",
+    "signature",
+    "signature_of",
+    "source_of_features",
+    "step_of",
+    "width_of",
+    "with_backbone",
+]

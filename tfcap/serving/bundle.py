@@ -21,9 +21,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from tfcap.files import replacing, sizes
 from tfcap.images import SERVED_PIXELS
-from tfcap.runs import CaptionServer, Run
-from tfcap.runs.server import OK, export
+from tfcap.runs import Run
 from tfcap.serving import card
+from tfcap.serving.saved_model import OK, CaptionServer, export
 
 WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")  # TF Serving looks there
 _CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is

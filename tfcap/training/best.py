@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfcap import cli, configs, files, runs
+from tfcap import configs, files, progress, runs
 from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
 from tfcap.training.start import signature_of_start
@@ -54,7 +54,7 @@ class BestCheckpoint:
         """
         if self.metric not in scores:  # Java is broken, for example
             text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
-            cli.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
+            progress.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
             return
         value = scores[self.metric]
         rise = (value - self.value) * (1 if self.higher else -1)
@@ -92,7 +92,7 @@ class BestCheckpoint:
         worse = images >= FEWEST and (value < low if self.higher else value > high)
         if worse or not after < UNKNOWING * before:
             return False
-        cli.say(
+        progress.say(
             f"note: the best checkpoint is now step {step}, and not the start: the perplexity fell "
             f"from {before:.1f} to {after:.1f}, and {images} images cannot tell {self.metric} "
             f"{value:.2f} from {self.value:.2f}"

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfcap import cli, configs, runs
+from tfcap import configs, errors, progress, runs
 from tfcap.runs.checkpoints import damage_named
-from tfcap.training import keras3, optim, signals, summaries
+from tfcap.training import distribution, optim, signals, summaries
 from tfcap.training.best import BestCheckpoint
 from tfcap.training.task import CaptionTask
 
@@ -119,10 +119,10 @@ class Loop:
                 self._saved = self.done, int(self.validated.numpy())
             else:
                 self.task.initialize(self.model)
-        keras3.spread_seeds(self.model, self.workers.index)
+        distribution.spread_seeds(self.model, self.workers.index)
 
     def run(self) -> None:
-        """Runs the mode; call `restore` first. A signal raises `cli.Interrupted`."""
+        """Runs the mode; call `restore` first. A signal raises `errors.Interrupted`."""
         options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
         self._stream = sys.stderr if self.workers.is_chief else sys.stdout
@@ -151,7 +151,7 @@ class Loop:
         batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
         loops = 0
         if not self.over:
-            cli.say("tracing the training step ...")
+            progress.say("tracing the training step ...")
         while True:
             self._stop_if_asked()
             if self._validation_is_due():
@@ -232,7 +232,7 @@ class Loop:
         for note in filter(None, self.task.notes):
             if note not in self._said:
                 self._said.add(note)
-                cli.say(f"note: {note}")
+                progress.say(f"note: {note}")
         if self.done or not self.likelihood:  # a high score of such a start can be chance
             self.plateau(scores)
             self.patience(scores)
@@ -246,7 +246,7 @@ class Loop:
         images = -(-min(images, config.limit or images) // self.workers.count)
         found: dict = {}
         batches, number = iter(self.validation_batches), 0
-        with cli.Bar(images, "validation", "image", stream=self._stream) as bar:
+        with progress.Bar(images, "validation", "image", stream=self._stream) as bar:
             with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
                 while number != options.validation_steps:
                     found = self.task.aggregate_logs(found, self._validation_step(batches))
@@ -276,7 +276,7 @@ class Loop:
                 f"{name} ended training. Step {step} is saved in {self.model_dir}. The "
                 f"same command goes on from step {step}."
             )
-        raise cli.Interrupted(text, code)
+        raise errors.Interrupted(text, code)
 
     # ---- what a step runs -----------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tfcap import cli
+from tfcap import errors
 
-CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
+CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: errors.AGAIN}  # exit codes
 NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 

@@ -8,7 +8,6 @@ import os
 import numpy as np
 
 from tfcap import configs, files, runs
-from tfcap.cli import did_you_mean
 from tfcap.data.prepared import (
     CLIPS_DIRECTORY,
     DEFAULT_DIRECTORY,
@@ -17,6 +16,7 @@ from tfcap.data.prepared import (
     PreparedData,
 )
 from tfcap.data.tokens import Vocab
+from tfcap.errors import did_you_mean
 from tfcap.runs.checkpoints import find
 
 
@@ -30,7 +30,7 @@ def data_directory(configured: str) -> str:
                 f"{folder} has no {FINGERPRINT}. Prepare the data, or name the directory: "
                 "--params_override=task.data_dir=DIRECTORY"
             )
-        from tfcap.preparing.run import prepare_built_in
+        from tfcap.preparing.build import prepare_built_in
 
         prepare_built_in(source, folder)
     return folder

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import tensorflow as tf
 
-from tfcap import cli, visualize
+from tfcap import errors, progress, visualize
 from tfcap.data import clips, pictures
 from tfcap.files import read_bytes
 
@@ -60,7 +60,7 @@ class Progress:
 
     def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):
         self._step, self.loss = global_step, ""
-        self._bar = cli.Bar(train_steps, "training", "step", int(global_step.numpy()), stream)
+        self._bar = progress.Bar(train_steps, "training", "step", int(global_step.numpy()), stream)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -95,14 +95,14 @@ def say_peak_memory() -> None:
     """Prints the peak memory so far."""
     process, gpu = peak_memory()
     size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
-    cli.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
+    progress.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
 
 
 def say_time_left(steps: int, rate: float) -> None:
     """Prints how long `steps` further steps take at `rate` steps per second."""
-    left = cli.duration(steps / rate)
+    left = errors.duration(steps / rate)
     slow = "" if tf.config.list_physical_devices("GPU") else slow_processor()
-    cli.say(f"time: {left} for the other {steps:,} steps, without validations{slow}")
+    progress.say(f"time: {left} for the other {steps:,} steps, without validations{slow}")
 
 
 def slow_processor(path: str = "/proc/cpuinfo") -> str:
@@ -121,7 +121,7 @@ def say_scores(step: int, scores: Mapping[str, float]) -> None:
     """Prints one line of scores after a validation."""
     shown = "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
     values = [f"{name} {float(scores[name]):.2f}" for name in shown if name in scores]
-    cli.say(f"step {step}: " + ", ".join(values))
+    progress.say(f"step {step}: " + ", ".join(values))
 
 
 def write_samples(summaries: Summaries, task, model, count: int) -> None:

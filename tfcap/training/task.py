@@ -22,7 +22,7 @@ from tfcap.metrics.results import Scores
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
-from tfcap.training import keras3, optim
+from tfcap.training import distribution, optim
 from tfcap.training.start import other_features, rows_of_words
 from tfcap.training.workers import Workers
 
@@ -214,7 +214,9 @@ class CaptionTask(base_task.Task):
                 tf.convert_to_tensor(gradient) + rate * tf.convert_to_tensor(weight)
                 for gradient, weight in zip(gradients, weights, strict=True)
             ]
-        keras3.apply_gradients(optimizer, gradients, weights, config.clip, config.clip_threshold)
+        distribution.apply_gradients(
+            optimizer, gradients, weights, config.clip, config.clip_threshold
+        )
         self._update(metrics, sums)
         return {self.loss: loss * replicas}
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import cli
+from tfcap import errors, gpus, progress
 
 # What TensorFlow raises when another worker is gone, and words in other errors with this cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
@@ -64,7 +64,7 @@ def place(several: bool = False) -> tuple[int, int]:
     if not fault and (several or len(addresses) > 1):
         fault = _fault(addresses, cluster)
     if fault:
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"TF_CONFIG cannot be used, because {fault}: {text}. For example: "
             '{"cluster": {"worker": ["host0:1234", "host1:1234"]}, '
             '"task": {"type": "worker", "index": 0}}'
@@ -145,12 +145,12 @@ class Workers:
         except ValueError as error:
             if self.count == 1:
                 raise
-            failure = [isinstance(error, cli.UsageError), str(error)]
+            failure = [isinstance(error, errors.UsageError), str(error)]
         for index, other in enumerate(self.gather(failure)):
             if other:
                 is_usage, text = other
                 where = "" if index == self.index else f"worker {index}: "
-                raise (cli.UsageError if is_usage else ValueError)(where + text)
+                raise (errors.UsageError if is_usage else ValueError)(where + text)
         return found
 
     def share(self, find: Callable[[], Any]) -> Any:
@@ -188,18 +188,18 @@ class Workers:
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns TensorFlow's errors after the loss of a worker into `cli.Interrupted`."""
+        """Turns TensorFlow's errors after the loss of a worker into `errors.Interrupted`."""
         try:
             yield
         except tf.errors.OpError as error:
             lines = [line for line in error.message.splitlines() if any(w in line for w in WORDS)]
             if self.count == 1 or not (lines or isinstance(error, LOST)):
                 raise
-            raise cli.Interrupted(
+            raise errors.Interrupted(
                 f"Worker {self.index} lost another worker. Start all workers again with the same "
                 "command: they go on from the last checkpoint. TensorFlow reports: "
                 f"{lines[0] if lines else type(error).__name__}",
-                cli.AGAIN,
+                errors.AGAIN,
             ) from error
 
 
@@ -213,22 +213,24 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
     code of the first process that failed.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = [str(i) for i in range(len(cli.driver_gpus()))] if shown is None else shown.split(",")
-    gpus = [gpu for gpu in gpus if gpu]
-    if 0 < len(gpus) < workers:
-        raise cli.UsageError(
-            f"Each of {workers} --workers needs a GPU, and this machine has {len(gpus)}. Without "
-            "GPUs (CUDA_VISIBLE_DEVICES=) all workers train on the processor."
+    devices = (
+        [str(i) for i in range(len(gpus.driver_gpus()))] if shown is None else shown.split(",")
+    )
+    devices = [device for device in devices if device]
+    if 0 < len(devices) < workers:
+        raise errors.UsageError(
+            f"Each of {workers} --workers needs a GPU, and this machine has {len(devices)}. "
+            "Without GPUs (CUDA_VISIBLE_DEVICES=) all workers train on the processor."
         )
     command = [sys.executable, "-m", "tfcap.train", *arguments, "--workers=1", "--restarts=0"]
     for left in range(restarts, -1, -1):
-        code, asked = _run(command, workers, gpus)
-        if code == cli.AGAIN and asked == signal.SIGINT:
+        code, asked = _run(command, workers, devices)
+        if code == errors.AGAIN and asked == signal.SIGINT:
             return 130
-        if code != cli.AGAIN or asked or not left:
+        if code != errors.AGAIN or asked or not left:
             break
         again = f"a worker was lost; all workers start again, {left - 1} restarts are left"
-        cli.say(again, sys.stderr)
+        progress.say(again, sys.stderr)
     return code
 
 
@@ -272,7 +274,7 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
     for thread in threads:  # the last lines of the workers
         thread.join()
     code = code or next(filter(None, codes), 0)
-    return (cli.AGAIN if code < 0 else code), asked
+    return (errors.AGAIN if code < 0 else code), asked
 
 
 def _show(process: subprocess.Popen, index: int) -> None:

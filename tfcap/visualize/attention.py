@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfcap import cli
+from tfcap import errors, progress
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
@@ -122,7 +122,7 @@ def attended_split(
     images = list(captions)
     result: dict[int, Attended] = {}
     starts = range(0, len(images), batch_size)
-    for start in cli.progress(starts, len(starts), "attention"):
+    for start in progress.progress(starts, len(starts), "attention"):
         part = images[start : start + batch_size]
         batch = data.read(split, part, max_regions)
         places = [place for place, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
@@ -174,12 +174,12 @@ def pictures_of(
     pictures = shown_paths(data, split, folder, ids)
     if not pictures:
         where = f" in {folder or data.images}" if folder or data.images else ""
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"--attention finds no picture of split {split}{where}. Give --images, the directory "
             "that the file names of the data are relative to."
         )
     if not has_boxes(data.read(split, ids[:1])["boxes"]):
-        raise cli.UsageError(
+        raise errors.UsageError(
             f"--attention needs features with boxes, and {data.folder} has none: prepare it from "
             "pictures, or from features with boxes."
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from tfcap import cli, files
+from tfcap import errors, files, progress
 from tfcap.files import replacing
 from tfcap.images import upright
 from tfcap.visualize import FIGURES, fonts
@@ -200,7 +200,7 @@ def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict
     read = {os.path.realpath(path) for path in pictures.values()}
     for path in paths.values():
         if os.path.realpath(path) in read:
-            raise cli.UsageError(
+            raise errors.UsageError(
                 f"A figure would overwrite the picture {path}. Give another directory."
             )
     return paths
@@ -225,7 +225,7 @@ def write_figures(
     files.make_directory(folder)
     images = [image for image in next(iter(models.values())) if image in pictures]
     written = 0
-    for image in cli.progress(images, len(images), "figures", "image"):
+    for image in progress.progress(images, len(images), "figures", "image"):
         picture = _opened(pictures[image])
         if picture is None:
             continue

@@ -12,7 +12,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from tfcap import cli
+from tfcap import progress
 
 # Families of matplotlib that draw boxes or formulas, and a similar one.
 _NO_TEXT = ("Last Resort", "Adobe Blank", "cm", "STIX")
@@ -130,4 +130,4 @@ def _say(note: str, about: str = "") -> None:
     """Prints a note once; notes `about` the same are one."""
     if (about or note) not in _SAID:
         _SAID.add(about or note)
-        cli.say(f"note: {note}", sys.stderr)
+        progress.say(f"note: {note}", sys.stderr)

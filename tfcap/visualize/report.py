@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from tfcap import cli
 from tfcap import images as image_files
+from tfcap import progress
 from tfcap.files import replacing
 from tfcap.metrics import results
 from tfcap.visualize.figures import full_strength, grid
@@ -100,7 +100,7 @@ def write_captions(
     runs: list[dict[str, Any]] = [{"name": title, "scores": []}]
     content = {"title": title, "keys": _SCORE, "lower": [], "runs": runs, "notes": [], "boxes": []}
     side = max(64, round(_SIDE * math.sqrt(min(1, _MOST_LARGE / max(1, len(rows))))))
-    small = cli.progress(_thumbnails(pictures, side), len(rows), "page", "picture")
+    small = progress.progress(_thumbnails(pictures, side), len(rows), "page", "picture")
     return _write(path, content | {"images": images}, small)
 
 
@@ -137,18 +137,20 @@ def _write(
     return shown
 
 
-def page(name: str, title: str) -> list[str]:
+def page(name: str, title: str, package: str = "tfcap.visualize") -> list[str]:
     """Returns the parts of NAME.html before, between and after {{data}} and {{pictures}}.
 
-    Styles and scripts that the page links to are inlined.
+    The file is data of `package`. Styles and scripts that the page links to are inlined; those that
+    the package does not have are shared by all pages, and stand beside this module.
     """
-    folder = importlib.resources.files("tfcap.visualize")
+    folders = [importlib.resources.files(place) for place in (package, "tfcap.visualize")]
 
     def read(link: re.Match) -> str:
         kind = "style" if link[1].endswith(".css") else "script"
-        return f"<{kind}>{folder.joinpath(link[1]).read_text(encoding='utf-8')}</{kind}>"
+        file = next(f for folder in folders if (f := folder.joinpath(link[1])).is_file())
+        return f"<{kind}>{file.read_text(encoding='utf-8')}</{kind}>"
 
-    text = folder.joinpath(f"{name}.html").read_text(encoding="utf-8")
+    text = folders[0].joinpath(f"{name}.html").read_text(encoding="utf-8")
     linked = r'<(?:link rel="stylesheet" href|script src)="([a-z.]+)">(?:</script>)?'
     parts = re.split("{{data}}|{{pictures}}", re.sub(linked, read, text))
     return [part.replace("{{title}}", html.escape(title)) for part in parts]

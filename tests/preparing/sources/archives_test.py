@@ -11,7 +11,7 @@ import pytest
 from helpers import photos, sources
 from helpers.sources import add, jpeg
 
-from tfcap import cli
+from tfcap import errors
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
 from tfcap.preparing.sources import READERS, recognise
@@ -103,7 +103,7 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     assert recognise([tmp_path]) == "sidecar"
     for clips in (True, False):
         assert [e.file_name for e in read("sidecar", made, clips=clips)[0]] == ["1.mp4"]
-    with pytest.raises(cli.UsageError, match="1.mp4 is a film. --frames=16 reads clips"):
+    with pytest.raises(errors.UsageError, match="1.mp4 is a film. --frames=16 reads clips"):
         prepare(tmp_path / "out", images=str(tmp_path), backbone="pixels")
     sources.write_pictures(tmp_path, ["2.jpg"])
     assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4", "2.jpg"]

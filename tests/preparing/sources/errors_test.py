@@ -6,7 +6,8 @@ import pytest
 from helpers import sources
 from helpers.sources import FIXTURES
 
-from tfcap.preparing.sources import READERS, Source, recognise
+from tfcap.preparing.sources import READERS, recognise
+from tfcap.preparing.sources.entry import Source
 
 KARPATHY = {"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "A dog."}]}]}
 

@@ -7,7 +7,8 @@ import pytest
 from helpers import sources
 from helpers.sources import FIXTURES, coco_file, picture
 
-from tfcap.preparing.sources import READERS, Entry, Source, accepted, recognise, require_unique
+from tfcap.preparing.sources import READERS, recognise
+from tfcap.preparing.sources.entry import Entry, Source, accepted, require_unique
 from tfcap.preparing.sources.json_files import coco, karpathy
 
 # The first and the last image of each fixture: id, file name, split, captions.

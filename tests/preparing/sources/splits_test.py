@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from tfcap.preparing.sources import Entry, splits
+from tfcap.preparing.sources import splits
+from tfcap.preparing.sources.entry import Entry
 from tfcap.preparing.sources.splits import divide, split_of
 
 

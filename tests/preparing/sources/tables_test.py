@@ -13,7 +13,8 @@ from helpers.sources import jpeg
 
 from tfcap.preparing import inputs
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import READERS, Entry, Source, recognise, tables
+from tfcap.preparing.sources import READERS, recognise, tables
+from tfcap.preparing.sources.entry import Entry, Source
 
 DOGS = [Entry(0, "a.jpg", None, ("A dog.", "A cat.")), Entry(1, "b.jpg", None, ("Two.",))]
 

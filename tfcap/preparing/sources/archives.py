@@ -9,11 +9,11 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, BinaryIO, NamedTuple
 
-from tfcap import cli
+from tfcap import progress
 from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
-from tfcap.preparing.sources import Entry, FilePart, Source
+from tfcap.preparing.sources.entry import Entry, FilePart, Source
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
 from tfcap.preparing.sources.tables import (
     METADATA,
@@ -413,7 +413,9 @@ def tfds(source: Source) -> list[Entry]:
             lengths = split["shardLengths"]
             for number, length in enumerate(lengths):
                 path = folder / f"{name}-{number:05d}-of-{len(lengths):05d}"
-                records = cli.progress(_records(path), int(length), f"reading {path}", "record")
+                records = progress.progress(
+                    _records(path), int(length), f"reading {path}", "record"
+                )
                 for place, record in enumerate(records):
                     yield f"{path}: record {place}", path, split["name"], *record
 

@@ -7,7 +7,7 @@ import tarfile
 from typing import Any
 
 from tfcap.files import read_json
-from tfcap.preparing.sources import head
+from tfcap.preparing.sources.entry import head
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import (
     CAPTION_COLUMNS,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.marks import mark_of
-from tfcap.preparing.sources import SPLITS, Entry, Source, head
+from tfcap.preparing.sources.entry import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import split_name, split_of
 from tfcap.preparing.sources.tables import (
     first_row,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.files import load_npy, read_json
-from tfcap.preparing.sources import SPLITS, Entry, file_name, head
+from tfcap.preparing.sources.entry import SPLITS, Entry, file_name, head
 from tfcap.preparing.spelling import nfc
 
 WAYS = ("source", "random", "mrnn")

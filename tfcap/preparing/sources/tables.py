@@ -16,10 +16,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import cli
+from tfcap import progress
 from tfcap.files import read_json
 from tfcap.marks import UNUSABLE, mark_of
-from tfcap.preparing.sources import SPLITS, Entry, FilePart, Source, check_size, head
+from tfcap.preparing.sources.entry import SPLITS, Entry, FilePart, Source, check_size, head
 from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
 # Names of columns, as `plain` gives them; the first that is there counts.
@@ -559,7 +559,7 @@ def parquet(source: Source) -> list[Entry]:
                 continue
             with parquet_file(path) as file:
                 pictures, total = _picture_rows(path, file), file.metadata.num_rows
-                for row in cli.progress(pictures, total, f"reading {path}", "row"):
+                for row in progress.progress(pictures, total, f"reading {path}", "row"):
                     yield *row, split
 
     def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:

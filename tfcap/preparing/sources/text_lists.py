@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Container, Mapping, Sequence
 
-from tfcap.preparing.sources import SPLITS, Entry, Source, head
+from tfcap.preparing.sources.entry import SPLITS, Entry, Source, head
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import first_lines, numbered_lines
 from tfcap.preparing.spelling import nfc

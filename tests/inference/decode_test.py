@@ -1,0 +1,27 @@
+"""Captions of a split follow the decoding options."""
+
+import numpy as np
+import pytest
+
+from tfcap.inference.decode import decode_split
+
+pytestmark = pytest.mark.slow
+
+
+def decode(run, data, changes, batch_size=8, seed=1, limit=0):
+    found = run.with_decoding(changes).search()
+    return decode_split(
+        run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
+    )
+
+
+def test_samples_of_an_image_do_not_depend_on_the_batch(run, data):
+    """The consensus uses the document frequencies of the training data."""
+    given = "search=sample,samples=3,temperature=1.5,order=consensus"
+    found = decode(run, data, given)
+    first = decode(run, data, given, batch_size=5, limit=7)
+    assert first.captions == dict(list(found.captions.items())[:7])
+    assert first.scores == dict(list(found.scores.items())[:7])
+    assert decode(run, data, given, seed=2, limit=7) != first
+    assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
+    assert len(set(map(tuple, found.captions.values()))) == 12

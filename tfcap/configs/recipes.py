@@ -1,0 +1,67 @@
+"""Finds recipes by name, and lists experiments and recipes with a description of each.
+
+A recipe is a YAML file of `experiments/`. This directory lies beside the package in a checkout, and
+inside the package if it is installed.
+"""
+
+import difflib
+import os
+import pathlib
+
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_FOLDER = "experiments"
+_VIDEO = "The X-Transformer on the built-in clips; it knows the order of frames."
+_FINETUNE = "The packaged captioner, trained further on photographs of your own."
+
+
+def directory() -> pathlib.Path:
+    inside = _PACKAGE / _FOLDER
+    return inside if inside.is_dir() else _PACKAGE.parent / _FOLDER
+
+
+def names() -> list[str]:
+    folder = directory()
+    return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.yaml"))
+
+
+def find(source: str, flag: str) -> str:
+    """Returns `source` if it is a file, else the path of the recipe with this name.
+
+    `experiments/` may stand before the name. An error names `flag`.
+    """
+    if os.path.isfile(path := os.path.expanduser(source)):
+        return path
+    name, known = source.removeprefix(f"{_FOLDER}/"), names()
+    if name in known:
+        return str(directory() / name)
+    same_file = [recipe for recipe in known if recipe.endswith(f"/{name}")]
+    near = same_file or difflib.get_close_matches(name, known, 3, 0.8)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise ValueError(
+        f"{flag} {source}: the file does not exist, and no recipe has this name; {hint}"
+        "`python -m tfcap.train --list` lists the recipes."
+    )
+
+
+def listing() -> str:
+    """Returns the text that `tfcap.train --list` prints."""
+    from tfcap.models import MODELS
+
+    described = {name: (cls.__doc__ or "").partition("\n")[0] for name, cls in MODELS.items()}
+    described["xtransformer_video"] = _VIDEO
+    recipes = {}
+    for name in names():  # the first line of a recipe says what it is
+        text = (directory() / name).read_text(encoding="utf-8")
+        recipes[name] = text.partition("\n")[0].lstrip("#").strip()
+    width = 2 + max(map(len, described))
+    lines = [
+        "Experiments, for --experiment. Each trains on the built-in shapes. NAME_scst continues",
+        "from the result of NAME with self-critical training.",
+        *(f"  {name:{width}}{text}\n  {name}_scst" for name, text in sorted(described.items())),
+        f"  {'finetune':{width}}{_FINETUNE}\n  finetune_scst",
+        "",
+        "Recipes, for --config_file. The head of the file has the command and the scores.",
+    ]
+    width = 2 + max(map(len, recipes), default=0)
+    lines += [f"  {name:{width}}{text}" for name, text in recipes.items()]
+    return "\n".join([*lines, "", f"The recipes are in {directory()}"])

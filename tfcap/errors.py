@@ -1,0 +1,39 @@
+"""The errors that end a command in one line, and texts that error messages share."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+AGAIN = 75  # exit code: the same command resumes
+
+
+class UsageError(ValueError):
+    """A wrong flag or configuration; the command ends with exit code 2."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the work; what was done is saved. The command ends with exit code `code`."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
+def did_you_mean(received: object, names: Iterable[str]) -> str:
+    """Returns ` Did you mean 'train'?` with the name most similar to `received`, or ""."""
+    near = difflib.get_close_matches(str(received), list(names), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def escaped(name: object) -> str:
+    """Returns a name as one printable line: control characters and invalid UTF-8 are escaped."""
+    unprintable = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+    return re.sub(unprintable, lambda m: ascii(m[0])[1:-1], str(name))
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds in words: `1 h 02 min` for 3725, `1 min 05 s` for 65, `5 s` for 5."""
+    seconds = max(0, int(seconds))
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    return f"{seconds // 60} min {seconds % 60:02d} s" if seconds >= 60 else f"{seconds} s"

@@ -1,0 +1,278 @@
+"""Finds the system and its options from the tensor names and shapes of a released checkpoint."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfcap.importers import weights
+from tfcap.layers.positions import sinusoids
+
+# The systems of toolkits: the start of a name, its table of names, our system; the first row that
+# fits counts.
+_TOOLKITS = {
+    "xmodaler": (
+        ("encoder.gcn_", "xmodaler_gcn", "gcn_lstm"),
+        ("decoder.attribute_fc.", "xmodaler_lstm_a", "lstm_a"),
+        ("decoder.lstm1.", "xmodaler_updown", "updown"),
+        ("decoder.lstm.", "xmodaler_attention", "attention_lstm"),
+        ("decoder.att_lstm.", "xmodaler_xlan", "xlan"),
+        ("decoder.g_layers.", "xmodaler_transformer", "transformer"),
+    ),
+    "self_critical": (
+        ("core.a2c.", "self_critical", "att2in"),
+        ("core.a2h.", "self_critical", "att2in"),
+        ("core.lang_lstm.", "self_critical_updown", "updown"),
+        ("fc_embed.weight", "self_critical_fc", "show_tell"),
+        ("img_embed.weight", "self_critical_fc", "show_tell"),
+    ),
+}
+
+SWIN = "swin_transf."  # where ExpansionNet v2 keeps its backbone
+# Where a larger module keeps the model.
+_PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A released model.
+
+    Attributes:
+      system: the name of the system in `MODELS`.
+      tensors: the weights by our names, in our layout, without buffers of positions.
+      names: the released name of each weight, by our name.
+      options: the options of the system. Names and shapes show most of them; for the others
+        (activations, and heads that no shape shows) these are the values of the released code.
+      feature_dim: F, the width of the features.
+      rows: the number of entries of the word table.
+      positions: released name and values [P, D] of the buffer of position codes, or None.
+      backbone: the tensors of the network inside the released model, by the names that its own
+        files have; empty if it reads features.
+    """
+
+    system: str
+    tensors: dict[str, np.ndarray]
+    names: dict[str, str]
+    options: dict[str, Any]
+    feature_dim: int
+    rows: int
+    positions: tuple[str, np.ndarray] | None = None
+    backbone: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def has_sinusoids(self, max_length: int) -> bool:
+        """Returns whether the first `max_length` position codes of the file are the sinusoids.
+
+        The released code computes its table in float32, so that its angles have an error of up to
+        1.2e-7 times the position. The tolerance therefore grows with the position. The error of the
+        codes is 7e-6 at position 100 and 4e-4 at position 5,000.
+        """
+        if self.positions is None:
+            return True
+        table = self.positions[1][:max_length]
+        tolerance = 1e-6 + 2.0**-22 * np.arange(len(table))[:, None]
+        return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
+
+    def store_positions(self, max_length: int) -> None:
+        """Makes the first `max_length` position codes of the file a weight of the model."""
+        if self.positions is not None:
+            key, table = self.positions
+            self.options["stored_positions"] = True
+            self.tensors["position_codes/table"] = table[:max_length]
+            self.names["position_codes/table"] = key
+
+
+def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
+    """Finds the released model of a family in `state`, the result of `torch_file.load`.
+
+    The model may be a part of a larger module, as in Lightning: then its names begin with one of
+    `_PARTS`, and other tensors, such as the weights of a loss, are left out.
+    """
+    checkpoint = _recognized(family, state)
+    for part in _PARTS:
+        inside = {k.removeprefix(part): v for k, v in state.items() if k.startswith(part)}
+        if checkpoint is None and inside:
+            checkpoint = _recognized(family, inside)
+    if checkpoint is None:
+        raise ValueError(f"the file is no checkpoint of --from={family}.")
+    return checkpoint
+
+
+def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | None:
+    """Returns the released model with exactly these names; None for names of another family."""
+    state = weights.split(state, family)
+    swin = {key: state.pop(key) for key in list(state) if key.startswith(SWIN)}
+    if family == "expansionnet" and swin:
+        raise ValueError("it is an ExpansionNet v2 with its Swin: use --from=expansionnet_v2.")
+    buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
+    table, system = family, family
+    if family in _TOOLKITS:
+        known = _TOOLKITS[family]
+        matches = [row for row in known if any(key.startswith(row[0]) for key in state)]
+        if not matches:
+            return None
+        _, table, system = matches[0]
+    tensors: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
+    for key, value in state.items():
+        name, tensor = weights.translate(key, value, weights.NAMES[table])
+        if name in names:
+            raise ValueError(f"{names[name]} and {key} are the same weight, {name}.")
+        tensors[name], names[name] = tensor, key
+    if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
+        return None
+    if empty := [names[name] for name, value in tensors.items() if not value.size]:
+        raise ValueError(f"{empty[0]} is empty.")
+    sizes = _Sizes(tensors)
+    options = _SYSTEMS[system](sizes) | _NOT_IN_SHAPES.get(table, {})
+    options = {key: value for key, value in options.items() if value is not None}
+    rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
+    positions = None
+    for key, codes in buffers.items():
+        positions = key, codes.reshape(-1, codes.shape[-1] if codes.ndim else 1)  # of a batch of 1
+    feature_dim = _feature_dim(system, sizes) or 2048
+    checkpoint = Checkpoint(system, tensors, names, options, feature_dim, rows or 0, positions)
+    checkpoint.backbone = {key.removeprefix(SWIN): value for key, value in swin.items()}
+    return checkpoint
+
+
+class _Sizes:
+    """Sizes of tensors by our names; None if there is no such tensor or axis."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]):
+        self.tensors = tensors
+
+    def __call__(self, name: str, axis: int) -> int | None:
+        shape = self.tensors[name].shape if name in self.tensors else ()
+        return shape[axis] if axis < len(shape) else None
+
+    def layers(self, stack: str) -> int:
+        """Returns the number of layers `stack`/0, `stack`/1, ..."""
+        matches = [re.match(rf"{stack}/(\d+)/", name) for name in self.tensors]
+        return len({int(match[1]) for match in matches if match})
+
+    def width(self) -> int | None:
+        """Returns D, the width of the word table."""
+        return self("embed_tokens/embeddings", 1)
+
+    def xlinear(self, block: str) -> dict[str, int | None]:
+        """Returns heads and middle width, from the joint map, which all heads share."""
+        depth, middle = self(f"{block}/joint/kernel", 0), self(f"{block}/joint/kernel", 1)
+        width = self.width()
+        heads = width // depth if depth and width else None
+        return {"heads": heads, "middle_width": middle if middle != (depth or 0) // 2 else None}
+
+    def inner(self, *layers: str) -> int | None:
+        """Returns the inner width of the first feed-forward block there is; None if it is 4 D."""
+        sizes = [self(f"{layer}/ff_layer/fc1/kernel", 1) for layer in layers]
+        sizes = [size for size in sizes if size]
+        return sizes[0] if sizes and sizes[0] != 4 * (self.width() or 0) else None
+
+
+def _xlan(sizes):
+    layers = {
+        "encoder_layers": sizes.layers("encoder"),
+        "decoder_layers": sizes.layers("attention") or None,
+    }
+    return {"width": sizes.width(), **layers, **sizes.xlinear("attention/0")}
+
+
+def _transformer(sizes):
+    return {
+        "width": sizes.width(),
+        "encoder_layers": sizes.layers("encoder"),
+        "decoder_layers": sizes.layers("decoder") or None,
+        "inner_width": sizes.inner("encoder/0", "decoder/0"),
+    }
+
+
+def _xtransformer(sizes):
+    return _transformer(sizes) | sizes.xlinear("decoder/0/word_attn")
+
+
+def _attention_lstm(sizes):
+    return {"width": sizes.width(), "attention_width": sizes("attention/query/kernel", 1)}
+
+
+def _att2in(sizes):
+    joint = sizes("attended/kernel", 1) or 0  # of all five sums, or of the two candidates
+    attend = "all" if joint == 5 * (sizes.width() or 0) else "in"
+    return _attention_lstm(sizes) | {"attend": attend}
+
+
+def _show_tell(sizes):
+    maxout = "lstm/input_map/kernel" in sizes.tensors
+    return {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
+
+
+def _lstm_a(sizes):
+    return {"width": sizes.width(), "attributes": sizes("attribute_embed/kernel", 0)}
+
+
+def _gcn_lstm(sizes):
+    return _attention_lstm(sizes) | {"labels": sizes("graph/bias", 0)}
+
+
+def _updown(sizes):
+    options = {"embed_regions": "region_embed/kernel" in sizes.tensors}
+    if "mean_embed/kernel" in sizes.tensors:
+        options["embed_mean"] = True
+    return _attention_lstm(sizes) | options
+
+
+def _aoanet(sizes):
+    return {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
+
+
+def _expansionnet_v2(sizes):
+    return {
+        "width": sizes.width(),
+        "encoder_layers": sizes.layers("encoder") or None,
+        "decoder_layers": sizes.layers("decoder") or None,
+        "inner_width": sizes("encoder/0/ff/fc1/kernel", 1),
+        "decoder_vectors": sizes("decoder/0/expansion/query_exp_vectors", 0),
+        "positions": sizes("embed_positions/embeddings", 0),
+    }
+
+
+def _expansionnet(sizes):
+    dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
+    return _expansionnet_v2(sizes) | {
+        "encoder_block": "dynamic" if dynamic else "static",
+        "encoder_vectors": sizes("encoder/0/expansion/query_exp_vectors", 0),
+        "reduce": any(name.startswith(("encoder_proj", "decoder_proj")) for name in sizes.tensors),
+    }
+
+
+def _feature_dim(system, sizes):
+    """Returns F."""
+    regions = sizes("region_embed/kernel", 0)
+    if system == "lstm_a":
+        return (regions or 0) + (sizes("attribute_embed/kernel", 0) or 0)
+    if system == "gcn_lstm":
+        return (sizes("graph/loop/kernel", 0) or 0) + 36  # columns of labels by default
+    return regions or sizes("attention/key/kernel", 0)  # Up-Down may have no map
+
+
+_SYSTEMS = {
+    "xlan": _xlan,
+    "xtransformer": _xtransformer,
+    "updown": _updown,
+    "attention_lstm": _attention_lstm,
+    "att2in": _att2in,
+    "show_tell": _show_tell,
+    "lstm_a": _lstm_a,
+    "gcn_lstm": _gcn_lstm,
+    "transformer": _transformer,
+    "aoanet": _aoanet,
+    "expansionnet": _expansionnet,
+    "expansionnet_v2": _expansionnet_v2,
+}
+# Options that no shape shows and that are not the defaults of the system, by table of names.
+_NOT_IN_SHAPES: dict[str, dict[str, Any]] = {
+    # The defaults of X-LAN's authors' code (docs/systems.md 4.1).
+    "updown": {"embed_activation": "none", "word_dropout": 0.0, "region_dropout": 0.0},
+    "self_critical_fc": {"word_dropout": 0.0, "region_dropout": 0.0, "head_dropout": 0.5},
+    "xmodaler_xlan": {"embed_activation": "relu"},
+}

@@ -1,0 +1,82 @@
+"""The CLIP network for CLIPScore, from keras-hub; the user provides the weights.
+
+Letters: n pictures or texts, D width of CLIP's space.
+"""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import progress
+from tfcap.data import pictures
+
+_BATCH = 32
+
+
+class KerasHubClip:
+    """Maps pictures and texts into CLIP's space with a preset of keras-hub.
+
+    Vectors are cached, because several sets of captions are often scored on the same pictures.
+    `preset` is a directory, or a handle that keras-hub downloads.
+    """
+
+    def __init__(self, preset: str):
+        try:
+            import keras_hub
+        except ImportError:
+            raise ValueError(
+                "--clip needs keras-hub, which needs Python 3.11. Run: pip install 'tfcap[hub]'"
+            ) from None
+        try:
+            self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
+            self._tokenizer = keras_hub.models.CLIPTokenizer.from_preset(preset)
+            self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
+        except (ValueError, OSError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"--clip={preset} is not a CLIP preset of keras-hub with its tokenizer and its "
+                f"image converter: {' '.join(str(error).split())[:300]}"
+            ) from None
+        self._known: dict[str, np.ndarray] = {}
+
+    def pictures(self, paths: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each picture file, float32 [n, D]."""
+        return self._vectors("pictures of CLIP", paths, self._of_pictures)
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each text, float32 [n, D]; texts are cut at the length of CLIP."""
+        return self._vectors("texts of CLIP", texts, self._of_texts)
+
+    def _vectors(
+        self, label: str, given: Sequence[str], encode: Callable[[list[str]], Any]
+    ) -> np.ndarray:
+        keys = {item: f"{label}: {item}" for item in given}
+        new = [item for item, key in keys.items() if key not in self._known]
+        starts = range(0, len(new), _BATCH)
+        for start in progress.progress(starts, len(starts), label):
+            batch = new[start : start + _BATCH]
+            for item, vector in zip(batch, np.asarray(encode(batch)), strict=True):
+                self._known[keys[item]] = vector
+        return np.stack([self._known[keys[item]] for item in given])
+
+    def _of_pictures(self, paths: list[str]) -> Any:
+        images = np.stack([np.asarray(self._convert(_read(path))) for path in paths])
+        return self._model.get_vision_embeddings(tf.constant(images, tf.float32))
+
+    def _of_texts(self, texts: list[str]) -> Any:
+        length, tokenizer = self._model.text_encoder.max_sequence_length, self._tokenizer
+        ids = np.full([len(texts), length], tokenizer.pad_token_id, np.int32)
+        for row, text in zip(ids, texts, strict=True):
+            words = np.asarray(tokenizer(text.lower()))[: length - 2].tolist()
+            words = [tokenizer.start_token_id, *words, tokenizer.end_token_id]
+            row[: len(words)] = words
+        return self._model.get_text_embeddings(tf.constant(ids))
+
+
+def _read(path: str) -> tf.Tensor:
+    try:
+        return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,264 @@
+"""Reads pictures or clips of a data set and extracts their features, for `prepare`.
+
+Letters: N frames of a clip, R regions, F feature width, H and W pixels of a picture.
+
+`Pictures` here and `ready.ReadyFeatures` have the same interface: `dim` (F), `image_dim` (width F2
+of the vector of a whole image, or None without such vectors), `regions` (R of a typical image), and
+`read`, which yields an `Extracted` per image, in order. An unusable image gives an `Extracted` with
+a reason, not an exception, because large data sets have a few unusable images.
+"""
+
+import collections
+import concurrent.futures
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import files
+from tfcap.backbones.backbone import Backbone
+from tfcap.data import clips, pictures
+from tfcap.images import is_animated, refusal, require_readable
+from tfcap.preparing import spelling
+from tfcap.preparing.sources.entry import Entry, check_size
+
+_FRAMES = 64  # frames of clips that the network reads at once
+_MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
+# Of a picture that is stored in its record.
+_MOST_KEPT = 2**17  # bytes of a file that is kept as it is
+_MARGIN = 8 / 7  # a backbone that crops reads 256 pixels for its 224
+_LONGEST = 4  # times the shorter side
+_QUALITY = 95  # of JPEG
+
+
+class Extracted(NamedTuple):
+    """The features of one image, or the reason why it cannot be used.
+
+    Attributes:
+      entry: the image.
+      features: [R, F], or None.
+      boxes: [R, 4], x1, y1, x2, y2 in 0..1, or None.
+      reason: why the image cannot be used, or None.
+      boxes_dropped: whether boxes were dropped because the size of the image is unknown.
+      animated: whether the picture is the first frame of an animated GIF.
+      image: the vector [F2] of the whole image, or None.
+      picture: bytes of the picture file to store in the record, or None.
+      objects: what `--objects` stores beside the regions, by its names in the record.
+    """
+
+    entry: Entry
+    features: np.ndarray | None
+    boxes: np.ndarray | None
+    reason: str | None
+    boxes_dropped: bool = False
+    animated: bool = False
+    image: np.ndarray | None = None
+    picture: bytes | None = None
+    objects: Mapping[str, list] | None = None
+
+
+class Pictures:
+    """Extracts features from pictures with a backbone.
+
+    A picture is read from `Entry.content`, or else from a file below `directory`. With `keep` each
+    `Extracted` also holds the picture file to store, see `kept`.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
+        self.directory = None if directory is None else os.fspath(directory)
+        if self.directory is not None and not files.is_directory(self.directory):
+            raise ValueError(f"--images={directory} is not a directory.")
+        self.backbone, self.keep = backbone, keep
+        self.dim = backbone.feature_dim
+        self.image_dim: int | None = None
+        self.regions = backbone.num_regions
+        self._batch = max(1, backbone.network.batch // backbone.crops)
+        self._threads = os.cpu_count() or 1  # that read and decode
+        self._extract = backbone.bulk_extractor()
+        signature = [tf.TensorSpec([], tf.string)]
+        read = tf.function(self._resized, input_signature=signature, autograph=False)
+        self._read = read.get_concrete_function()  # a sixth faster to call
+
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
+        """Yields an `Extracted` per entry, in order.
+
+        A batch never mixes entries of two calls, so that a shard has the same bytes when it is
+        written again.
+        """
+        waiting: list[tuple[Extracted, np.ndarray | None]] = []
+        good = 0
+        for extracted, pixels in self._decoded(entries):
+            waiting.append((extracted, pixels))
+            good += pixels is not None
+            if good == self._batch:
+                yield from self._with_features(waiting)
+                waiting, good = [], 0
+        yield from self._with_features(waiting)
+
+    def _decoded(self, entries: Sequence[Entry]) -> Iterator[tuple[Extracted, np.ndarray | None]]:
+        """Decodes in threads, at most one batch ahead of the network."""
+        coming: collections.deque[concurrent.futures.Future] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
+            for entry in entries:
+                coming.append(pool.submit(self._decode, entry))
+                if len(coming) > self._batch:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+
+    def _with_features(
+        self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]
+    ) -> Iterator[Extracted]:
+        batch = [pixels for _, pixels in decoded if pixels is not None]
+        features: Iterator[np.ndarray] = iter(())
+        if batch:
+            arrays = self._extract(np.stack(batch).reshape(-1, *self.backbone.decoded_shape))
+            features = iter(arrays.numpy().reshape(len(batch), self.regions, self.dim))
+        for extracted, pixels in decoded:
+            yield extracted if pixels is None else extracted._replace(features=next(features))
+
+    def _decode(self, entry: Entry) -> tuple[Extracted, np.ndarray | None]:
+        """Returns the picture float32 `decoded_shape` with its size, or why it is unusable."""
+        try:
+            return self._load(entry)
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            return Extracted(entry, None, None, " ".join(str(error).split())[:200]), None
+
+    def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        content = self._bytes(entry)
+        require_readable(content)
+        try:
+            resized, size, stored = (part.numpy() for part in self._read(tf.constant(content)))
+        except tf.errors.InvalidArgumentError:
+            raise ValueError(refusal(content)) from None
+        boxes = self.backbone.boxes_in(*size.tolist())
+        animated = content.startswith(b"GIF8") and is_animated(content)
+        picture = stored if self.keep else None
+        return Extracted(entry, None, boxes, None, animated=animated, picture=picture), resized
+
+    def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the resized picture, its height and width before, and the file to store."""
+        picture = pictures.decode(content)
+        stored = kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
+        return self.backbone.resize(picture), tf.shape(picture)[:2], stored
+
+    def _bytes(self, entry: Entry) -> bytes:
+        """Returns the bytes of a picture; raises OSError or ValueError."""
+        if entry.content is not None:
+            return entry.content.read()
+        path = os.path.join(self.directory or "", entry.file_name)
+        if files.is_remote(path):  # one request: questions would take longer than reading
+            try:
+                return tf.io.read_file(path).numpy()
+            except tf.errors.NotFoundError:
+                raise ValueError("no such file") from None
+        if not os.path.isfile(path):
+            near = spelling.near(*os.path.split(path))
+            exists = os.path.exists(path)
+            raise ValueError("not a regular file" if exists else f"no such file{near}")
+        check_size(os.path.getsize(path))
+        with open(path, "rb") as file:
+            return file.read()
+
+
+class DetectedRegions(Pictures):
+    """Extracts regions and their boxes with a `detector.Detector`, one picture at a time.
+
+    Args:
+      directory: as in `Pictures`.
+      backbone: the detector.
+      objects: whether each `Extracted` also gets the names of the classes and attributes.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, backbone: Any, objects: bool = False):
+        super().__init__(directory, backbone)
+        if objects and not backbone.card.get("classes"):
+            raise ValueError(
+                "--objects: the detector has no names of classes. Convert it again with them."
+            )
+        self._objects = objects
+
+    def _with_features(
+        self, decoded: Sequence[tuple[Extracted, np.ndarray | None]]
+    ) -> Iterator[Extracted]:
+        for extracted, pixels in decoded:
+            if pixels is None:
+                yield extracted
+                continue
+            found, sides = self._extract(pixels[None]), np.asarray(extracted.boxes)
+            count = int(found.count[0])
+            if not count:
+                reason = "no region is found: all are below 16 pixels along a side"
+                yield Extracted(extracted.entry, None, None, reason)
+                continue
+            objects = None
+            if self._objects:
+                objects = self.backbone.objects(found, 0, sides[:2].astype(int).tolist())
+            yield extracted._replace(
+                features=found.features[0, :count].numpy(),
+                boxes=np.clip(found.boxes[0, :count].numpy() / sides, 0, 1),
+                objects=objects,
+            )
+
+
+class ClipFeatures(Pictures):
+    """Reads clips and extracts the features of their frames: each frame is one region.
+
+    A clip is a GIF file, a film, another picture file, or a folder of frames. The backbone gives
+    one vector per picture.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
+        super().__init__(directory, backbone)
+        self.regions = frames
+        self._batch = max(1, _FRAMES // frames)
+        self._threads = min(_MOST_THREADS, self._threads)
+        self._resize = tf.function(
+            backbone.resize,
+            input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)],
+            autograph=False,
+        )
+
+    def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        pixels: clips.Frames
+        if entry.content is not None:
+            pixels = clips.read(entry.content.read(), self.regions)
+        else:
+            path = os.path.join(self.directory or "", entry.file_name)
+            pixels = clips.read_path(path, self.regions)
+        resized = np.stack([self._resize(frame).numpy() for frame in pixels])
+        return Extracted(entry, None, clips.sheet_boxes(self.regions), None), resized
+
+
+def shorter_side(image_size: int) -> int:
+    """Returns the largest shorter side that a stored picture can have, in pixels."""
+    return round(image_size * _MARGIN)
+
+
+def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Returns the file to store: the file itself if it is small, else a smaller upright JPEG.
+
+    A small file is stored byte for byte, so that training decodes what a server decodes. A large
+    file would be decoded and resized in every epoch: a photograph takes ten times as long and a
+    hundred times the space. So its shorter side is resized to `shorter_side`, a little more than
+    the backbone reads. The aspect ratio does not change, because a backbone may crop. The loss of
+    JPEG at quality 95 without chroma subsampling is hardly visible after the backbone has resized
+    the picture again.
+
+    `content` is the file, string [], and `image` the result of `data.pictures.decode`.
+    """
+    sides, short = tf.shape(image)[:2], shorter_side(image_size)
+    fits = (tf.reduce_min(sides) <= short) & (tf.reduce_max(sides) <= _LONGEST * short)
+
+    def smaller() -> tf.Tensor:
+        scale = tf.minimum(1.0, short / tf.cast(tf.reduce_min(sides), tf.float32))
+        size = tf.cast(tf.round(tf.cast(sides, tf.float32) * scale), tf.int32)
+        size = tf.clip_by_value(size, 1, _LONGEST * short)
+        resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+        resized = tf.saturate_cast(tf.round(resized), tf.uint8)
+        return tf.io.encode_jpeg(resized, quality=_QUALITY, chroma_downsampling=False)
+
+    is_small = fits & (tf.strings.length(content) <= _MOST_KEPT)
+    return tf.cond(is_small, lambda: content, smaller)

@@ -1,0 +1,325 @@
+"""`Entry`, one image of a data set as its layout states it, and `Source`, the files to read."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tfcap.images import MOST_BYTES
+from tfcap.marks import left_out
+
+SPLITS = ("train", "val", "test")
+_BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
+MOST_CHARACTERS = 1024  # of a file name; base64 of a picture has more
+_COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
+
+
+class Content(Protocol):
+    """Reads the bytes of a picture. Holds no open file: a data set has 100,000 pictures."""
+
+    def read(self) -> bytes:
+        """Returns the bytes; a ValueError or OSError says why the image is skipped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePart:
+    """A range of bytes of a file, for example a member of a tar file."""
+
+    path: str | os.PathLike
+    offset: int  # bytes
+    length: int  # bytes
+
+    def read(self) -> bytes:
+        check_size(self.length)
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            content = file.read(self.length)
+        if len(content) < self.length:
+            raise ValueError(f"{self.path} ends before the picture does. Copy the file again.")
+        return content
+
+
+def check_size(size: int) -> None:
+    """Raises ValueError if a picture file is too large to read into memory."""
+    if size > MOST_BYTES:
+        raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
+
+
+class Entry(NamedTuple):
+    """One image of a data set.
+
+    Attributes:
+      id: number of the image, unique in the data set; -1 until `Source.entries` numbers it.
+      file_name: path relative to the directory of images, with forward slashes and without "..".
+      split: "train", "val", "test" or another plain name; None if the source has no splits.
+      captions: raw captions, as the file has them; may be none.
+      words: the words of each caption: with `--tokens=given` as the file lists them, and later
+        those of `vocabulary.tokenize`.
+      content: reads the bytes of the picture; None if `file_name` is a file below --images.
+      caption_ids: the number of each caption in the file, or empty; split lists may name them.
+      own_id: whether `id` comes from the source. Otherwise it is a counter, which files of features
+        and lists of splits cannot refer to.
+      stored: the captions for the record, with `--tokens=given`: the words of the file with spaces
+        between them; None if the record gets `captions`.
+      id_column: the column of a table in which the row has an id, usable or not; empty after
+        `Source.entries`.
+      rejected: the mark of each caption that the source itself calls unusable, see `tfcap.marks`;
+        empty after `accepted`.
+    """
+
+    id: int
+    file_name: str
+    split: str | None
+    captions: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...] = ()
+    content: Content | None = None
+    caption_ids: tuple[int, ...] = ()
+    own_id: bool = False
+    stored: tuple[str, ...] | None = None
+    id_column: str = ""
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """True if prepare uses the image: a training image needs a caption, other images do not."""
+        return bool(self.captions) or self.split != "train"
+
+    def checked(self, images: pathlib.Path | None = None) -> "Entry":
+        """Returns the entry with a file name relative to `images`, after checking all fields."""
+        if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
+            raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
+        for text in (*self.captions, *(word for words in self.words for word in words)):
+            _check_text("a caption", text)
+        return self._replace(file_name=file_name(self.file_name, images))
+
+
+def _check_text(what: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{what} must be text, not {text!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is not valid UTF-8: {text!r:.80}") from None
+
+
+def file_name(text: str, images: pathlib.Path | None = None) -> str:
+    """Returns a file name with forward slashes; an absolute one becomes relative to `images`."""
+    if not text:
+        raise ValueError("the file name is empty")
+    _check_text("the file name", text)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(
+            f"the file name has {len(text)} characters: {text!r:.40}. If it is the picture itself, "
+            "save it to a file and write the name of the file"
+        )
+    name = text.replace("\\", "/")
+    if images is not None and name.startswith("/"):
+        folder, base = os.path.split(name)
+        real = os.path.join(os.path.realpath(folder), base)  # the picture itself may be a link
+        for path, root in ((name, images.absolute()), (real, os.path.realpath(images))):
+            if pathlib.PurePosixPath(path).is_relative_to(root):
+                name = str(pathlib.PurePosixPath(path).relative_to(root))
+                break
+    parts = pathlib.PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
+        raise ValueError(f"the file {text!r:.200} is not below --images")
+    return "/".join(parts)
+
+
+class SkippedRow(NamedTuple):
+    """A row of a caption file that could not be used."""
+
+    place: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The files that a layout reads.
+
+    Attributes:
+      captions: files or directories of --captions, at least one.
+      images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
+      seed: random seed.
+      drawn: whether splits are drawn or listed, whatever the source states.
+      given_tokens: whether `Entry.words` is needed.
+      most_skipped: how many rows `skip` accepts.
+      clips: whether films are read, with --frames.
+      skipped: the skipped rows.
+    """
+
+    captions: tuple[pathlib.Path, ...]
+    images: pathlib.Path | None = None
+    seed: int = 1
+    drawn: bool = False
+    given_tokens: bool = False
+    most_skipped: float = 100
+    clips: bool = False
+    skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
+
+    def skip(self, place: str, reason: object) -> None:
+        """Counts, lists and prints a row that cannot be used."""
+        row = SkippedRow(place, " ".join(str(reason).split())[:300])
+        self.skipped.append(row)
+        print(f"skipped {row.place}: {row.reason}", file=sys.stderr, flush=True)
+        if len(self.skipped) > self.most_skipped:
+            raise ValueError(
+                f"{len(self.skipped)} rows cannot be used, --max_skipped allows "
+                f"{self.most_skipped:.0f}. The last one is {row.place}: {row.reason}."
+            )
+
+    def usable(
+        self, rows: Iterable[tuple[Any, ...]], parse: Callable[..., Any]
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields (place, `parse(row)`) for each row; skips rows that `parse` cannot read."""
+        for place, *row in rows:
+            try:
+                value = parse(*row)
+            except _BAD_ROW as error:
+                reason: object = error
+                if isinstance(error, KeyError):
+                    reason = f"it has no {error}{_names_in(row[0])}"
+                elif not isinstance(error, ValueError):
+                    reason = f"it is not in this layout: {row[0]!r:.80}"
+                self.skip(place, reason)
+            else:
+                yield place, value
+
+    def entries(
+        self,
+        rows: Iterable[tuple[Any, ...]],
+        parse: Callable[..., Entry],
+        join: bool = True,
+    ) -> list[Entry]:
+        """Returns the images in the order of the rows; skips rows that cannot be used.
+
+        Rows are (place, row), with a place such as `captions.csv: line 7`; `parse` makes an `Entry`
+        of a row, and its errors say why a row cannot be used. Images without an id are numbered
+        from 0, and so are all images if a column of ids does not have one whole number for each.
+        With `join`, rows with the same file name are captions of one image, and if all file names
+        contain a number as in COCO, all different, these numbers are the ids.
+        """
+        images: dict[Any, Entry] = {}
+        conflict = ""  # between the ids of an image
+        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
+            before = images.setdefault(entry.file_name if join else len(images), entry)
+            if before is entry:
+                continue
+            if before.split != entry.split:
+                self.skip(place, f"{entry.file_name} is in {before.split} and in {entry.split}")
+                continue
+            if before.id != entry.id and not conflict:
+                conflict = f"{entry.file_name} has {_shown(before)} and {_shown(entry)}"
+            images[entry.file_name] = before._replace(
+                captions=before.captions + entry.captions,
+                rejected=before.rejected + entry.rejected,
+            )
+        if not images:
+            why = f": {self.skipped[0].place}: {self.skipped[0].reason}" if self.skipped else ""
+            raise ValueError(f"{self.captions[0]} has no usable row{why}.")
+        return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
+
+    def one_file(self) -> pathlib.Path:
+        """Returns the path of --captions. Raises ValueError if there are several."""
+        if len(self.captions) != 1:
+            raise ValueError(
+                f"This layout has one caption file, and --captions has {names_of(self.captions)}. "
+                "Give one of them, or name another layout with --source."
+            )
+        return self.captions[0]
+
+
+def _names_in(row: Any) -> str:
+    """Returns `; it has: caption, url` for an object, or an empty text."""
+    return f"; it has: {', '.join(map(str, row))[:200]}" if isinstance(row, dict) and row else ""
+
+
+def _shown(entry: Entry) -> str:
+    return "none" if entry.id < 0 else f"the id {entry.id}"
+
+
+def _with_usable_ids(entries: list[Entry], conflict: str, all_or_none: bool) -> list[Entry]:
+    """Drops all ids if their column does not have one whole number for each image.
+
+    Such a column may hold texts, or ids of captions, persons or studies. A note says so.
+    """
+    column = next((entry.id_column for entry in entries if entry.id_column), "")
+    if not column:
+        return entries
+    if without := [e for e in entries if e.id < 0 and (e.id_column or all_or_none)]:
+        conflict = conflict or f"{without[0].file_name:.80} has no whole number in it"
+    conflict = conflict or _same_id(entries)
+    if conflict:
+        print(
+            f"note: the column {column!r} is not used as the id of the pictures, because "
+            f"{conflict}; the pictures are numbered",
+            flush=True,
+        )
+        entries = [entry._replace(id=-1, own_id=False) for entry in entries]
+    return [entry._replace(id_column="") for entry in entries]
+
+
+def _same_id(entries: Iterable[Entry]) -> str:
+    """Returns `a.jpg and b.jpg have the same id 7`, or an empty text."""
+    names: dict[int, str] = {}
+    for entry in entries:
+        if entry.id in names:
+            return f"{names[entry.id]} and {entry.file_name} have the same id {entry.id}"
+        names[entry.id] = entry.file_name
+    return ""
+
+
+def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
+    """Numbers entries that have no id."""
+    names = [_COCO_NAME.fullmatch(e.file_name) for e in entries if e.id < 0] if by_name else []
+    numbers = {int(match[1]): None for match in names if match}
+    if len(numbers) == len(entries):
+        pairs = zip(entries, numbers, strict=True)
+        return [entry._replace(id=number, own_id=True) for entry, number in pairs]
+    return [e if e.id >= 0 else e._replace(id=number) for number, e in enumerate(entries)]
+
+
+def accepted(entries: list[Entry]) -> list[Entry]:
+    """Returns the images that prepare uses, and prints how many captions are marked as unusable.
+
+    A training image that has no other caption is left out.
+    """
+    marks = [mark for entry in entries for mark in entry.rejected]
+    if not marks:
+        return entries
+    trained = (None, "train")  # images of other splits need no caption
+    kept = [e for e in entries if e.captions or not e.rejected or e.split not in trained]
+    number = len(entries) - len(kept)
+    images = f", and {number} images that have no other caption" if number else ""
+    print(f"note: {left_out(marks)}{images}", flush=True)
+    if not any(entry.captions for entry in kept):
+        raise ValueError("All captions are marked as unusable. Remove the marks to use them.")
+    return [entry._replace(rejected=()) if entry.rejected else entry for entry in kept]
+
+
+def require_unique(entries: Sequence[Entry], path: object) -> None:
+    """Raises ValueError if two images have the same id."""
+    if same := _same_id(entries):
+        raise ValueError(
+            f"{path}: {same}. Give each image an id of its own, or leave out the ids where they "
+            "are optional."
+        )
+
+
+def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
+    """Returns the first bytes of a file; empty for a directory or a file that cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return b""
+        with open(path, "rb") as file:
+            return file.read(size)
+    except (OSError, ValueError):
+        return b""
+
+
+def names_of(paths: Iterable[pathlib.Path]) -> str:
+    names = [path.name or str(path) for path in paths]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,120 @@
+"""Progress bars, and the lines above them."""
+
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TextIO, TypeVar
+
+LOG_INTERVAL = 30.0  # seconds between two lines of progress in a log file
+T = TypeVar("T")
+
+
+class Bar:
+    """A progress bar: tqdm on a terminal, one line every 30 seconds in a log file.
+
+    `total` is None if it is unknown; `done` items were done by an earlier run.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        label: str,
+        unit: str = "it",
+        done: int = 0,
+        stream: TextIO | None = None,
+    ):
+        from tqdm import tqdm  # a tenth of a second, which --version does not need
+
+        self._stream, self._note = stream or sys.stderr, ""
+        self._texts: dict[str, Any] = {"unit": unit, "initial": done}
+        columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
+        self._tqdm = tqdm(
+            **self._texts,
+            desc=label,
+            total=total,
+            file=self._stream,
+            leave=False,
+            disable=None,  # not a terminal
+            ncols=columns - 1,
+            nrows=rows,
+        )
+        self._texts["prefix"] = label
+        self._start = self._shown = time.monotonic()
+
+    def update(self, items: int = 1, note: str = "") -> None:
+        """Adds `items` to the bar; `note` is shown at its end, such as `loss 1.234`."""
+        bar, now, self._note = self._tqdm, time.monotonic(), note or self._note
+        if not bar.disable:
+            bar.set_postfix_str(self._note, refresh=False)
+            bar.update(items)
+            return
+        bar.n += items
+        if now - self._shown >= LOG_INTERVAL:
+            self._shown = now
+            form = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+            texts = {**self._texts, "postfix": self._note, "bar_format": form}
+            line = bar.format_meter(bar.n, bar.total, now - self._start, **texts)
+            print(line, file=self._stream, flush=True)
+
+    @property
+    def done(self) -> int:
+        return self._tqdm.n
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the bar was made."""
+        return time.monotonic() - self._start
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tqdm.close()
+
+
+def progress(
+    items: Iterable[T], total: int | None, label: str, unit: str = "batch"
+) -> Generator[T]:
+    """Yields `items` and shows their number, rate and time left."""
+    with Bar(total, label, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()
+
+
+class _Messages(logging.Handler):
+    """Prints messages above a progress bar: warnings on standard error, others on standard output.
+
+    Args:
+      text_of: a function that may change the text of a message.
+    """
+
+    def __init__(self, text_of: Callable[[str], str]):
+        super().__init__(logging.INFO)
+        self._text_of = text_of
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # An error is not caught: a closed pipe ends a command.
+        stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        say(self._text_of(record.getMessage()), stream)
+
+
+def show_messages(text_of: Callable[[str], str] = str) -> None:
+    """Prints the messages of tfcap, as its commands do; see the logger "tfcap".
+
+    A program that does not call this configures `logging` as it likes.
+    """
+    logger = logging.getLogger("tfcap")
+    logger.handlers = [_Messages(text_of)]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Prints a line above a progress bar, on standard output by default."""
+    from tqdm import tqdm
+
+    tqdm.write(text, file=stream or sys.stdout)
+    (stream or sys.stdout).flush()

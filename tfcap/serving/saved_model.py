@@ -1,0 +1,360 @@
+"""The functions that a server calls (image bytes or features in, captions out), and their export.
+
+A server puts requests of several clients into one batch. An error would fail all of these requests.
+So each row has a status, and a bad row does not affect the others.
+
+Letters: B images, K beams, R regions, F feature width, T `max_length`.
+"""
+
+import os
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import decoding, files
+from tfcap.backbones.clips import Clips, from_fingerprint
+from tfcap.backbones.detector import Detector
+from tfcap.data.pictures import claimed_pixels, refusals
+from tfcap.data.tokens import Vocab
+from tfcap.images import SERVED_PIXELS
+from tfcap.models.captioner import Captioner
+from tfcap.runs.run import Run
+
+OK = "ok"
+NO_REGION = "no region is found: the picture is too small"
+SIGNATURES = ("serving_default", "features")
+_LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
+_PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
+
+
+class CaptionServer(tf.Module):
+    """Captions images or features with stock TensorFlow operations.
+
+    `tfcap.caption` calls it and `tfcap.export` saves it, so that both give the same captions.
+
+    Args:
+      model: the captioner, weights restored.
+      vocab: its vocabulary.
+      search: finds the captions.
+      backbone: a `backbones.backbone.Backbone` or `Detector`, or
+        `backbones.clips.Clips` for a model of clips; None for a model of ready-made
+        features.
+      max_regions: largest number of regions, as in training; further regions are cut off. None uses
+        all regions.
+      max_pixels: largest number of pixels of a picture; the frames of a GIF file are not counted.
+
+    Attributes:
+      frames: number of frames of a clip that the model reads, as a variable int32 [], so that an
+        export contains it; None for a model of pictures.
+    """
+
+    def __init__(
+        self,
+        model: Captioner,
+        vocab: Vocab,
+        search: decoding.Search,
+        backbone=None,
+        max_regions: int | None = None,
+        max_pixels: int = SERVED_PIXELS,
+    ):
+        super().__init__(name="captioner")
+        # Of what Keras tracks, a SavedModel gets copies, and TensorFlow's session loader, which TF
+        # Serving uses, restores the copies only. Therefore the networks are hidden in a plain
+        # object here, and `signatures` tracks the variables that the graphs read.
+        self._hidden = types.SimpleNamespace(model=model, backbone=backbone)
+        self.model_variables = [variable.value for variable in model.variables]
+        self.read_variables: list[tf.Variable] = []
+        self.vocab = vocab
+        self.search = search
+        self.max_regions = max_regions
+        self.max_pixels = max_pixels
+        self.frames: tf.Variable | None = None
+        if isinstance(backbone, Clips):
+            self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
+
+    @property
+    def model(self) -> Captioner:
+        return self._hidden.model
+
+    @property
+    def backbone(self) -> Any:
+        return self._hidden.backbone
+
+    def from_features(
+        self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Finds the captions of images from their features.
+
+        Args:
+          features: float32 [B, R, F], padded with any values to the most regions of an image.
+          num_regions: int32 [B], number of real regions of each image, 1 to R.
+          seed: int64 [B], one for each image, if the search samples; else None.
+
+        Returns:
+          `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
+          log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
+          [B, K, T]; `status` string [B], "ok" or why an image has no captions: then the captions
+          are empty, and scores and tokens are 0.
+        """
+        features, num_regions, status = check_features(features, num_regions)
+        mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
+        if self.max_regions:
+            features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
+        context = self.model.encode({"features": features, "mask": mask})
+        tokens, scores = self.search(self.model, context, seed)
+        captions = self.vocab.detokenize(tokens)
+        return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
+
+    def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the features float32 [B, R, F] of decoded images, and boxes of a detector.
+
+        The boxes are [B, R, 4] in pixels of the images; those of a grid are always the same, and
+        None here. A detector pads with zeros.
+        """
+        if not isinstance(self.backbone, Detector):
+            return self.backbone.extract(images), None
+        found = self.backbone.regions(images)
+        return found.features, found.boxes
+
+    def mask(self, features: tf.Tensor) -> tf.Tensor:
+        """Returns which regions of features [B, R, F] of `regions` are real, bool [B, R]."""
+        if isinstance(self.backbone, Detector):
+            return self.backbone.mask(features)
+        return tf.ones(tf.shape(features)[:2], tf.bool)
+
+    def from_regions(
+        self, features: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Finds the captions of features of `regions`."""
+        counts = tf.reduce_sum(tf.cast(self.mask(features), tf.int32), 1)
+        results = self.from_features(features, counts, seed)
+        return results | {"status": tf.where(counts > 0, results["status"], NO_REGION)}
+
+    def from_bytes(
+        self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Finds the captions of picture files, string [B]; results as in `from_features`.
+
+        A model of clips reads all frames of a GIF file.
+        """
+        shape = self.backbone.decoded_shape
+        images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
+        results = self.from_regions(self.regions(images)[0], seed)
+        status = tf.where(status == OK, results.pop("status"), status)
+        return _blank(results, status)
+
+    def signatures(self) -> dict[str, Any]:
+        """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
+
+        Without a backbone `serving_default` is the same function as `features`. If the search
+        samples, both have a further input `seed` int64 [B].
+        """
+        seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
+        features = tf.function(self.from_features, autograph=False).get_concrete_function(
+            features=tf.TensorSpec([None, None, self.model.feature_dim], tf.float32, "features"),
+            num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
+            **seed,
+        )
+        self.read_variables = list(features.variables)
+        if self.backbone is None:
+            return {"serving_default": features, "features": features}
+        images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
+            image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
+        )
+        variables = (*features.variables, *images.variables)
+        self.read_variables = list({id(variable): variable for variable in variables}.values())
+        return {"serving_default": images, "features": features}
+
+
+def server(
+    run: Run, *, data_dir: str | None = None, max_pixels: int = SERVED_PIXELS
+) -> CaptionServer:
+    """Makes a `CaptionServer` of a run; `data_dir` is as in `Run.search`."""
+    backbone = run.backbone
+    if backbone is None and run.fingerprint["backbone"] is not None:
+        backbone = from_fingerprint(run.fingerprint, run.directory)
+    search = run.search(data_dir=data_dir)
+    return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
+
+
+# ---- rows of a batch ----------------------------------------------------------------------------
+
+
+def decode(
+    contents: tf.Tensor,
+    decoder: Callable[..., tf.Tensor],
+    shape: Sequence[int],
+    most_pixels: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes picture files, string [B]; a file that is bad or too large becomes zeros.
+
+    The files are read as a `tf.data` data set that ignores errors, because no other operation can
+    go on after an error. `decoder` is `Backbone.decode` or `Clips.decode`, and `shape` the shape of
+    its result.
+
+    Returns:
+      float32 [B, *shape]; the status of each file, string [B].
+    """
+    with tf.device("/CPU:0"):
+        size = tf.size(contents, tf.int64)
+        some = tf.debugging.assert_positive(size, "a request must hold at least one image")
+        with tf.control_dependencies([some] if some is not None else []):
+            contents = tf.identity(contents)
+
+        def read(number, content):
+            pixels = claimed_pixels(content)
+            fits = pixels <= most_pixels
+            image = tf.cond(fits, lambda: decoder(content), lambda: tf.zeros(shape))
+            return number, pixels, tf.ensure_shape(image, shape)
+
+        rows = tf.data.Dataset.from_tensor_slices((tf.range(size), contents))
+        rows = rows.map(read, num_parallel_calls=_PARALLEL, deterministic=False).ignore_errors()
+        # A further row, so that the batch is not empty if all files are bad.
+        last = tf.data.Dataset.from_tensors((size, tf.constant(0, tf.int64), tf.zeros(shape)))
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        rows = rows.concatenate(last).batch(size + 1).with_options(options)
+        numbers, pixels, images = rows.get_single_element()
+        whole = tf.concat([[size + 1], tf.constant(shape, tf.int64)], 0)
+        images = tf.scatter_nd(numbers[:, None], images, whole)[:-1]
+        # A file that failed has -1 pixels.
+        claimed = tf.scatter_nd(numbers[:, None], pixels + 1, [size + 1])[:-1] - 1
+        too_many = tf.strings.join(
+            ["too many pixels: ", tf.strings.as_string(claimed), f", at most {most_pixels}"]
+        )
+        status = tf.where(
+            claimed > most_pixels, too_many, tf.where(claimed < 0, refusals(contents), OK)
+        )
+        return tf.ensure_shape(images, [None, *shape]), status
+
+
+def check_features(
+    features: tf.Tensor, num_regions: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Sets the padding of features [B, R, F] to zero; a bad image becomes one region of zeros.
+
+    Returns:
+      The features, the counts, and the status of each image, string [B].
+    """
+    shape, num_regions = tf.shape(features), tf.convert_to_tensor(num_regions)
+    checks = [
+        tf.debugging.assert_positive(shape[0], "a request must hold at least one image"),
+        tf.debugging.assert_positive(shape[1], "features must hold at least one region"),
+        tf.debugging.assert_equal(
+            tf.shape(num_regions)[0], shape[0], "num_regions must have one count per image"
+        ),
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        mask = tf.sequence_mask(num_regions, shape[1])
+    features = tf.where(mask[..., None], features, 0.0)
+    # `prepare` stores half precision, so a model has seen no larger number. NaN is never smaller.
+    finite = tf.reduce_all(tf.abs(features) < _LEAST_INFINITE, [1, 2])
+    count = tf.strings.as_string(num_regions)
+    status = tf.where(finite, OK, "features must be finite, and at most 65504 in size")
+    status = tf.where(
+        num_regions > shape[1],
+        tf.strings.join(["num_regions must be at most the regions given, not ", count]),
+        status,
+    )
+    status = tf.where(
+        num_regions < 1,
+        tf.strings.join(["num_regions must be at least 1, not ", count]),
+        status,
+    )
+    good = status == OK
+    features = tf.where(good[:, None, None], features, 0.0)
+    return features, tf.where(good, num_regions, 1), status
+
+
+def _blank(results: dict[str, tf.Tensor], status: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Adds `status` string [B] to the results [B, ...], and clears the bad rows."""
+    good = status == OK
+    blanked: dict[str, tf.Tensor] = {"status": status}
+    for name, value in results.items():
+        rows = tf.reshape(good, [-1, *[1] * (value.shape.rank - 1)])
+        blanked[name] = tf.where(rows, value, tf.zeros([], value.dtype))
+    return blanked
+
+
+# ---- SavedModel ---------------------------------------------------------------------------------
+
+
+def export(
+    served: CaptionServer,
+    export_dir: str,
+    complete: Callable[[str, dict[str, Any]], None] | None = None,
+) -> str:
+    """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
+
+    TF Serving loads any directory with an integer name as soon as it appears. Therefore the
+    SavedModel is written under another name, loaded and tried, and then renamed.
+
+    Args:
+      served: the functions to export.
+      export_dir: the directory of all versions.
+      complete: a function that is called before the rename, with the directory of the SavedModel
+        and its loaded signatures; it may add files.
+
+    Returns:
+      The path `export_dir/<version>`.
+    """
+    if files.is_remote(export_dir):
+        raise ValueError(f"{export_dir} is not on a disk. Export to a disk, and copy the version.")
+    os.makedirs(export_dir, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=export_dir) as folder:
+        temporary = os.path.join(folder, "version")  # the other one is for its owner alone
+        signatures = served.signatures()
+        try:
+            tf.saved_model.save(served, temporary, signatures=signatures)
+        except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
+            raise OSError(f"The export could not be written: {error.message}") from error
+        loaded = tf.saved_model.load(temporary)
+        call_signatures(loaded.signatures)
+        if complete is not None:
+            complete(temporary, dict(loaded.signatures))
+        number = max(files.versions(export_dir), default=0) + 1
+        target = os.path.join(export_dir, str(number))
+        os.rename(temporary, target)
+        return target
+
+
+def picture() -> bytes:
+    """Draws a red disc on blue ground, 64 x 64, and returns it as a JPEG file."""
+    y, x = np.mgrid[:64, :64]
+    disc = ((x - 32) ** 2 + (y - 32) ** 2 < 20**2)[..., None]
+    pixels = np.where(disc, [220, 40, 40], [40, 60, 200]).astype(np.uint8)
+    return tf.io.encode_jpeg(pixels, quality=95).numpy()
+
+
+def call_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, tf.Tensor]]:
+    """Calls the signatures of a SavedModel with `picture`, or with features of zeros.
+
+    Returns:
+      The outputs of each signature, by its name. ValueError if a score is not finite.
+    """
+    results = {}
+    for name in SIGNATURES:
+        if name not in signatures:
+            raise ValueError(f"The SavedModel has no signature {name}. Export the run again.")
+        described = tf.nest.flatten(signatures[name].structured_input_signature)
+        specs = {spec.name: spec for spec in described if isinstance(spec, tf.TensorSpec)}
+        inputs = {
+            "image_bytes": tf.constant([picture()]),
+            "features": tf.zeros([1, 2, specs["features"].shape[-1] if "features" in specs else 0]),
+            "num_regions": tf.constant([2]),
+            "seed": tf.constant([1], tf.int64),
+        }
+        result = results[name] = signatures[name](**{key: inputs[key] for key in specs})
+        [status] = result.get("status", tf.constant([OK])).numpy()
+        if status != OK.encode() or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
+            raise ValueError(
+                f"The model does not caption a drawn picture: {name} gives the scores "
+                f"{result['scores'].numpy()} and the status '{status.decode()}'. If a score is not "
+                "finite, a weight is not, or a layer divides by zero."
+            )
+    return results

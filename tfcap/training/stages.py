@@ -1,0 +1,316 @@
+"""Runs an experiment: stages, data, checks, the loop, and the summary at the end."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfcap import __version__, configs, errors, files, gpus, runs
+from tfcap.configs.experiments import FINETUNE
+from tfcap.data.prepared import PreparedData, losses, unlike_references
+from tfcap.layers import precision
+from tfcap.metrics import bootstrap
+from tfcap.metrics.coco import leave_one_out_cider
+from tfcap.metrics.results import LOWER
+from tfcap.training import distribution
+from tfcap.training.best import FEWEST
+from tfcap.training.loop import Loop
+from tfcap.training.self_critical import build_task
+from tfcap.training.start import check_splits, data_directory
+from tfcap.training.task import CaptionTask
+from tfcap.training.workers import Workers
+
+RISING = 0.01  # the share of the best score by which a score that still rises is better
+
+
+def train(
+    params: configs.Experiment,
+    experiment: str,
+    model_dir: str,
+    mode: str = "train_and_eval",
+    hook: Callable | None = None,
+) -> CaptionTask:
+    """Runs an experiment in `model_dir`; returns the task, with the last validation.
+
+    Args:
+      params: the result of `configs.resolve`.
+      experiment: the name of the experiment.
+      model_dir: the directory of the run; an existing run is continued.
+      mode: one of `training.MODES`.
+      hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
+    """
+    if "eval" in mode and params.trainer.validation_steps == 0:
+        raise errors.UsageError(
+            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
+            "validation: --mode=train."
+        )
+    if "eval" in mode and "CLIPScore" in params.task.metrics:
+        raise errors.UsageError(
+            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
+            "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
+        )
+    tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
+    policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
+    lock = contextlib.ExitStack()  # the chief enters it: no other process can train in `model_dir`
+
+    def begin() -> int:
+        if "train" in mode:
+            files.make_directory(model_dir)
+            lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
+        return runs.begin(model_dir, experiment, params, data, train="train" in mode)
+
+    with policy, lock:
+        strategy = _strategy(params)
+        workers = Workers(strategy)
+        with workers.readable_errors(), workers.quiet():
+            data = _common_data(workers, params, experiment, mode)
+            step = workers.share(begin)
+            keras.utils.set_random_seed(params.task.seed)
+            replicas = strategy.num_replicas_in_sync
+            with strategy.scope():
+                task = build_task(params, data, replicas, step, hook, workers)
+            about = runs.signature(params.task, hook is not None)
+            loop = Loop(strategy, task, params, model_dir, mode, about)
+            # Another process may be saving while this one only validates.
+            workers.compare(checkpoint=runs.newest_checkpoint(model_dir))
+            with data.readable_errors():
+                loop.restore()
+                _say_start(loop, experiment)
+                loop.run()
+            if "train" in mode and loop.patience.over:
+                print(
+                    f"{params.trainer.patience} validations without a better "
+                    f"{loop.patience.metric}: training ends at step {loop.done} "
+                    "(trainer.patience)",
+                    flush=True,
+                )
+            elif "train" in mode and loop.best and loop.best.gain > RISING:
+                print(
+                    f"at step {loop.done} {loop.best.metric} was still "
+                    f"{'rising' if loop.best.higher else 'falling'}: a larger trainer.train_steps "
+                    "trains on",
+                    flush=True,
+                )
+    return task
+
+
+def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
+    """Loads the data, and checks that all workers have the same code, configuration and data."""
+    if workers.count > 1 and mode == "continuous_eval":
+        raise errors.UsageError("--mode=continuous_eval needs a single worker.")
+    options = params.as_dict()
+    options["runtime"].pop("task_index", None)
+    workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
+    folder = workers.share(lambda: data_directory(params.task.data_dir))
+
+    def load():
+        data = PreparedData.load(folder)
+        check_splits(params.task, data, mode)
+        return data
+
+    data = workers.everywhere(load)
+    workers.compare(data=data.fingerprint)
+    return data
+
+
+def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
+    """Makes the distribution strategy; the batches must be divisible by its replicas."""
+    strategy = distribution.strategy(params.runtime)
+    replicas = strategy.num_replicas_in_sync
+    for name in ("train_data", "validation_data"):
+        size = getattr(params.task, name).global_batch_size
+        parts = replicas * (params.task.micro_batches if name == "train_data" else 1)
+        if size % parts:
+            raise errors.UsageError(
+                f"task.{name}.global_batch_size={size} is not a multiple of {parts}, the number of "
+                "replicas times micro-batches."
+            )
+    return strategy
+
+
+def _say_start(loop: Loop, experiment: str) -> None:
+    """Prints what the run will do, or that it is finished, and warnings."""
+    trainer, step, trains = loop.params.trainer, loop.done, "train" in loop.mode
+    if step and trains and loop.over:
+        key = "train_steps" if step >= trainer.train_steps else "patience"
+        text = f"{loop.model_dir} is finished: {step} of {trainer.train_steps} steps. "
+        text += f"A larger trainer.{key} trains on"
+        warnings = []
+    else:
+        replicas = loop.strategy.num_replicas_in_sync
+        text = (
+            f"{'training' if trains else 'validation'} on "
+            f"{distribution.describe_devices(loop.strategy)} in "
+            f"{keras.mixed_precision.global_policy().name}, "
+            f"{runs.count_parameters(loop.model):,} parameters, {replicas} "
+            f"replica{'s' * (replicas > 1)}, "
+            f"{f'goes on from step {step}' if step else 'from the beginning'}"
+            f"{f' to step {trainer.train_steps}' * trains}, in {loop.model_dir}"
+        )
+        warnings = list(_warnings(loop)) if loop.workers.is_chief else []
+    print(f"{experiment}: {text}", flush=True)
+    if unused := gpus.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
+        warnings.append(f"{unused} To use them: {gpus.USE_GPUS}")
+    for warning in filter(None, warnings):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _warnings(loop: Loop) -> Iterator[str]:
+    """Yields warnings about unused data, and about a wrong `best_checkpoint_metric_comp`."""
+    task, trainer, data = loop.params.task, loop.params.trainer, loop.task.data
+    metric = trainer.best_checkpoint_eval_metric
+    right = "lower" if metric in LOWER else "higher"
+    if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
+        yield (
+            f"a {right} {metric} is better: set trainer.best_checkpoint_metric_comp={right}, or "
+            "the worst checkpoint counts as the best one."
+        )
+    if task.objective == "scst" and not (loop.done or task.init_checkpoint):
+        yield (
+            "self-critical training starts from random weights. Set task.init_checkpoint to a run "
+            "of cross-entropy."
+        )
+    if "train" in loop.mode:
+        yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
+    if loop.best and (images := _validated(loop)) < FEWEST:
+        yield (
+            f"{images} validation images are too few to choose the best checkpoint: their score is "
+            f"mostly chance. Use at least {FEWEST}: --splits of tfcap.prepare, or a larger "
+            "task.validation_data.limit."
+        )
+    if "eval" in loop.mode:
+        yield unlike_references(data, task.validation_data.split)
+
+
+def _validated(loop: Loop) -> int:
+    """Returns the number of validation images that have captions."""
+    config = loop.params.task.validation_data
+    references = list(loop.task.data.references(config.split).values())
+    return sum(map(bool, references[: config.limit or None]))
+
+
+# ---- stages -------------------------------------------------------------------------------------
+
+
+def resolve_stages(
+    mode: str,
+    first: tuple,
+    then: str | Sequence[str] = (),
+    config_files: Sequence[str] = (),
+    override: str = "",
+) -> list[tuple[Any, str, str]]:
+    """Resolves configuration, experiment and directory of all stages before the first stage runs.
+
+    Args:
+      mode: the mode of training; later stages need `train_and_eval`.
+      first: experiment, directory, YAML files and override of the first stage.
+      then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
+      config_files, override: YAML files and override for every later stage, applied after its files
+        in `then`.
+    """
+    experiment, model_dir, *changes = first
+    saved = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
+    if not experiment and not os.path.exists(saved):
+        raise errors.UsageError(
+            "--experiment is missing, and --model_dir holds no run to continue. For example: "
+            "--experiment=xtransformer."
+        )
+    then = list(filter(None, [then] if isinstance(then, str) else then))
+    if then and mode != "train_and_eval":
+        raise errors.UsageError("--then needs --mode=train_and_eval.")
+    try:
+        if experiment:
+            params = configs.resolve(experiment, *changes)
+            if experiment in (FINETUNE, f"{FINETUNE}_scst") and not params.task.data_dir:
+                raise errors.UsageError(
+                    f"--experiment={experiment} needs photographs of your own, prepared with the "
+                    "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
+                )
+        else:  # continue the run in the directory: a converted model has no other description
+            experiment, params = configs.resume(saved, *changes)
+        stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
+        for text in then:
+            before, _, folder = stages[-1]
+            experiment, _, names = text.partition(":")
+            paths = [name.strip() for name in names.split(",") if name.strip()]
+            params = _after(before, folder, experiment, [*paths, *config_files], override)
+            stages.append((params, experiment, os.path.join(folder, experiment)))
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    return stages
+
+
+def _after(before, model_dir, experiment, config_files, override):
+    """Resolves a later stage with the data, model, decoding and validation of `before`."""
+    task = configs.given(override, "--then_override").get("task")
+    for key in ("data_dir", "init_checkpoint"):
+        if isinstance(task, dict) and key in task:
+            raise errors.UsageError(
+                f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
+                "stage before it and starts from its best checkpoint."
+            )
+    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
+    options = before.task.as_dict()
+    task = {key: options[key] for key in keys}
+    # The batches are those of the stage, but not which images and regions they hold.
+    of_data = ("split", "max_regions", "pad_to_max")
+    task["train_data"] = {key: options["train_data"][key] for key in of_data}
+    same = {"task": task, "runtime": before.runtime.as_dict()}
+    try:
+        params = configs.resolve(experiment, config_files, override, same)
+    except ValueError as error:
+        raise errors.UsageError(f"--then={experiment}: {error}") from error
+    # A recipe of a later stage names the run to start from. Here that run is the stage before.
+    best = runs.best_directory(model_dir, before)
+    return params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def summarize(
+    task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
+) -> None:
+    """Prints the scores, the CIDEr of the references, three captions, and the next commands."""
+    split = params.task.validation_data.split
+    best = runs.best_directory(model_dir, params)
+    scores, info = runs.read_best(best), runs.read_info(best)
+    step = int(scores.pop("best_ckpt_global_step", 0))
+    if scores:
+        count = f", {info['images']} images" if info.get("images") else ""
+        print(f"\nbest validation: step {step}, {info.get('signature', runs.UNKNOWN)}{count}")
+        if not step and runs.step_of(runs.newest_checkpoint(model_dir)):
+            what = "the second stage did not help"
+            what = what if params.task.objective == "scst" else "nothing was learnt"
+            print(f"  {what}: no validation was better than that of the start, which is kept")
+    for name, value in scores.items():
+        interval = info.get("intervals", {}).get(name)
+        print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
+    texts = task.data.references(split)
+    images = task.captions or texts  # a limit leaves some out
+    references = {image: texts[image] for image in images if texts[image]}
+    if any(len(captions) > 1 for captions in references.values()):
+        ceiling = leave_one_out_cider(references, task.scorer)
+        reached = ""
+        if "CIDEr" in scores and ceiling >= 0.01 and info.get("images") == len(references):
+            reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
+        print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
+    if task.captions:
+        print("\ncaptions of the last validation:")
+    for image in sorted(task.captions)[:3]:
+        name = errors.escaped(task.data.file_names(split)[image])
+        first, *_ = references.get(image) or ["none"]
+        print(f"  {name}: {task.captions[image]}   (a reference: {first})")
+    path = tf.train.latest_checkpoint(best)  # its number is that of the export
+    print(
+        f"\nbest checkpoint: {f'{path} (step {step})' if path else 'none yet'}\n"
+        f"curves:   tensorboard --logdir {model_dir}\n"
+        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} "
+        f"--data_dir {task.data.folder} --split {split}\n"
+        f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
+        f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
+    )
