@@ -43,8 +43,8 @@ ALLOWED = {
     "pretrained runs",
     "serving": "files images metrics models decoding data backbones pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
-    "captioning": "errors ids files images decoding data pretrained runs visualize inference "
-    "serving",
+    "captioning": "errors ids files images models decoding data pretrained runs visualize "
+    "inference serving",
     "measure": "ids objectives decoding data backbones configs runs training",
     "cli": "arguments errors progress metrics decoding pretrained",
 }

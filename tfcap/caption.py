@@ -86,7 +86,7 @@ def _run(argv: list[str]) -> None:
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     cli.say_loading(given.model_dir or [pretrained.DEFAULT])
     captioner = captioning.load(given.model_dir or None, *options)
-    clips, others = captioner.engine.reads_clips, list[str]()
+    clips, others = captioner.runtime.reads_clips, list[str]()
     paths = inputs.expand(argv[1:], clips, given.recursive, others)
     for note in inputs.left_out(others, clips):
         progress.say(f"note: {note}", sys.stderr)
@@ -115,16 +115,16 @@ def _run(argv: list[str]) -> None:
 
 
 def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
-    if captioner.engine.exported:
+    if captioner.runtime.exported:
         raise errors.UsageError(
             "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
         )
     from tfcap import runs
     from tfcap.inference import rerank
 
-    run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+    run, options = captioner.runtime.trained.run, cli.rerank_options(given.flag_values_dict())
     data = runs.load_data(run, given.data_dir)
-    captioner.engine.reranker = rerank.load(run, data, given.rerank, **options)
+    captioner.runtime.trained.reranker = rerank.load(run, data, given.rerank, **options)
 
 
 def _caption(

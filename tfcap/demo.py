@@ -43,7 +43,7 @@ def _run() -> None:
     application = Application(models, flags.FLAGS.debug)
     server = make_server(application, flags.FLAGS.port)
     for model in models.values():
-        print(f"{model.name}: {model.captioner.engine}")
+        print(f"{model.name}: {model.captioner.runtime}")
     print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
     # The first caption waits for the graphs; they are made while the page is opened.
     threading.Thread(target=application.warm_up, daemon=True).start()

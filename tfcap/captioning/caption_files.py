@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from tfcap import errors, files
-from tfcap.captioning.image_captioner import Caption
+from tfcap.captioning.results import Caption
 from tfcap.visualize import report
 
 KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into

@@ -17,9 +17,9 @@ import binascii
 import dataclasses
 import functools
 import json
+import logging
 import math
 import re
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -40,8 +40,9 @@ from tfcap.visualize import report as report_lib
 MOST_BYTES = 20_000_000  # of one picture
 _MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
 _MOST_INSTANCES = 16
-_MOST_SEEN = 10  # captions of a picture whose attention is computed
+_MOST_ATTENDED = 10  # captions of a picture whose attention is computed
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.I)
+_log = logging.getLogger(__name__)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' blob: data:",
     "X-Content-Type-Options": "nosniff",
@@ -70,14 +71,14 @@ class Model:
         self._decoded = functools.lru_cache(8)(captioner.with_decoding)
 
     def about(self) -> dict[str, Any]:
-        engine = self.captioner.engine
+        """Returns what the page shows of the model."""
+        runtime = self.captioner.runtime
         return {
             "name": self.name,
-            "about": str(engine),
-            "exported": engine.exported,
-            "clips": bool(engine.reads_clips),
-            # Of an exported model; the options of a run are in `decoding`.
-            "samples": bool(getattr(engine, "samples", False)),
+            "about": str(runtime),
+            "exported": runtime.exported,
+            "clips": runtime.reads_clips,
+            "samples": runtime.samples,
             "decoding": self.captioner.decoding,
         }
 
@@ -93,23 +94,24 @@ class Model:
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
             raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
-        kind, changes = request.get("attention") or None, request.get("decoding") or ""
+        kind = request.get("attention") or None
+        changes = request.get("decoding") or ""
         if kind not in (None, *KINDS) or not isinstance(changes, str):
             raise Refused(400, f"attention must be {' or '.join(KINDS)}, and decoding text.")
         try:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        if captioner.engine.exported:
+        if captioner.runtime.exported:
             kind = None
         predictions = []
         for content, seed in pictures:
             [result] = captioner.stream(
-                [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
+                [content], attention=kind, attention_captions=_MOST_ATTENDED, seed=seed
             )
             if isinstance(result, Failure):
                 raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
-            predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+            predictions.append(_prediction(result, captioner.runtime.reads_clips))
         if by_columns:
             return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
         return {"predictions": predictions}
@@ -149,26 +151,26 @@ def _too_large() -> Refused:
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
-    every = (caption, *caption.alternatives)
-    found: dict[str, Any] = {
-        "captions": [one.text for one in every],
-        "scores": [_number(one.score) for one in every],
-        "words": [list(one.words) for one in every],
-        "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in every],
+    captions = (caption, *caption.alternatives)
+    prediction: dict[str, Any] = {
+        "captions": [one.text for one in captions],
+        "scores": [_number(one.score) for one in captions],
+        "words": [list(one.words) for one in captions],
+        "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in captions],
     }
-    if caption.seen is None or caption.picture is None:
-        return found
-    found["attention"] = [
-        {**report_lib.packed_weights(one.weights), "kind": one.seen.kind}
-        for one in every
-        if one.seen is not None
+    if caption.attended is None or caption.picture is None:
+        return prediction
+    prediction["attention"] = [
+        {**report_lib.packed_weights(one.weights), "kind": one.attended.kind}
+        for one in captions
+        if one.attended is not None
     ]
-    found["boxes"] = report_lib.packed_boxes(caption.boxes)
-    found["tiles"] = report_lib.grid(caption.boxes) is not None
-    if clip:  # the boxes are places on a sheet of frames, which a browser does not have
+    prediction["boxes"] = report_lib.packed_boxes(caption.boxes)
+    prediction["tiles"] = report_lib.grid(caption.boxes) is not None
+    if clip:  # the boxes are positions on a sheet of frames, which a browser does not have
         sheet = report_lib.thumbnail(Image.fromarray(caption.picture), 960)
-        found["picture"] = f"data:image/jpeg;base64,{sheet}"
-    return found
+        prediction["picture"] = f"data:image/jpeg;base64,{sheet}"
+    return prediction
 
 
 def _number(value: float) -> float | None:
@@ -222,7 +224,7 @@ class Application:
             reason = _too_large() if error.code == 413 else error.description
             response = _json({"error": str(reason)}, error.code or 400)
         except Exception as error:
-            self._print(error)
+            self._tell(error)
             reason = "The program has failed. The terminal in which it runs shows the error."
             response = _json({"error": reason}, 500)
         response.headers.update(_HEADERS)
@@ -236,7 +238,7 @@ class Application:
                 with self._lock:
                     list(model.captioner.stream([picture]))
             except Exception as error:  # the first request meets it again
-                self._print(error)
+                self._tell(error)
 
     def _answer(self, request: Request) -> Response:
         _check_sender(request)
@@ -260,10 +262,10 @@ class Application:
             "most_bytes": MOST_BYTES,
         }
 
-    def _print(self, error: Exception) -> None:
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    def _tell(self, error: Exception) -> None:
+        _log.warning("error: %s: %s", type(error).__name__, error)
         if self.debug:
-            traceback.print_exception(error)
+            _log.warning("%s", "".join(traceback.format_exception(error)).rstrip())
 
 
 def _check_sender(request: Request) -> None:

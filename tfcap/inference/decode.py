@@ -179,7 +179,7 @@ def data_of_first(folders: Sequence[str]) -> PreparedData:
 
 
 def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str | None) -> None:
-    print(f"{name}: {other.captioner.engine}, {len(other.pictures)} pictures", flush=True)
+    print(f"{name}: {other.captioner.runtime}, {len(other.pictures)} pictures", flush=True)
     images = list(other.pictures)
     starts = range(0, len(images), batch_size)
     for start in progress.progress(starts, len(starts), "captions"):
@@ -187,7 +187,7 @@ def _caption(name: str, other: Other, batch_size: int, seed: int, attention: str
         paths = [other.pictures[image] for image in part]
         found = other.captioner(paths, attention=attention, seed=seed)
         for image, caption in zip(part, found, strict=True):
-            other.captions[image], other.seen[image] = caption.text, caption.seen
+            other.captions[image], other.seen[image] = caption.text, caption.attended
 
 
 def _pictures_of(
