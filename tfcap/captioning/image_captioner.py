@@ -19,7 +19,7 @@ from PIL import Image
 from tfcap.captioning import inputs
 from tfcap.captioning.results import Caption, Failure, Match
 from tfcap.decoding.options import first_seed
-from tfcap.visualize import KINDS
+from tfcap.visualize.attended import KINDS, Attended
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from tfcap.captioning.collection import Collection
     from tfcap.captioning.runtimes import CaptionedBatch, Runtime, TrainedRun
     from tfcap.models.captioner import Captioner
-    from tfcap.visualize.attention import Attended
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
 
-Kind = Literal["attention", "contribution"]  # of weights, see `visualize.KINDS`
+Kind = Literal["attention", "contribution"]  # of weights, see `KINDS`
 
 
 class _Prepared(NamedTuple):
@@ -46,7 +45,7 @@ class _Shown(NamedTuple):
     """The pixels uint8 [H, W, 3] of a picture, and the weights of its first captions."""
 
     pixels: np.ndarray
-    attended: "list[Attended]"
+    attended: list[Attended]
 
 
 class ImageCaptioner:

@@ -7,14 +7,12 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tfcap.visualize import figures
-
-if TYPE_CHECKING:
-    from tfcap.visualize.attention import Attended
+from tfcap.visualize.attended import Attended
 
 
 def _computed(caption: "Caption") -> tuple[float, ...] | None:
@@ -58,7 +56,7 @@ class Caption:
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
-    attended: "Attended | None" = dataclasses.field(default=None, repr=False, compare=False)
+    attended: Attended | None = dataclasses.field(default=None, repr=False, compare=False)
     log_probs: tuple[float, ...] | None = dataclasses.field(
         default=_LOG_PROBS, init=False, repr=False, compare=False
     )
@@ -91,7 +89,7 @@ class Caption:
         """
         attention = self._attention
         assert self.picture is not None
-        figures.write_picture(path, self.picture, attention)
+        figures.write_figure(path, self.picture, attention)
 
     def _repr_png_(self) -> bytes | None:
         """Returns the figure for a notebook; without attention None, so that the text is shown."""
@@ -100,7 +98,7 @@ class Caption:
         return figures.figure(self.picture, self.attended)
 
     @property
-    def _attention(self) -> "Attended":
+    def _attention(self) -> Attended:
         if self.attended is None:
             raise ValueError(
                 "This caption has no weights of regions. Call the captioner with "

@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tfcap import pretrained, visualize
+from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
 from tfcap.images import refusal
+from tfcap.visualize.attended import Attended
+from tfcap.visualize.attention import attend
 
 if TYPE_CHECKING:
     from tfcap.inference.likelihood import PairScorer
     from tfcap.inference.rerank import Consensus
     from tfcap.models.captioner import Captioner
     from tfcap.runs import Run
-    from tfcap.visualize.attention import Attended
 
 Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3], or a clip
 
@@ -232,7 +233,7 @@ class TrainedRun:
 
     def attend(
         self, batch: CaptionedBatch, captions: Sequence[Sequence[str]], kind: str
-    ) -> list[list["Attended"]]:
+    ) -> list[list[Attended]]:
         """Computes the weights of the regions for each of the captions.
 
         Args:
@@ -248,10 +249,10 @@ class TrainedRun:
             boxes = tf.gather(batch.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
         flat = [text for texts in captions for text in texts]
-        results = iter(visualize.attended(self.model, self.run.vocab, inputs, boxes, flat, kind))
+        results = iter(attend(self.model, self.run.vocab, inputs, boxes, flat, kind))
         return [[next(results) for _ in texts] for texts in captions]
 
-    def in_picture(self, attended: "Attended", height: int, width: int) -> "Attended":
+    def in_picture(self, attended: Attended, height: int, width: int) -> Attended:
         """Returns a result of `attend` with boxes that are relative to the whole picture.
 
         Args:
