@@ -80,7 +80,7 @@ def _models(args: Demo) -> "dict[str, Model]":
     def load(path: str | list[str], checkpoint: str) -> captioning.ImageCaptioner:
         return captioning.load(path, checkpoint, args.decoding, args.beam or 0, dtype=args.dtype)
 
-    directories = list(args.model_dir) or [pretrained.directory(pretrained.DEFAULT)]
+    directories = list(args.model_dir) or [pretrained.packaged_directory(pretrained.DEFAULT)]
     name = " + ".join(map(_name, directories))
     models = {"captions": Model(name, load(directories, args.checkpoint))}
     if args.beside:
@@ -88,7 +88,7 @@ def _models(args: Demo) -> "dict[str, Model]":
         if not directory or os.path.isdir(args.beside):  # a directory may have "=" in its name
             name = _name(args.beside)
             directory = args.beside
-        if captioning.exported_model(pretrained.place(directory)):
+        if captioning.exported_model(directory):
             captioner = captioning.load(directory)
         else:
             # The path of a checkpoint belongs to one run.
