@@ -45,7 +45,7 @@ ALLOWED = {
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images models decoding data pretrained runs visualize "
     "inference serving",
-    "measure": "ids objectives decoding data backbones configs runs training",
+    "measure": "ids models objectives decoding data backbones configs runs training",
     "cli": "arguments errors progress metrics decoding pretrained",
 }
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
