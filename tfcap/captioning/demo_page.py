@@ -50,7 +50,12 @@ _HEADERS = {
 
 
 class Refused(ValueError):
-    """A bad request: the HTTP status, and a sentence that says what to do."""
+    """A bad request.
+
+    Args:
+      status: the HTTP status of the answer.
+      reason: a sentence that says what is wrong and what to do.
+    """
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -66,7 +71,8 @@ class Model:
     """
 
     def __init__(self, name: str, captioner: ImageCaptioner):
-        self.name, self.captioner = name, captioner
+        self.name = name
+        self.captioner = captioner
         # A changed decoding has graphs of its own: those of the last few are kept.
         self._decoded = functools.lru_cache(8)(captioner.with_decoding)
 
@@ -83,11 +89,20 @@ class Model:
         }
 
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Captions the pictures of a request; only one may run at a time.
+        """Captions the pictures of a request; only one request may run at a time.
 
-        A prediction has K `captions`, best first, and K `scores`; `words`, `log_probs` and, if
-        requested, `attention` have a list per caption. A request by columns (`inputs`) is answered
-        by columns: `outputs` has a list of these values per key.
+        Args:
+          request: a request in one of the two forms of TF Serving: `instances`, or by columns
+            (`inputs`).
+
+        Returns:
+          `predictions`, one for each instance. A prediction has K `captions`, best first, and K
+          `scores`. Its `words`, `log_probs` and, if requested, `attention` have a list for each
+          caption. A request by columns is answered by columns: `outputs` has the values of all
+          predictions by key.
+
+        Raises:
+          Refused: the request is wrong, or a picture cannot be read.
         """
         by_columns = "instances" not in request and "inputs" in request
         instances = _rows(request["inputs"]) if by_columns else request.get("instances")
@@ -96,8 +111,10 @@ class Model:
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
         kind = request.get("attention") or None
         changes = request.get("decoding") or ""
-        if kind not in (None, *KINDS) or not isinstance(changes, str):
-            raise Refused(400, f"attention must be {' or '.join(KINDS)}, and decoding text.")
+        if kind not in (None, *KINDS):
+            raise Refused(400, f"attention must be {' or '.join(KINDS)}, or be left out.")
+        if not isinstance(changes, str):
+            raise Refused(400, "decoding must be text, such as beam=3,length_power=1.0.")
         try:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
@@ -147,7 +164,9 @@ def _seed(instance: Mapping[str, Any]) -> int:
 
 
 def _too_large() -> Refused:
-    return Refused(413, f"A picture may have {MOST_BYTES // 1_000_000} MB. Make it smaller.")
+    return Refused(
+        413, f"A picture may have at most {MOST_BYTES // 1_000_000} MB. Make it smaller."
+    )
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
@@ -202,13 +221,14 @@ class Application:
     """The WSGI application of the page. One request at a time reaches the models.
 
     Args:
-      models: part of the URL, for example `captions` -> model; a second model is shown beside the
+      models: name in the URLs, such as `captions` -> model. A second model is shown beside the
         first.
-      debug: whether an unexpected error prints its traceback.
+      debug: whether an unexpected error shows its traceback.
     """
 
     def __init__(self, models: Mapping[str, Model], debug: bool = False):
-        self.models, self.debug = models, debug
+        self.models = models
+        self.debug = debug
         self._page = "".join(report.page("demo", "Caption a picture", "tfcap.captioning"))
         self._lock = threading.Lock()
 
@@ -304,7 +324,12 @@ class _Handler(serving.WSGIRequestHandler):
 
 
 def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:
-    """Makes a server on 127.0.0.1 with a thread for each connection; port 0 takes a free one."""
+    """Makes a server on 127.0.0.1 with a thread for each connection.
+
+    Args:
+      application: a WSGI application.
+      port: the port; 0 takes a free one.
+    """
     return serving.make_server(
         "127.0.0.1", port, application, threaded=True, request_handler=_Handler
     )
