@@ -70,7 +70,10 @@ def _run(argv: list[str]) -> None:
     start = time.monotonic()
     args = Convert(**cli.values(Convert))
     paths = argv[1:]
-    cli.require("from", *(["out"] if args.family == DETECTOR else ["vocab", "model_dir"]))
+    needed = ["out"] if args.family == DETECTOR else ["vocab", "model_dir"]
+    for name in ("family", *needed):
+        if not getattr(args, name):
+            raise errors.UsageError(f"`{name}` is missing.")
     if len(paths) != 1:
         raise errors.UsageError(f"Give one checkpoint to convert, not {len(paths)}.")
     convert = _detector if args.family == DETECTOR else _captioner

@@ -307,12 +307,15 @@ def _export(export_dir: str) -> Iterator[Finding]:
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
-        raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
+        raise ValueError(
+            f"{export_dir} has no version, which is a directory whose name is a number. {again}"
+        )
     path = os.path.join(export_dir, str(numbers[-1]))
     try:
         loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow raises several unrelated types here
-        raise ValueError(f"{path} cannot be loaded: {error} {again}") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{path} cannot be loaded: {reason}. {again}") from error
     yield Finding(OK, f"{path} can be loaded")
     yield from _checked("caption of the export", lambda: [_caption(loaded.signatures)])
 

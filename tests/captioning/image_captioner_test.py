@@ -1,6 +1,7 @@
 """The captioner of Python programs: captions, failures, scores, searches and exports."""
 
 import dataclasses
+import inspect
 import itertools
 import json
 import pathlib
@@ -44,6 +45,15 @@ def test_a_bad_picture_does_not_stop_the_stream(captioner, pictures, bad):
         assert failure.source == (name if isinstance(name, str) else None)
     with pytest.raises(ValueError, match=f"{names[3]}: there is no such file"):
         captioner([pictures[0], names[3]])
+
+
+def test_a_call_shows_the_options_of_the_stream():
+    """Editors and `help` read them from the signature."""
+    call, stream = map(
+        inspect.signature, (tfcap.ImageCaptioner.__call__, tfcap.ImageCaptioner.stream)
+    )
+    assert call.parameters == stream.parameters
+    assert {"attention", "attention_captions", "batch_size", "seed"} < set(call.parameters)
 
 
 def test_the_stream_reads_no_further_than_it_is_asked(captioner, pictures):

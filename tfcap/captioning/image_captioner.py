@@ -350,7 +350,7 @@ class ImageCaptioner:
             for batch in self._batches(images, batch_size)
         ]
         if not features:
-            raise ValueError("`images` holds no picture.")
+            raise ValueError("`images` holds no picture. Give at least one.")
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
