@@ -110,13 +110,15 @@ class TrainedRun:
         self.server = saved_model.server(run, data_dir=data_dir)
         self.reranker: Consensus | None = None
         self._data_dir = data_dir
-        if self.server.backbone is None:
+        backbone = self.server.backbone
+        if backbone is None:
             raise ValueError(
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
                 f"features. {_remedy(run.fingerprint)}"
             )
+        self._backbone = backbone
         self.reads_clips = self.server.frames is not None
-        regions = self.server.backbone.num_regions
+        regions = backbone.num_regions
         self.regions = min(regions, self.server.max_regions or regions)
         self._extract = _traced(self._features_of)
         self._search = _traced(self.server.from_regions)
@@ -152,7 +154,7 @@ class TrainedRun:
             server.model,
             server.vocab,
             other.run.search(data_dir=self._data_dir),
-            server.backbone,
+            self._backbone,
             server.max_regions,
             server.max_pixels,
         )
@@ -163,8 +165,8 @@ class TrainedRun:
         """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`."""
         try:
             if not self.reads_clips:
-                return self.server.backbone.resize(self.picture(content))
-            resize = self.server.backbone.backbone.resize
+                return self._backbone.resize(self.picture(content))
+            resize = self._backbone.backbone.resize
             return tf.stack([resize(frame) for frame in self._frames(content)])
         except OSError as error:
             raise ValueError(error.strerror or str(error)) from None
@@ -184,7 +186,7 @@ class TrainedRun:
         return pictures.read(content)
 
     def _frames(self, content: Content) -> clips.Frames:
-        frames = self.server.backbone.frames
+        frames = self._backbone.frames
         if isinstance(content, ClipPath):
             return clips.read_path(content.path, frames)
         if isinstance(content, np.ndarray):
@@ -244,7 +246,7 @@ class TrainedRun:
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(batch.features, rows)
         if batch.boxes is None:
-            boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
+            boxes = np.tile(self._backbone.boxes[None, : self.regions], (len(rows), 1, 1))
         else:
             boxes = tf.gather(batch.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
@@ -259,7 +261,7 @@ class TrainedRun:
           attended: the weights and boxes of a caption.
           height, width: those of the picture in pixels.
         """
-        boxes = self.server.backbone.boxes_in(height, width)
+        boxes = self._backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
             boxes = np.clip(attended.boxes / boxes, 0, 1)
         return dataclasses.replace(attended, boxes=boxes[: self.regions])
