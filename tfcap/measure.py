@@ -21,6 +21,8 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.data import pipeline
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
+from tfcap.decoding.sampling import sample
+from tfcap.decoding.search import Search
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
 from tfcap.training import optim
@@ -140,13 +142,13 @@ def _decoding(what, params, model, inputs):
     """Returns a compiled function that encodes the images and decodes their captions."""
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", params.task.decoding.beam)
-    search = decoding.Search(decoding.Options(**config.as_dict()), length)
+    search = Search(decoding.Options(**config.as_dict()), length)
 
     def decode():
         context = model.encode(inputs)
         if what == "beam":
             return search(model, context)[0]
-        return decoding.sample(model, context, length)[0]
+        return sample(model, context, length)[0]
 
     return _compiled(decode, params.runtime.enable_xla or None)
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from helpers import systems
 
-from tfcap import decoding
+from tfcap.decoding.sampling import scheduled_sampling
 from tfcap.layers import loops, precision, recurrent
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def step_by_step(model, context, rows):
 
 PATHS = {
     "decode": lambda model, context, rows: model.decode(context, rows, training=True),
-    "scheduled": lambda model, context, rows: decoding.scheduled_sampling(
+    "scheduled": lambda model, context, rows: scheduled_sampling(
         model, context, rows, 0.0, SEED, training=True
     ),
 }

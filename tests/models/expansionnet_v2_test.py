@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 from helpers import parity, searches, swins
 
-from tfcap import decoding, models
+from tfcap import models
 from tfcap.backbones import swin
 from tfcap.backbones.backbone import Backbone
+from tfcap.decoding.scores import word_log_probs
 from tfcap.importers import weights
 from tfcap.models.end_to_end import EndToEnd
 
@@ -116,7 +117,7 @@ def test_beam_search_finds_the_released_captions(arrays, cfg, model, context, be
     expected, logps = sentences(arrays, cfg, f"beam{beam}")
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
-    words = decoding.score(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    words = word_log_probs(model, context, tf.reshape(tokens, (-1, LENGTH)))
     logps = logps.reshape(len(words), -1)
     assert distance(words[:, : logps.shape[1]], logps) < 1e-5
 

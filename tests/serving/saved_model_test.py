@@ -20,6 +20,7 @@ from tfcap.backbones.clips import Clips
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.decoding.search import Search
 from tfcap.serving import saved_model
 from tfcap.serving.saved_model import CaptionServer, decode, export
 
@@ -232,7 +233,7 @@ def with_network(tmp_path_factory):
     served = CaptionServer(
         model,
         Vocab([*SPECIALS, *map(str, range(20 - len(SPECIALS)))]),
-        decoding.Search(decoding.Options(beam=2), 5),
+        Search(decoding.Options(beam=2), 5),
         backbone,
     )
     path = str(tmp_path_factory.mktemp("served"))

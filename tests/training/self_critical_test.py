@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from helpers import searches, seeds
 
-from tfcap import configs, decoding, models
+from tfcap import configs, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
+from tfcap.decoding.scores import word_log_probs
 from tfcap.objectives import rewards
 from tfcap.training import distribution
 from tfcap.training.self_critical import SelfCriticalTask
@@ -102,7 +103,7 @@ def exact(table, model, batch):
     reward = task.reward(tokens, inputs["references"])
     with tf.GradientTape() as tape:
         rows = tf.reshape(tokens, (-1, LENGTH))
-        logps = decoding.score(model, model.encode(batch), rows)
+        logps = word_log_probs(model, model.encode(batch), rows)
         probabilities = tf.reshape(tf.exp(tf.reduce_sum(logps, 1)), (2, -1))
         loss = -tf.reduce_mean(tf.reduce_sum(probabilities * reward, 1))
     np.testing.assert_allclose(tf.reduce_sum(probabilities, 1), 1.0, atol=1e-5)

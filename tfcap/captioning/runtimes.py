@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, pretrained, visualize
+from tfcap import pretrained, visualize
 from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
 from tfcap.images import refusal
 
@@ -206,7 +207,7 @@ class TrainedRun:
 
     def _word_scores(self, features, tokens):
         context = self.model.encode({"features": features, "mask": self.server.mask(features)})
-        return decoding.score(self.model, context, tokens)
+        return word_log_probs(self.model, context, tokens)
 
 
 def _traced(function: Callable) -> Any:

@@ -13,7 +13,9 @@ from tfcap.layers.trees import Tree
 from tfcap.models.captioner import Captioner
 
 
-def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+def word_log_probs(
+    model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False
+) -> tf.Tensor:
     """Computes the natural log-probability of each word of captions: [N, T'] float32, 0 at padding.
 
     `context` is what `model.encode` returned for B images, and `tokens` are int32 [N, T'] without

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, errors, pretrained, progress, runs
+from tfcap import errors, pretrained, progress, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
+from tfcap.decoding.sampling import image_seeds
+from tfcap.decoding.search import Search
 from tfcap.metrics import results
 from tfcap.metrics.results import Hypotheses
 from tfcap.models.captioner import Captioner
@@ -25,7 +27,7 @@ from tfcap.models.captioner import Captioner
 def decode_split(
     model: Captioner,
     vocab: Vocab,
-    search: decoding.Search,
+    search: Search,
     data: PreparedData,
     split: str,
     batch_size: int,
@@ -52,7 +54,7 @@ def decode_split(
 
     @tf.function(input_signature=specs, autograph=False)
     def find(inputs, ids):
-        tokens, scores = search(model, model.encode(inputs), decoding.image_seeds(seed, ids))
+        tokens, scores = search(model, model.encode(inputs), image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
     captions: dict[int, list[str]] = {}
@@ -79,7 +81,7 @@ class Other:
     captions: dict[int, str] = dataclasses.field(default_factory=dict)  # by image id
     run: runs.Run | None = None  # None for a file
     data: PreparedData | None = None
-    search: decoding.Search | None = None
+    search: Search | None = None
     pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)  # paths
     captioner: Any = None
     seen: dict[int, Any] = dataclasses.field(default_factory=dict)  # `Attended` of pictures

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, progress
+from tfcap import progress
 from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab, tokenize_all
+from tfcap.decoding.constraints import log_probs
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.layers.loops import loop
 from tfcap.layers.trees import Tree, take
@@ -147,7 +149,7 @@ def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tenso
         cache = take(cache, tf.reshape(rows, [-1]))
         words = tf.tile(given.words[t, :number], [size])  # image-major
         logits, cache = model.step(context, cache, words, t)
-        logps = tf.reshape(decoding.log_probs(logits), [-1])  # [B U V]
+        logps = tf.reshape(log_probs(logits), [-1])  # [B U V]
         now = given.tokens[:, t]
         chosen = tf.gather(logps, (images * number + given.places[t]) * model.vocab_size + now)
         return t + 1, number, cache, total + tf.where(now == PAD, 0.0, chosen)
@@ -217,7 +219,7 @@ class PairScorer:
         if isinstance(given, Prefixes):
             return score_prefixes(self.model, context, given)
         size = tf.shape(tf.nest.flatten(context)[0])[0]
-        logps = decoding.score(self.model, context, tf.tile(given, (size, 1)))  # image-major
+        logps = word_log_probs(self.model, context, tf.tile(given, (size, 1)))  # image-major
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
@@ -334,7 +336,7 @@ def perplexities_of_split(
 
     @tf.function(input_signature=specs, autograph=False)
     def score(inputs, tokens):
-        return decoding.score(run.model, run.model.encode(inputs), tokens)
+        return word_log_probs(run.model, run.model.encode(inputs), tokens)
 
     blocks = images(data, split, places, batch_size, run.max_regions)
     log2, start = [], 0

@@ -23,6 +23,7 @@ from tfcap.data.prepared import (
     load_vocabulary,
 )
 from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
+from tfcap.decoding.search import Consensus, Search
 from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.layers import precision
@@ -123,8 +124,8 @@ class Run:
         scores = {n: value for n, value in self.scores.items() if n in ("loss", "perplexity")}
         return dataclasses.replace(self, params=params, scores=scores)
 
-    def search(self, *, data_dir: str | None = None) -> decoding.Search:
-        """Makes the `decoding.Search` of the run's decoding options.
+    def search(self, *, data_dir: str | None = None) -> Search:
+        """Makes the `Search` of the run's decoding options.
 
         `data_dir` is prepared data whose document frequencies `order=consensus` uses; by default
         the run's own copy.
@@ -300,8 +301,8 @@ def count_parameters(model: Captioner) -> int:
 
 def build_search(
     task: configs.Task, vocab: Vocab, frequencies: Callable[[], DocumentFrequencies]
-) -> decoding.Search:
-    """Makes the `decoding.Search` of a `configs.Task`; looks up the ids of its words.
+) -> Search:
+    """Makes the `Search` of a `configs.Task`; looks up the ids of its words.
 
     `frequencies` returns the document frequencies, for `order: consensus` only.
     """
@@ -325,5 +326,5 @@ def build_search(
         )
     consensus = None
     if params.search == "sample" and params.order == "consensus":
-        consensus = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
-    return decoding.Search(options, task.max_length, consensus)
+        consensus = Consensus(ngrams.CiderD(frequencies(), len(vocab)))
+    return Search(options, task.max_length, consensus)

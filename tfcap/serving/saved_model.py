@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, files
+from tfcap import files
 from tfcap.backbones.clips import Clips, from_fingerprint
 from tfcap.backbones.detector import Detector
 from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
+from tfcap.decoding.search import Search
 from tfcap.images import SERVED_PIXELS
 from tfcap.models.captioner import Captioner
 from tfcap.runs.run import Run
@@ -56,7 +57,7 @@ class CaptionServer(tf.Module):
         self,
         model: Captioner,
         vocab: Vocab,
-        search: decoding.Search,
+        search: Search,
         backbone=None,
         max_regions: int | None = None,
         max_pixels: int = SERVED_PIXELS,

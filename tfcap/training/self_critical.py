@@ -8,9 +8,11 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfcap import configs, decoding
+from tfcap import configs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
+from tfcap.decoding.sampling import sample
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import losses, rewards
 from tfcap.training.start import check_start
@@ -104,14 +106,14 @@ class SelfCriticalTask(CaptionTask):
                 longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
                 tokens = tokens[:, :longest]
             context = model.encode(part, training=True)
-            return self._loss(part, tokens, decoding.score(model, context, tokens, training=True))
+            return self._loss(part, tokens, word_log_probs(model, context, tokens, training=True))
 
         def sampled(part):
             """Computes the loss by `sampling`: the gradient goes through the sampling loop."""
             context, greedy = model.encode(part, training=True), None
             tokens, logps = self._sample(model, context, part["draws"], training=True)
             if self.options.baseline == "greedy":
-                greedy = decoding.sample(model, model.encode(part), length)[0][:, None]
+                greedy = sample(model, model.encode(part), length)[0][:, None]
             part = self.advantages(tokens, tf.stop_gradient(logps), greedy, part)
             return self._loss(part, *(tf.reshape(rows, (-1, length)) for rows in (tokens, logps)))
 
@@ -149,7 +151,7 @@ class SelfCriticalTask(CaptionTask):
         """Samples with random numbers `draws`; returns tokens and log-probabilities [B, S, T]."""
         length, shape = self.task_config.max_length, tf.shape(draws)
         rows = tf.reshape(draws, (-1, length))
-        tokens, logps = decoding.sample(model, context, length, rows, training=training)
+        tokens, logps = sample(model, context, length, rows, training=training)
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
     def advantages(self, tokens, logps, greedy, inputs):

@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, decoding, runs
+from tfcap import configs, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
+from tfcap.decoding.sampling import sample, scheduled_sampling
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.metrics.results import Scores
@@ -81,7 +82,7 @@ class CaptionTask(base_task.Task):
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
-        self.search: Any = None  # decoding.Search, or None without data
+        self.search: Any = None  # Search, or None without data
         if data is not None:
             if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
                 self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
@@ -164,7 +165,7 @@ class CaptionTask(base_task.Task):
             words = part["tokens"][..., :-1]
             ramp, shape = self.task_config.scheduled_sampling, tf.shape(words)
             if ramp.increase:
-                logits = decoding.scheduled_sampling(
+                logits = scheduled_sampling(
                     model,
                     model.encode(part, training=True),
                     tf.reshape(words, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
@@ -235,7 +236,7 @@ class CaptionTask(base_task.Task):
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
-        greedy = self.compiled(lambda args: decoding.sample(model, args, length)[0])(context)
+        greedy = self.compiled(lambda args: sample(model, args, length)[0])(context)
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
