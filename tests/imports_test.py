@@ -51,6 +51,9 @@ ALLOWED = {
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
 WITHOUT_TENSORFLOW = (
     "metrics",
+    "decoding/__init__",
+    "decoding/options",
+    "visualize/attended",
     "visualize/fonts",
     "visualize/figures",
     "visualize/report",

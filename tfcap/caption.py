@@ -14,9 +14,11 @@ import sys
 
 from absl import flags
 
-from tfcap import captioning, cli, errors, pretrained, progress, visualize
+from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
+from tfcap.visualize import figures
+from tfcap.visualize.attended import KINDS
 
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
 _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
@@ -64,7 +66,7 @@ def _define_flags() -> None:
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
-        list(visualize.KINDS),
+        list(KINDS),
         "What --attention draws. attention: the attention weights; contribution: how much each "
         "region contributed, by gradients.",
     )
@@ -77,8 +79,8 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not argv[1:]:
         raise errors.UsageError("Give at least one picture file.")
-    if given.attention and not given.attention.lower().endswith(visualize.FIGURES):
-        endings = ", ".join(visualize.FIGURES)
+    if given.attention and not given.attention.lower().endswith(figures.ENDINGS):
+        endings = ", ".join(figures.ENDINGS)
         raise errors.UsageError(f"--attention={given.attention} does not end with {endings}.")
     if given.rerank == "oracle":
         raise errors.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
@@ -198,7 +200,7 @@ def _take(
     else:
         print(f"{errors.escaped(caption.source or '-')}\t{wording.text(caption.text)}", flush=True)
     if given.attention:
-        caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
+        caption.draw(figures.figure_path(given.attention, str(caption.source or "-"), several))
     return reason
 
 
@@ -247,7 +249,7 @@ def _check_attention(given, paths: list[str]) -> None:
     """Raises UsageError if the figures cannot be written."""
     if not given.attention:
         return
-    targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
+    targets = [figures.figure_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise errors.UsageError(
             "--attention would write one file for several pictures of the same name. Caption them "

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import cli, errors, visualize
+from tfcap import cli, errors
 from tfcap.metrics import bootstrap, chair, diversity, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
-from tfcap.visualize import report
+from tfcap.visualize import figures, report
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -310,8 +310,10 @@ class _Evaluation:
         self._load_others(ids)
         pictures: Mapping[int, str] = {}
         if given.attention:
-            pictures = visualize.pictures_of(data, given.split, ids, given.images)
-            visualize.figure_paths(given.attention, pictures)  # raises an error before the work
+            from tfcap.visualize.attention import require_shown_paths
+
+            pictures = require_shown_paths(data, given.split, given.images, ids)
+            figures.figure_paths(given.attention, pictures)  # raises an error before the work
         reranker = self._reranker() if given.rerank else None
         if given.perplexity:
             stored = stored_captions(data, given.split)
@@ -414,6 +416,8 @@ class _Evaluation:
             decode_others(self.others, given.split, ids, given.batch_size, given.seed)
         if not (given.attention or given.report):
             return
+        from tfcap.visualize.attention import attend_split
+
         models = {self.name: (self.run, self.data, self.captions.best())}
         models |= {
             name: (other.run, other.data, other.captions) for name, other in self.others.items()
@@ -422,19 +426,26 @@ class _Evaluation:
             if name in self.others and self.others[name].seen:
                 self.attention[name] = self.others[name].seen
             elif run is not None and data is not None:
-                sizes = given.batch_size, run.max_regions
-                self.attention[name] = visualize.attended_split(
-                    run.model, run.vocab, data, given.split, captions, *sizes
+                self.attention[name] = attend_split(
+                    run.model,
+                    run.vocab,
+                    data,
+                    given.split,
+                    captions,
+                    batch_size=given.batch_size,
+                    max_regions=run.max_regions,
                 )
                 if not self.attention[name]:
                     given.say(
                         f"note: there is no attention of {name}, because the regions have no boxes"
                     )
         if given.attention:
-            count = visualize.write_figures(given.attention, pictures, self.attention)
+            count = figures.write_figures(given.attention, pictures, self.attention)
             given.say(f"{given.attention}: {count} figures")
 
     def _report(self, compared: bootstrap.Compared, signature: str) -> None:
+        from tfcap.visualize.attention import shown_paths
+
         given, name, run, data = self.given, self.name, self.run, self.data
         captions = self.captions.best()
         notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
@@ -442,7 +453,7 @@ class _Evaluation:
             notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
         if given.rerank and self.others:
             notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
-        pictures = visualize.shown_paths(data, given.split, given.images, captions) if data else {}
+        pictures = shown_paths(data, given.split, given.images, captions) if data else {}
         every = {name: captions, **self._captions_of_others()}
         title = f"{name}, {given.split}" if run else name
         shown = every, compared, self.references, pictures, self.attention

@@ -63,7 +63,7 @@ def test_about_describes_models_and_every_decoding_option(site):
     described = {one["name"]: one for one in about["options"]}
     assert described["search"]["choices"] == ["beam", "sample"]
     assert described["beam"]["kind"] == "integer" and described["beam"]["search"] == "beam"
-    script = pathlib.Path(demo_page.__file__).with_suffix(".js").read_text(encoding="utf-8")
+    script = pathlib.Path(demo_page.__file__).with_name("demo.js").read_text(encoding="utf-8")
     assert all(f'"{one["kind"]}"' in script for one in described.values())
 
 

@@ -34,8 +34,8 @@ from werkzeug.wrappers import Request, Response
 from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.files import json_text
-from tfcap.visualize import KINDS
-from tfcap.visualize import report as report_lib
+from tfcap.visualize import figures, report
+from tfcap.visualize.attended import KINDS
 
 MOST_BYTES = 20_000_000  # of one picture
 _MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
@@ -159,14 +159,14 @@ def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
     if caption.seen is None or caption.picture is None:
         return found
     found["attention"] = [
-        {**report_lib.packed_weights(one.weights), "kind": one.seen.kind}
+        {**report.packed_weights(one.weights), "kind": one.seen.kind}
         for one in every
         if one.seen is not None
     ]
-    found["boxes"] = report_lib.packed_boxes(caption.boxes)
-    found["tiles"] = report_lib.grid(caption.boxes) is not None
+    found["boxes"] = report.packed_boxes(caption.boxes)
+    found["tiles"] = figures.grid(caption.boxes) is not None
     if clip:  # the boxes are places on a sheet of frames, which a browser does not have
-        sheet = report_lib.thumbnail(Image.fromarray(caption.picture), 960)
+        sheet = report.thumbnail(Image.fromarray(caption.picture), 960)
         found["picture"] = f"data:image/jpeg;base64,{sheet}"
     return found
 
@@ -207,7 +207,7 @@ class Application:
 
     def __init__(self, models: Mapping[str, Model], debug: bool = False):
         self.models, self.debug = models, debug
-        self._page = "".join(report_lib.page("demo", "Caption a picture", "tfcap.captioning"))
+        self._page = "".join(report.page("demo", "Caption a picture", "tfcap.captioning"))
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:

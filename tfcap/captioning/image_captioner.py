@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 import numpy as np
 from PIL import Image
 
-from tfcap import visualize
 from tfcap.captioning import inputs
 from tfcap.decoding.options import first_seed
+from tfcap.visualize import figures
+from tfcap.visualize.attended import KINDS, Attended
 
 if TYPE_CHECKING:
     import keras
@@ -30,7 +31,7 @@ _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about 
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
 
 
-Kind = Literal["attention", "contribution"]  # `visualize.KINDS`
+Kind = Literal["attention", "contribution"]  # `KINDS`
 
 
 class _Options(TypedDict, total=False):
@@ -91,7 +92,7 @@ class Caption:
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
-    seen: "visualize.Attended | None" = dataclasses.field(default=None, repr=False, compare=False)
+    seen: Attended | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -113,15 +114,15 @@ class Caption:
         """Writes a figure of the picture with the weights of each word: .png, .pdf or .svg."""
         seen = self._attended()
         assert self.picture is not None
-        visualize.write_picture(path, self.picture, seen)
+        figures.write_figure(path, self.picture, seen)
 
     def _repr_png_(self) -> bytes | None:
         """Returns the figure for a notebook; without attention None, so that the text is shown."""
         if self.seen is None or self.picture is None:
             return None
-        return visualize.figure(self.picture, self.seen)
+        return figures.figure(self.picture, self.seen)
 
-    def _attended(self) -> "visualize.Attended":
+    def _attended(self) -> Attended:
         if self.seen is None:
             raise ValueError(
                 "This caption has no weights of regions. Call the captioner with "
@@ -253,8 +254,8 @@ class ImageCaptioner:
           does not stop the other pictures. A `Caption` holds the features of its batch in memory
           until its `log_probs` are read.
         """
-        if attention not in (None, *visualize.KINDS):
-            known = ", ".join(visualize.KINDS)
+        if attention not in (None, *KINDS):
+            known = ", ".join(KINDS)
             raise ValueError(f"attention must be one of {known}, not {attention!r}.")
         if attention and self.engine.exported:
             self.engine.attend()

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tfcap import pretrained, visualize
+from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
 from tfcap.images import refusal
+from tfcap.visualize.attended import Attended
+from tfcap.visualize.attention import attend
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -157,7 +159,7 @@ class TrainedRun:
 
     def attend(
         self, found: Found, captions: Sequence[Sequence[str]], kind: str
-    ) -> list[list["visualize.Attended"]]:
+    ) -> list[list[Attended]]:
         """Computes the weights of the regions for captions [B][K], from a result of `find`.
 
         `kind` is `attention` or `contribution`. Returns one result for each caption.
@@ -170,10 +172,10 @@ class TrainedRun:
             boxes = tf.gather(found.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
         texts = [text for texts in captions for text in texts]
-        seen = iter(visualize.attended(self.model, self.run.vocab, inputs, boxes, texts, kind))
+        seen = iter(attend(self.model, self.run.vocab, inputs, boxes, texts, kind))
         return [[next(seen) for _ in texts] for texts in captions]
 
-    def placed(self, seen: "visualize.Attended", height: int, width: int) -> "visualize.Attended":
+    def placed(self, seen: Attended, height: int, width: int) -> Attended:
         """Returns a result of `attend` whose boxes are relative to the whole picture."""
         boxes = self.server.backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels

@@ -10,9 +10,11 @@ from typing import Any, TextIO
 
 import tensorflow as tf
 
-from tfcap import errors, progress, visualize
+from tfcap import errors, progress
 from tfcap.data import clips, pictures
 from tfcap.files import read_bytes
+from tfcap.visualize import figures
+from tfcap.visualize.attention import attend_split
 
 # Attention figures: pixels of a panel, panels in a row.
 FIGURE: dict[str, Any] = {"size": 100, "columns": 8}
@@ -151,11 +153,11 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
                 tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
         captions = {i: task.captions[i] for i in pictures}
         regions = task.task_config.validation_data.region_limit
-        attended = visualize.attended_split(
+        attended = attend_split(
             model.on_features(), data.vocab, data, split, captions, count, regions
         )
         for image, seen in attended.items():
-            png = visualize.figure(pictures[image].numpy(), seen, **FIGURE)
+            png = figures.figure(pictures[image].numpy(), seen, **FIGURE)
             figure = tf.io.decode_png(png, channels=3)
             tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
 
