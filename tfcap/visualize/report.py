@@ -34,9 +34,7 @@ from tfcap.visualize.figures import full_strength, grid
 
 _SIDE = 320  # longer side of the pictures, in pixels
 _QUALITY = 75  # of their JPEG files
-_MOST_LARGE = (
-    1000  # pictures on a page of captions; if there are more, all are smaller
-)
+_MOST_LARGE = 1000  # pictures on a page of captions; if there are more, all are smaller
 _SCORE = ["score"]  # the keys of a page of captions
 _AT_ONCE = 64  # pictures in memory
 
