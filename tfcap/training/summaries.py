@@ -172,7 +172,7 @@ def read_picture(directory: str | None, name: str, frames: int | None = None) ->
     path = os.path.join(directory, name)
     try:
         if frames:
-            return tf.constant(clips.sheet(clips.read_path(path, frames)))
+            return tf.constant(clips.sheet(clips.read_clip(path, frames)))
         return tf.constant(pictures.read(read_bytes(path)))
     except (ValueError, OSError, tf.errors.OpError):
         return None
