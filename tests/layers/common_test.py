@@ -37,7 +37,7 @@ def test_activations_equal_their_formulas():
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
     np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
     np.testing.assert_allclose(common.activation("relu")(x), np.maximum(x, 0))
-    with pytest.raises(ValueError, match="activation must be one of relu, celu, none, not 'elu'"):
+    with pytest.raises(ValueError, match="`activation` must be one of relu, celu, none, not 'elu'"):
         common.activation("elu")
 
 

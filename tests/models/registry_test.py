@@ -86,6 +86,6 @@ def test_options_without_a_type_are_refused_and_an_unknown_name_lists_the_system
 
     with pytest.raises(TypeError, match="width needs a type"):
         captioner.options_of(type("Wrong", (RecurrentCaptioner,), {"__init__": no_type}))
-    with pytest.raises(ValueError, match="The model must be one of .*xlan.*, not 'lstm'"):
+    with pytest.raises(ValueError, match="`name` must be one of .*xlan.*, not 'lstm'"):
         models.build("lstm", 10, 5, 4)
     assert models.MODELS[toy] is Toy

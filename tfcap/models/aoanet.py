@@ -83,6 +83,13 @@ class AoANet(RecurrentCaptioner):
       aoa_dropout: on the input of AoA in the refiner.
       block_dropout: on the output of each refiner layer.
       context_dropout: on the last context vector, before the LSTM reads it.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, refiner_layers=1)
+      >>> model = AoANet(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True

@@ -32,6 +32,13 @@ class AttentionLSTM(RecurrentCaptioner):
       width: D of words, regions and LSTM.
       attention_width: A.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+
+    Example:
+      >>> sizes = dict(width=8, attention_width=6)
+      >>> model = AttentionLSTM(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True

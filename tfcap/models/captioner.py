@@ -369,7 +369,7 @@ def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **optio
 
     The sizes are arguments of `Captioner`; `options` are further arguments of the constructor.
     """
-    common.check_choice("The model", name, MODELS)
+    common.check_choice("name", name, MODELS)
     model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)
     model.build()
     return model

@@ -32,6 +32,15 @@ class EndToEnd(Captioner):
       backbone: a `backbones.backbone.Backbone` with a network. The constructor switches
         the network to the global precision of Keras.
       trainable: whether the weights of the network are trained, too.
+
+    Example:
+      >>> from tfcap.backbones.backbone import Backbone
+      >>> backbone = Backbone("small_cnn", image_size=32)
+      >>> captioner = models.build("show_tell", 20, 5, backbone.feature_dim, width=8)
+      >>> model = EndToEnd(captioner, backbone)
+      >>> inputs = {"pictures": tf.ones((2, 32, 32, 3)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(self, captioner: Captioner, backbone: Any, *, trainable: bool = True, **kwargs):

@@ -28,12 +28,19 @@ class Ensemble(Captioner):
       members: captioners of any systems with the same vocabulary, feature width and `max_length`.
       side_by_side: whether the members have different backbones; `features` [B, R, M F] is then the
         concatenation of the features for each member.
+
+    Example:
+      >>> members = [models.build(name, 20, 5, 6, width=8) for name in ("updown", "show_tell")]
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> ensemble = Ensemble(members)
+      >>> ensemble.decode(ensemble.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
-            raise ValueError("The members of an ensemble must have the same task.max_length.")
+            raise ValueError("The members of an ensemble must have the same `max_length`.")
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)
         self.members, self.side_by_side = list(members), side_by_side

@@ -142,7 +142,7 @@ class DecoderLayer(PreNormLayer):
         """Returns the output [N, 1, D] of one position `y` [N, 1, D] and the new cache."""
         x = self.norm_1(y)
         if self.block == "dynamic":
-            mixed, cache = self.expansion.step(x, cache, index, put, training)
+            mixed, cache = self.expansion.step(x, cache, index, training)
         else:
             new = self.self_mha.project(x)
             keys = [put(cache[k], n, index, axis=2) for k, n in zip(cache, new, strict=True)]
@@ -194,6 +194,13 @@ class ExpansionNet(Captioner):
       word_dropout: on the embedded words, before they are scaled and positions are added.
       block_dropout: inside and after every block.
       reduce_dropout: on the affine map of all layers' outputs.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = ExpansionNet(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -222,7 +229,7 @@ class ExpansionNet(Captioner):
         common.check_choice("encoder_block", encoder_block, ENCODER_BLOCKS)
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
-            raise ValueError(f"positions must be at least max_length, {self.max_length}.")
+            raise ValueError(f"`positions` must be at least `max_length`, {self.max_length}.")
         self.width, self.reduce = width, reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")

@@ -42,6 +42,13 @@ class ExpansionNetV2(ExpansionNet):
       word_dropout: on the embedded words, before they are scaled and positions are added.
       block_dropout: inside and after every block.
       reduce_dropout: on the affine map of all layers' outputs.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = ExpansionNetV2(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class ExpansionNetV2(ExpansionNet):
         groups: Any = [int(size) if size.isdecimal() else 0 for size in str(encoder_groups).split()]
         if not groups or 0 in groups:
             raise ValueError(
-                "encoder_groups must be positive numbers with spaces between them, such as "
+                "`encoder_groups` must be positive numbers with spaces between them, such as "
                 f'"32 64 128 256 512", not {encoder_groups!r}.'
             )
         super().__init__(

@@ -86,6 +86,12 @@ class GCNLSTM(TopDownCaptioner):
       region_dropout: on the regions that the graph returns.
       attention_dropout: inside the attention.
       input_dropout: on the input of the second LSTM.
+
+    Example:
+      >>> model = GCNLSTM(vocab_size=20, max_length=5, feature_dim=6 + 4, width=8, regions=4)
+      >>> inputs = {"features": tf.ones((2, 4, 6 + 4)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(
@@ -105,8 +111,8 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"regions must be 1 to {self.feature_dim - 1}, not {regions}: the features have "
-                f"{self.feature_dim} numbers."
+                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}: a region has "
+                f"{self.feature_dim} features."
             )
         self.width, self.labels = width, labels
         self.region_width = self.feature_dim - regions

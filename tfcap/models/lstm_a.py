@@ -32,6 +32,12 @@ class LSTMA(ShowTell):
       width: D of words, image, attributes and LSTM.
       attributes: how many of the F features are attributes.
       attribute_dropout: on the embedded attributes.
+
+    Example:
+      >>> model = LSTMA(vocab_size=20, max_length=5, feature_dim=6, width=8, attributes=2)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(
@@ -54,8 +60,8 @@ class LSTMA(ShowTell):
     def image_width(self):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                f"attributes must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
-                f"the features have {self.feature_dim} numbers."
+                f"`attributes` must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
+                f"a region has {self.feature_dim} features."
             )
         return self.feature_dim - self.attributes
 

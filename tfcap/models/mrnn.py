@@ -91,6 +91,12 @@ class MRNN(RecurrentCaptioner):
       word_dropout: on the embedded words e_t.
       region_dropout: on the image vector I.
       head_dropout: on m_t.
+
+    Example:
+      >>> model = MRNN(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_image = True
@@ -155,7 +161,10 @@ class MRNN(RecurrentCaptioner):
         Returns float32 [B, M] for the `inputs` of `encode`.
         """
         if not self.paths.image:
-            raise ValueError("This variant has no refined features. Use the original features.")
+            raise ValueError(
+                "The multimodal layer of this `variant` reads no image, so it has no refined features. "
+                "Use the original features."
+            )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
     def init_cache(self, context, max_length):

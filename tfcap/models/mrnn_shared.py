@@ -50,6 +50,12 @@ class MRNNShared(RecurrentCaptioner):
       multimodal_width: M. Not read by `init`.
       recurrent_dropout: on the output h_t of the recurrence; its state is not dropped.
       head_dropout: on m_t. Not read by `init`.
+
+    Example:
+      >>> model = MRNNShared(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_image = True

@@ -37,6 +37,12 @@ class ShowTell(RecurrentCaptioner):
     Args:
       width: D of words, image and LSTM; 512 in the paper.
       cell: `lstm`, or `maxout` for the cell of self-critical training.
+
+    Example:
+      >>> model = ShowTell(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(

@@ -106,6 +106,12 @@ class UpDown(TopDownCaptioner):
         the attention have biases, as in ImageCaptioning.pytorch. If false, the mean is that of the
         regions which the attention reads.
       region_dropout: on the embedded regions and mean; not read without `embed_regions`.
+
+    Example:
+      >>> model = UpDown(vocab_size=20, max_length=5, feature_dim=6, width=8, attention_width=6)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -134,7 +140,7 @@ class UpDown(TopDownCaptioner):
         self.mean_embed: Any = None
         if embed_mean:
             if not embed_regions:
-                raise ValueError("embed_mean needs embed_regions.")
+                raise ValueError("`embed_mean` needs `embed_regions`.")
             self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
             self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 

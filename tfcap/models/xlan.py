@@ -69,6 +69,13 @@ class XLAN(RecurrentCaptioner):
       decoder_dropout: on the output of the decoder's attention.
       bifeat_dropout: on the update of the regions.
       context_dropout: on the context that the LSTM reads.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1)
+      >>> model = XLAN(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True

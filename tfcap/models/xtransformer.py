@@ -98,6 +98,13 @@ class XTransformer(Captioner):
       feed_forward_dropout: in the feed-forward blocks.
       stored_positions: whether the position codes are a weight that is not trained, instead of
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = XTransformer(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
