@@ -162,8 +162,8 @@ class MRNN(RecurrentCaptioner):
         """
         if not self.paths.image:
             raise ValueError(
-                "The multimodal layer of this `variant` reads no image, so it has no refined features. "
-                "Use the original features."
+                "The multimodal layer of this `variant` reads no image, so there are no refined "
+                "features. Use the original features."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
