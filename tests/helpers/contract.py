@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfcap.layers import precision
 from tfcap.layers.trees import repeat, take
 
 
@@ -191,12 +192,8 @@ def check_keras_file(model, options, batch, folder, logits):
     """
     path = f"{folder}/model.keras"
     model.save(path)
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float64")  # the precision of the model counts, not this one
-    try:
+    with precision.using("float64"):  # the precision of the model counts, not this one
         loaded = keras.saving.load_model(path)
-    finally:
-        keras.config.set_dtype_policy(before)
     assert type(loaded) is type(model)
     config = loaded.get_config()
     assert config == model.get_config()

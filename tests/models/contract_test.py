@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -160,11 +159,8 @@ PRECISIONS = [
 @pytest.mark.parametrize("name, policy, tolerance", PRECISIONS, indirect=["name"], scope="module")
 def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
-    try:
-        keras.config.set_dtype_policy(policy)
+    with precision.using(policy):
         low = make(name, seed=1)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
     assert all(v.dtype == "float32" for v in low.trainable_variables)
     for ours, theirs in zip(low.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs)

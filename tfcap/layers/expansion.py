@@ -176,7 +176,8 @@ class StaticExpansion(_Expansion):
             backward = ops.cast(self._gathering(half), self.compute_dtype)
             gathered = precision.matmul(self, ops.swapaxes(backward, -1, -2), expanded)
             out.append(gathered_dropout(gathered, training=training))
-        return self._select(x, *out)
+        a, b = out
+        return self._select(x, a, b)
 
     def _gathering(self, half):
         """Returns Phi over the vectors of each group, divided by the number of groups.
@@ -244,7 +245,8 @@ class DynamicExpansion(_Expansion):
         for half, weights, back in zip("ab", expanded, gathered, strict=True):
             vectors = self._expand(half, weights, new, training)
             out.append(self._gather(half, back, vectors, training))
-        return self._select(x, *out)
+        a, b = out
+        return self._select(x, a, b)
 
     def empty(self, rows: int, max_length: int) -> dict:
         """Makes the cache of `step` before the first position, zeros in the compute dtype.
@@ -322,7 +324,8 @@ class DynamicExpansion(_Expansion):
                 + precision.matmul(self, conds, cache["cond"])
                 + precision.matmul(self, biases, bias)
             )
-        return self._select(x, *out), cache
+        a, b = out
+        return self._select(x, a, b), cache
 
     def _project(self, x):
         """Applies the four affine maps to `x` [N, T, D]; `key` is divided by sqrt(D)."""

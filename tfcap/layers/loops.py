@@ -249,7 +249,8 @@ def _product(x, weight, index):
 
         return tf.matmul(x, tf.stop_gradient(weight.cast)), gradient
 
-    return product(x, *weight.steps)
+    inputs, upstream = weight.steps
+    return product(x, inputs, upstream)
 
 
 def _empty_list(shape, length, dtype):
