@@ -137,9 +137,9 @@ def test_a_search_in_a_graph_of_open_shapes(name, model, batch, tmp_path):
         tf.saved_model.save(served, str(tmp_path))
         loaded = tf.saved_model.load(str(tmp_path))
     # The last image alone, with fewer regions.
-    found, found_scores = loaded.search(batch["features"][-1:, :2], batch["mask"][-1:, :2])
-    np.testing.assert_array_equal(found, tokens[-1:])
-    np.testing.assert_allclose(found_scores, scores[-1:], atol=1e-4)
+    result, result_scores = loaded.search(batch["features"][-1:, :2], batch["mask"][-1:, :2])
+    np.testing.assert_array_equal(result, tokens[-1:])
+    np.testing.assert_allclose(result_scores, scores[-1:], atol=1e-4)
 
 
 # `loops_test` has X-LAN's gradients with products in bfloat16.

@@ -76,8 +76,8 @@ def test_a_registered_model_trains_and_evaluates(toy, small, shapes, tmp_path):
     run = runs.load(str(tmp_path))
     assert run.params.task.model.as_dict() == {"type": "toy", "toy": {"width": 16, "decay": 0.5}}
     data = PreparedData.load(shapes)
-    found = decode_split(run.model, run.vocab, run.search(), data, "val", 2).captions
-    assert len(found) == 12 and all(texts for texts in found.values())
+    result = decode_split(run.model, run.vocab, run.search(), data, "val", 2).captions
+    assert len(result) == 12 and all(texts for texts in result.values())
 
 
 def test_options_without_a_type_are_refused_and_an_unknown_name_lists_the_systems(toy):

@@ -28,10 +28,10 @@ def scaled_tanh(x):
 class Multimodal(common.Layer):
     """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
 
-    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias. There is one bias
-    here, which serves all paths (our reading: the paper leaves it out as usual). Each path is a
-    sub-layer with the name of the path. Call the sub-layer `image` once per image, and pass its
-    result to `call`.
+    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias. Here
+    one bias serves all paths (our reading: the paper leaves biases out of its equations). Each path
+    is a sub-layer with the name of the path. Call the sub-layer `image` once per image, and pass
+    its result to `call`.
 
     Args:
       width: multimodal width, M.

@@ -13,7 +13,7 @@ from tfcap.layers import common
 
 @keras.saving.register_keras_serializable("tfcap")
 class Standardize(common.Layer):
-    """Gives each channel of the features mean 0 and deviation 1: (x - mean) / deviation.
+    """Gives each channel of the features mean 0 and standard deviation 1: (x - mean) / deviation.
 
     Mean and deviation are weights that are not trained, so every checkpoint and export holds them.
     They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
@@ -48,7 +48,7 @@ class Standardize(common.Layer):
         return (x - self.mean) / self.deviation
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
-        """Measures mean and deviation of each channel over all regions that are no padding.
+        """Measures mean and standard deviation of each channel over all regions without padding.
 
         A constant channel gets the deviation 1.
 

@@ -1,5 +1,7 @@
 """Functions for nests of tensors with a row for each caption, and for the names of variables.
 
+A nest is a tensor, or a list, tuple or dictionary of nests. Its leaves are the tensors in it.
+
 Letters: N rows, M chosen rows.
 """
 

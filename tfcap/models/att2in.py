@@ -28,7 +28,7 @@ class Att2in(AttentionLSTM):
 
     Args:
       *sizes: V, T and F, see `Captioner`.
-      attend: `in` for Att2in, or `all` for Att2all.
+      attend: the system: `in` for Att2in, or `all` for Att2all.
       **options: the options in `defaults`, which `AttentionLSTM` describes, and those of
         `Captioner`.
 

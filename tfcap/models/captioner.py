@@ -77,8 +77,9 @@ class Captioner(keras.Model):
       feature_dim: feature width, F.
       region_positions: `none`; or `frames` if the regions are the frames of a clip, in order: then
         a learned code of the position is added to each frame.
-      standardize: whether each channel of the features gets mean 0 and deviation 1. Training
-        measures both on the training data before its first step. No released system does this.
+      standardize: whether each channel of the features gets mean 0 and standard deviation 1.
+        Training measures both on the training data before its first step. No released system does
+        this.
 
     Attributes:
       defaults: the options that a class shares with its base class, with their defaults in this
@@ -260,7 +261,7 @@ class Captioner(keras.Model):
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """The weights that have one entry for each word: name in checkpoints, and axis of words."""
+        """The axis of words of each weight that has one, by the name of the weight."""
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property
@@ -424,12 +425,16 @@ def options_of(cls: type[Captioner]) -> list[Option]:
     """Returns the options of a captioner: arguments of its constructor, then those in `defaults`.
 
     The options of `Captioner` itself come last; only systems that read the order of regions have
-    them. Raises TypeError if an option has no type or no default.
+    them. Raises TypeError if an option has no type or no default, or if the base class has no
+    option of a name in `defaults`.
     """
     options = _arguments(cls)
     if cls.defaults:
         shared = {option.name: option for base in cls.__bases__ for option in options_of(base)}
-        options += [shared[name]._replace(default=value) for name, value in cls.defaults.items()]
+        for name, value in cls.defaults.items():
+            if name not in shared:
+                raise TypeError(f"{cls.__qualname__}: its base class has no option `{name}`.")
+            options.append(shared[name]._replace(default=value))
     return options + (_arguments(Captioner) if cls.reads_order else [])
 
 

@@ -27,9 +27,12 @@ class ExpansionNetV2(ExpansionNet):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 1536 with the released backbone.
-      encoder_groups: the sizes of the groups of static vectors, in the order of the rows of their
-        tables, with spaces between them.
-      **options: the options in `defaults`, which `ExpansionNet` describes, and those of
+      encoder_groups: sizes of the groups of expansion vectors in the encoder, in the order of the
+        rows of their tables, with spaces between them.
+      width: model width, D; 512 in the released model.
+      encoder_layers: number of layers of the encoder.
+      decoder_layers: number of layers of the decoder.
+      **options: the other options in `defaults`, which `ExpansionNet` describes, and those of
         `Captioner`.
 
     Example:

@@ -29,7 +29,8 @@ class LSTMA(ShowTell):
       *sizes: V, T and F, see `Captioner`; F counts the attributes, too.
       attributes: number of attributes among the F features.
       attribute_dropout: dropout rate on the embedded attributes.
-      **options: the options in `defaults`, which `ShowTell` describes.
+      width: width of embedded words, image and attributes and of the LSTM, D.
+      **options: the other options in `defaults`, which `ShowTell` describes.
 
     Example:
       >>> model = LSTMA(vocab_size=20, max_length=5, feature_dim=6, width=8, attributes=2)

@@ -82,8 +82,9 @@ class MRNN(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 4096 in the paper.
-      variant: `base`, `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`,
-        `vis_in_rnn_both`, `vis_in_rnn_both_shared` or `rnn_base` (docs/systems.md 6.2).
+      variant: row of the table of variants (docs/systems.md 6.2): `base`, `no_emb_input`,
+        `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`, `vis_in_rnn_both_shared`
+        or `rnn_base`.
       embed_width: width of the first embedding, E; not used by `one_layer_emb`.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M.

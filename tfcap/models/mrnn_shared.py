@@ -44,7 +44,8 @@ class MRNNShared(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 or 4096 in the released code.
-      variant: `multimodal`, `init` or `child` (docs/systems.md 6.5, 6.6).
+      variant: how image and words are combined (docs/systems.md 6.5, 6.6): `multimodal`, `init` or
+        `child`.
       embed_width: width of the word table, E.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M; not used by `init`.

@@ -24,8 +24,8 @@ class ShowTell(RecurrentCaptioner):
     The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on all
     inputs of the LSTM, the image included, and on all outputs. In the paper the network of the
     image vector is trained, too. Here the vector is the mean of the visible regions (our reading:
-    the mean of the grid stands for the vector of the network). Weights start as in the other
-    systems (our reading: the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
+    this mean stands for the paper's vector). Weights start as in the other systems (our reading:
+    the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
     With the cell `maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017),
     as in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the
@@ -36,7 +36,7 @@ class ShowTell(RecurrentCaptioner):
     Args:
       *sizes: V, T and F, see `Captioner`.
       width: width of embedded words and image and of the LSTM, D; 512 in the paper.
-      cell: `lstm`, or `maxout` for the cell of self-critical training.
+      cell: cell of the recurrence: `lstm`, or `maxout`, the one of self-critical training.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded image.
       head_dropout: dropout rate on the output of the LSTM, before the logits.

@@ -155,7 +155,7 @@ class UpDown(TopDownCaptioner):
         self.mean_embed = None
         if embed_mean:
             if not embed_regions:
-                raise ValueError("`embed_mean` needs `embed_regions`.")
+                raise ValueError("`embed_mean` needs embedded regions: leave `embed_regions` true.")
             self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
             self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 

@@ -95,7 +95,8 @@ class XLAN(RecurrentCaptioner):
       activation: activation of the X-Linear projections, `celu` or `relu`.
       embed_activation: activation of embedded words and regions: `celu` in the released code,
         `relu` in the authors' later toolkit (docs/systems.md 4.5), or `none`.
-      flavour: `released` or `paper`.
+      flavour: what the system follows: `released`, the authors' code, or `paper`, the text of the
+        paper.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       middle_dropout: dropout rate inside X-Linear attention.
