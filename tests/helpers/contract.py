@@ -27,7 +27,7 @@ def start(model, batch):
 
 
 def unroll(model, context, cache, tokens, first=0):
-    """Logits [N, T', V] of stepping through `tokens` [N, T'] from position `first`, and the cache."""
+    """Logits [N, T', V] of steps through `tokens` [N, T'] from position `first`, and the cache."""
     logits = []
     for t in range(tokens.shape[1]):
         out, cache = model.step(context, cache, tokens[:, t], tf.constant(first + t))
