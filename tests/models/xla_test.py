@@ -23,9 +23,9 @@ def test_xla_gives_the_same_gradients(batch):
         with tf.GradientTape() as tape:
             logits = model(batch | {"tokens": tokens[..., :-1]}, training=True)
             loss = losses.cross_entropy(logits, tokens[..., 1:], 0.1)[0]
-        found = tape.gradient(loss, model.trainable_variables)
-        return [tf.convert_to_tensor(gradient) for gradient in found]
+        result = tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(gradient) for gradient in result]
 
-    found = tf.function(gradients, autograph=False, jit_compile=True)()
-    for one, two in zip(found, gradients(), strict=True):
+    result = tf.function(gradients, autograph=False, jit_compile=True)()
+    for one, two in zip(result, gradients(), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 
@@ -81,17 +80,6 @@ def one_line(message: str) -> str:
     if match:
         return f"{match[1]} layers have other weights, for example {match[2]}"
     return text[:300].rstrip(".")
-
-
-@contextlib.contextmanager
-def float32() -> Iterator[None]:
-    """Sets the global precision of Keras to float32 inside the block."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)
 
 
 @contextlib.contextmanager

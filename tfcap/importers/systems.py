@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfcap.backbones.swin import PREFIX as SWIN
 from tfcap.importers import weights
 from tfcap.layers.positions import sinusoids
 
@@ -30,7 +31,6 @@ _TOOLKITS = {
     ),
 }
 
-SWIN = "swin_transf."  # where ExpansionNet v2 keeps its backbone
 # Where a larger module keeps the model.
 _PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
 
