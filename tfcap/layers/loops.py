@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras import layers, ops
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfcap.layers import precision
+from tfcap.private_api import in_xla
 
 Tree = Any  # a nest of tensors
 
@@ -54,11 +54,6 @@ def loop(
             shape_invariants=shape_invariants,
             maximum_iterations=maximum_iterations,
         )
-
-
-def in_xla() -> bool:
-    """True while a function is traced that XLA compiles."""
-    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def _keep_shape(old, new):

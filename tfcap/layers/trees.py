@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfcap.layers.loops import in_xla
+from tfcap.private_api import in_xla
 
 Tree = Any  # a nest of tensors
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tfcap import private_api
 from tfcap.models.captioner import Captioner, is_seed
 
 PREFIX = "backbone/"  # of the names of the network's weights in checkpoints
@@ -43,7 +44,7 @@ class EndToEnd(Captioner):
         self.backbone.rounds = False
         self.width = captioner.width
         self.network.trainable = trainable
-        for layer in self.network._flatten_layers():
+        for layer in private_api.all_layers(self.network):
             layer.dtype_policy = keras.config.dtype_policy()
         self.built = True
 

@@ -8,9 +8,8 @@ import sys
 import keras
 import tensorflow as tf
 from official.common import distribute_utils
-from tensorflow.python.eager import context
 
-from tfcap import configs, errors
+from tfcap import configs, errors, private_api
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 from tfcap.training.workers import place
@@ -72,11 +71,7 @@ def _multi_worker(
 
     `start` and `silence` are `runtime.start_timeout` and `worker_timeout`, in seconds.
     """
-    # The strategy has no option for this time: it is given to what the strategy calls.
-    service = context.context()
-    service.configure_coordination_service = functools.partial(
-        service.configure_coordination_service, heartbeat_timeout_in_ms=int(1000 * silence)
-    )
+    private_api.set_worker_timeout(silence)
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds(all_reduce.upper())

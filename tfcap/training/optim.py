@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tfcap import configs
+from tfcap import configs, private_api
 from tfcap.models.captioner import Captioner
 
 CLEARLY = 0.95  # a perplexity that is clearly lower than another is at most this share of it
 HUGE = 2.0**60  # far above the root of any second moment, and far below the largest float32
 
 
-class Adam(keras.optimizers.Optimizer):
+class Adam(private_api.SharedScalarsOptimizer):
     """Adam as its paper and PyTorch define it: the step is lr * m^ / (sqrt(v^) + epsilon).
 
     m^ and v^ are the bias-corrected moments (Kingma and Ba 2015, algorithm 1). Keras' own Adam adds
@@ -55,28 +55,22 @@ class Adam(keras.optimizers.Optimizer):
         """Computes 1 - beta_1^t in float64, the bias correction of the first moment."""
         return 1.0 - ops.power(_beta(self.beta_1), step)
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # The scalars are computed here once; update_step runs again for each variable. They are
-        # float64 because 1 - beta^t subtracts two numbers that are nearly equal.
-        rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
+    def shared_scalars(self, learning_rate):
+        """Computes the results of `scalars`, and then beta_1, beta_2 and 0, all float32."""
+        # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
+        rate = ops.cast(learning_rate, "float64")
+        step = ops.cast(self.iterations + 1, "float64")
         scalars = (*self.scalars(rate, step), self.beta_1, self.beta_2, 0.0)
-        scalars = tuple(ops.cast(value, "float32") for value in scalars)
-        super()._backend_update_step(grads, trainable_variables, scalars)
-
-    def _all_reduce_sum_gradients(self, pairs):
-        # One replica has nothing to sum; Keras would copy each gradient.
-        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-            return pairs
-        return super()._all_reduce_sum_gradients(pairs)
+        return tuple(ops.cast(value, "float32") for value in scalars)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable and its moments with a single kernel.
 
         With separate operations a cross-entropy step takes 10 to 12 % (X-LAN) and 8 %
-        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is a tuple:
-        the results of `scalars`, then beta_1, beta_2 and 0.
+        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is the
+        tuple of `shared_scalars`.
         """
-        index = self._get_variable_index(variable)
+        index = self.index_of(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
             tf.cast(value, variable.dtype) for value in (*learning_rate, gradient)
         )
@@ -168,16 +162,16 @@ def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
     """Multiplies the learning rate of some variables by `factor`."""
-    scaled, update = {id(variable) for variable in variables}, optimizer._backend_update_step
+    scaled = {id(variable) for variable in variables}
 
-    def update_both(gradients, trainable_variables, learning_rate):
+    def update_both(update, gradients, trainable_variables, learning_rate):
         pairs = list(zip(gradients, trainable_variables, strict=True))
         for is_scaled, rate in ((False, learning_rate), (True, learning_rate * factor)):
             chosen = [pair for pair in pairs if (id(pair[1]) in scaled) == is_scaled]
             if chosen:
                 update([g for g, _ in chosen], [v for _, v in chosen], rate)
 
-    optimizer._backend_update_step = update_both
+    private_api.wrap_update(optimizer, update_both)
 
 
 def clip(
