@@ -26,6 +26,14 @@ class Adam(private_api.SharedScalarsOptimizer):
     epsilon to the uncorrected sqrt(v). At the first step this has the effect of an epsilon that is
     7 times (beta_2 0.98) or 32 times (beta_2 0.999) as large. Keras also computes 1 - beta^t in
     float32, with a relative error of 1e-5 at the first step.
+
+    Args:
+      learning_rate: the learning rate lr, or a schedule of it.
+      beta_1: decay rate of the first moment.
+      beta_2: decay rate of the second moment.
+      epsilon: number added to the root of the second moment.
+      name: name of the optimizer.
+      **kwargs: further arguments of a Keras optimizer.
     """
 
     def __init__(
@@ -44,9 +52,14 @@ class Adam(private_api.SharedScalarsOptimizer):
         )
 
     def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Computes a and e of step t = 1, 2, ...: a weight changes by -a m / (sqrt(v) + e).
+        """Computes a and e, with which a weight changes by -a m / (sqrt(v) + e).
 
-        All are float64 scalars.
+        Args:
+          rate: the learning rate, a float64 scalar.
+          step: the number of the step, t = 1, 2, ..., a float64 scalar.
+
+        Returns:
+          a and e, float64 scalars.
         """
         root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
         return rate * (root / self.bias(step)), root * self.epsilon
@@ -96,6 +109,15 @@ class RAdam(Adam):
     paper and X-Transformer), and `early_steps="none"` changes nothing (ExpansionNet). Two points
     follow the released code and not the paper: a step is rectified if rho >= 5 (paper: rho > 4),
     and epsilon is added to the uncorrected sqrt(v).
+
+    Args:
+      learning_rate: the learning rate, or a schedule of it.
+      beta_1: decay rate of the first moment.
+      beta_2: decay rate of the second moment.
+      epsilon: number added to the root of the second moment.
+      early_steps: what the first steps do: momentum or none.
+      name: name of the optimizer.
+      **kwargs: further arguments of a Keras optimizer.
     """
 
     def __init__(
@@ -149,7 +171,7 @@ def _beta(beta: float) -> float:
 def optimizer(
     config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of a `configs.Optimizer`, with this learning rate."""
+    """Makes the optimizer of a configuration, with this learning rate."""
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
@@ -161,7 +183,7 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Multiplies the learning rate of some variables by `factor`."""
+    """Gives some variables of an optimizer another learning rate, `factor` times as large."""
     scaled = {id(variable) for variable in variables}
 
     def update_both(update, gradients, trainable_variables, learning_rate):
@@ -179,8 +201,12 @@ def clip(
 ) -> list[tf.Tensor]:
     """Clips gradients of any shapes, and multiplies them by `share`.
 
-    `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients by
-    min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
+    Args:
+      gradients: the gradients of all variables.
+      kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
+        by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
+      threshold: the limit.
+      share: factor of the clipped gradients.
     """
     if kind == "norm":  # both factors in one pass over the gradients
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
@@ -202,7 +228,10 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
     It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
     X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
     `every` 5 E give its values; epoch 12, counted from 0, is the first epoch with sampled words.
-    `done` is the number of finished optimizer steps, an integer scalar.
+
+    Args:
+      config: increase, start, every and maximum.
+      done: number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)
@@ -212,7 +241,7 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 
 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate at each step of a `configs.Schedule`.
+    """The learning rate at each step, as a configuration describes it.
 
     `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup^-3/2) at step n = 1, 2, ...
     (docs/systems.md 7.1). `linear` warms up by n / warmup, and `hyperbolic` by 1 / (warmup - n + 1)
@@ -221,14 +250,14 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     the warm-up the rate is at least `minimum`.
 
     Args:
-      config: the options.
-      width: the width of the model, for `noam` if `config.model_width` is 0.
+      config: the name of the schedule and its numbers.
+      width: the width of the model, which `noam` reads.
       scale: a variable that multiplies the rate, see `Plateau`.
     """
 
     def __init__(self, config: configs.Schedule, width: int, scale: tf.Variable | None = None):
         super().__init__()
-        self.config, self.width, self.scale = config, config.model_width or width, scale
+        self.config, self.width, self.scale = config, width, scale
 
     def __call__(self, step):
         rate = self._rate(ops.cast(step, "float32"))
@@ -290,15 +319,20 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
+        """Multiplies the learning rate, and begins to count validations again."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
 
 class Patience(Plateau):
-    """Ends training after `patience` validations in a row without a better score; 0 never does.
+    """Ends training after `patience` validations in a row without a better score.
 
-    With `settles` a validation does not count while the loss has not settled: if its perplexity is
-    clearly lower than the last one that was, the row begins again.
+    Args:
+      patience: number of validations; 0 never ends training.
+      metric: name of the score in the results of a validation.
+      higher: whether a higher score is better.
+      settles: whether a validation counts only after the loss has settled. A perplexity that is
+        clearly lower than the last one of this kind begins the row again.
     """
 
     def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):
@@ -334,6 +368,10 @@ class Average:
     without an average. Keras' own average (`use_ema`) is not used: the optimizer keeps it in a
     numbered list before its other variables, and a run that is resumed with another setting would
     restore each variable from its neighbour. Here each average has the name of its weight.
+
+    Args:
+      model: the captioner with the weights.
+      decay: the decay rate.
     """
 
     def __init__(self, model: Captioner, decay: float):

@@ -80,9 +80,12 @@ class SelfCriticalTask(CaptionTask):
     pass that has the gradient draws new dropout masks.
 
     Args:
-      reward: replaces the configured reward; required if `data` is None.
+      config: the configuration of the task.
+      data: the prepared data set; None if only `train_step` is used.
+      optimizer_config: the configuration of the optimizer.
+      reward: the reward in place of the configured one; without data it is needed.
       hook: a Python function that computes a further reward, see `rewards.Reward`.
-      The other arguments are those of `CaptionTask`.
+      **kwargs: the other arguments of `CaptionTask`.
     """
 
     validates_start = True
@@ -91,12 +94,13 @@ class SelfCriticalTask(CaptionTask):
         self,
         config: configs.Task,
         data: PreparedData | None,
-        *args,
+        optimizer_config: configs.Optimizer,
+        *,
         reward: rewards.Reward | None = None,
         hook: Callable | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
-        super().__init__(config, data, *args, **kwargs)
+        super().__init__(config, data, optimizer_config, **kwargs)
         self.options = config.self_critical
         if reward is None:
             reward = rewards.Reward(
@@ -255,12 +259,27 @@ def build_task(
     hook: Callable | None = None,
     workers: Workers | None = None,
 ) -> CaptionTask:
-    """Makes the task for `params.task.objective`."""
-    xla = params.runtime.enable_xla
-    optimizer = params.trainer.optimizer_config
-    shared = (params.task, data, optimizer, replicas, start_step, xla, workers)
+    """Makes the task that trains with the objective of a configuration.
+
+    Args:
+      params: the configuration.
+      data: the prepared data set.
+      replicas: number of replicas that share a global batch.
+      start_step: the step from which training goes on.
+      hook: a Python function that computes a further reward, for self-critical training only.
+      workers: the processes that train together; None for a single process.
+    """
+    # A TPU compiles each shape, too.
+    xla = params.runtime.enable_xla or params.runtime.distribution_strategy == "tpu"
+    options: dict[str, Any] = {
+        "optimizer_config": params.trainer.optimizer_config,
+        "replicas": replicas,
+        "start_step": start_step,
+        "xla": xla,
+        "workers": workers,
+    }
     if params.task.objective == "scst":
-        return SelfCriticalTask(*shared, hook=hook)
+        return SelfCriticalTask(params.task, data, hook=hook, **options)
     if hook:
         raise ValueError("A reward hook needs task.objective=scst.")
-    return CaptionTask(*shared)
+    return CaptionTask(params.task, data, **options)

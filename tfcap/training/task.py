@@ -7,7 +7,7 @@ the longest caption of a batch, V vocabulary.
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -46,11 +46,11 @@ class CaptionTask(base_task.Task):
     """Cross-entropy training of a captioner on a prepared data set.
 
     Args:
-      config: `configs.Task`.
+      config: the configuration of the task.
       data: the prepared data set; None if only `train_step` is used.
-      optimizer_config: `configs.Optimizer`.
-      replicas: the number of replicas that share a global batch.
-      start_step: the step that training continues from; the input stream starts there.
+      optimizer_config: the configuration of the optimizer.
+      replicas: number of replicas that share a global batch.
+      start_step: the step from which training goes on; the first batch is that of this step.
       xla: whether XLA compiles the network and the search. Then all batches have one shape.
       workers: the processes that train together; None for a single process.
     """
@@ -72,7 +72,7 @@ class CaptionTask(base_task.Task):
         self.validates_start = self.validates_start or bool(config.init_checkpoint)
         self.xla = xla
         self.workers = workers or Workers()
-        self.data: Any = data  # PreparedData, or None
+        self.data = cast(PreparedData, data)  # None in a task that has no data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
         self.start_step = start_step
@@ -84,7 +84,7 @@ class CaptionTask(base_task.Task):
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
-        self.search: Any = None  # decoding.Search, or None without data
+        self.search: decoding.Search | None = None
         if data is not None:
             if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
                 self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
@@ -205,6 +205,16 @@ class CaptionTask(base_task.Task):
         With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
         cost of the paper is in bits, and the loss here in nats: multiply the lambda of the paper by
         ln 2.
+
+        Args:
+          objective: maps a batch to a summed loss, its number of words and the sums of the metrics.
+          batch: a nest of tensors [B, ...], which micro-batches divide.
+          model: the captioner.
+          optimizer: the optimizer.
+          metrics: the metrics to update; None updates none.
+
+        Returns:
+          the loss, under the name that TF Model Garden gives it.
         """
         config, weights = self.optimizer_config, model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
@@ -241,9 +251,13 @@ class CaptionTask(base_task.Task):
         logits = self.compiled(model.decode_captions)(context, tokens[..., :-1])
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
-        search, length = self.search, self.task_config.max_length
-        found = self.compiled(lambda *args: search(model, *args)[0], search.consensus is None)
-        tokens = found(context, inputs["id"])
+        search = self.search
+        assert search is not None  # with data
+        length = self.task_config.max_length
+        best = self.compiled(
+            lambda context, ids: search(model, context, ids)[0], search.consensus is None
+        )
+        tokens = best(context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
@@ -251,7 +265,7 @@ class CaptionTask(base_task.Task):
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
-        """Compiles `function` with XLA if the task uses XLA and `possible` is True."""
+        """Returns the function compiled with XLA, if the task uses XLA and it is `possible`."""
         if not (self.xla and possible):
             return function
         return tf.function(function, autograph=False, jit_compile=True)
@@ -259,7 +273,10 @@ class CaptionTask(base_task.Task):
     def _cross_entropy(self, logits, tokens, real):
         """Computes the summed loss, the number of words, and the sums of the metrics.
 
-        `real` is 0 for an image that fills up the batch: its words do not count.
+        Args:
+          logits: what the model predicts, float [B, S, T', V].
+          tokens: the captions int32 [B, S, T' + 1], BOS first.
+          real: 0 for an image that fills up the batch, whose words do not count; else 1.
         """
         targets = tokens[..., 1:] * real
         total, nll, words = losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
@@ -285,21 +302,23 @@ class CaptionTask(base_task.Task):
         start = global_step is not None and int(global_step.numpy()) == 0
         if self.workers.count > 1:
             parts = self.workers.gather([[i, *log] for i, log in aggregated_logs.items()])
-            found = {i: (text, score) for part in parts for i, text, score in part}
+            logs = {i: (text, score) for part in parts for i, text, score in part}
             images = self.data.references(self.task_config.validation_data.split)
-            aggregated_logs = {image: found[image] for image in images if image in found}
-        logs, self.notes = self.workers.share(
+            aggregated_logs = {image: logs[image] for image in images if image in logs}
+        scores, self.notes = self.workers.share(
             lambda: (self.score(aggregated_logs, start), self.notes)
         )
-        return logs
+        return scores
 
     def score(self, aggregated_logs: Mapping[int, tuple], start: bool) -> dict[str, float]:
         """Computes the official scores of the captions, each times 100.
 
         `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
         document frequencies of the training split. Images without references do not count.
-        `aggregated_logs` has caption and greedy score by image id; `start` says whether this is the
-        validation before the first step.
+
+        Args:
+          aggregated_logs: caption and greedy score by image id.
+          start: whether this is the validation before the first step.
         """
         references = self.data.references(self.task_config.validation_data.split)
         scored = {image: log for image, log in aggregated_logs.items() if references[image]}
