@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfcap import private_api
+
 
 class Network:
     """A network from pictures to a grid of features, or to one vector.
@@ -90,7 +92,7 @@ def steady_names(model: Any) -> Iterator[None]:
     file of weights contains the names. So the file of a second model would have other bytes.
     """
     before, numbers = {}, collections.Counter[str]()
-    for layer in model._flatten_layers():
+    for layer in private_api.all_layers(model):
         kind = re.sub(r"_\d+$", "", layer.name)
         if kind.replace("_", "") == type(layer).__name__.lower():
             before[layer] = layer.name

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras import layers, ops
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfcap.layers import precision
+from tfcap.private_api import in_xla
 
 Tree = Any  # a nest of tensors
 PLAIN = os.environ.get("TFCAP_PLAIN_LOOPS") == "1"
@@ -80,11 +80,6 @@ def loop(
             shape_invariants=shape_invariants,
             maximum_iterations=maximum_iterations,
         )
-
-
-def in_xla() -> bool:
-    """Returns whether a function is being traced that XLA compiles."""
-    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def _keep_shape(old, new):

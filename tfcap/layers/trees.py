@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from tfcap.layers.loops import Tree, in_xla
+from tfcap.layers.loops import Tree
+from tfcap.private_api import in_xla
 
 
 def repeat(tree: Tree, times: int) -> Tree:

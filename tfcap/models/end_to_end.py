@@ -6,6 +6,7 @@ length of the captions, V vocabulary.
 
 import keras
 
+from tfcap import private_api
 from tfcap.layers.trees import is_seed
 from tfcap.models.captioner import Backbone, Captioner
 
@@ -56,7 +57,7 @@ class EndToEnd(Captioner):
         self.backbone.rounds = False
         self.width = captioner.width
         self.network.trainable = trainable
-        for layer in self.network._flatten_layers():
+        for layer in private_api.all_layers(self.network):
             layer.dtype_policy = keras.config.dtype_policy()
         self.built = True
 

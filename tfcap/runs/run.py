@@ -183,7 +183,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         checkpoint=path,
         signature=signature_of(path, params.task),
         scores=scores_in(info_of(path)),
-        backbone=whole.backbone,
+        backbone=cast("Backbone | None", whole.backbone),
     )
 
 
