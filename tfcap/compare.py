@@ -172,7 +172,7 @@ def compare(
       show: whether to print what the command prints.
       partial, instances, samples, seed: as the flags of the command.
     """
-    paths = list(map(pretrained.place, paths))
+    paths = list(map(pretrained.directory_of, paths))
     folders = [path for path in paths if os.path.isdir(path)]
     if len(set(paths)) < max(2, len(paths)) or bool(folders) == bool(references):
         raise errors.UsageError(

@@ -70,7 +70,7 @@ def _models(given):
     """Loads the models of --model_dir and --beside, by their name in the URLs of the page."""
     from tfcap.captioning.demo_page import Model
 
-    directories = given.model_dir or [pretrained.directory(pretrained.DEFAULT)]
+    directories = given.model_dir or [pretrained.packaged_directory(pretrained.DEFAULT)]
     decoding = {"decoding": given.decoding, "beam": given.beam or 0, "dtype": given.dtype}
     first = captioning.load(directories, given.checkpoint, **decoding)
     models = {"captions": Model(" + ".join(map(_name, directories)), first)}

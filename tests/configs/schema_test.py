@@ -29,7 +29,7 @@ def test_the_registered_experiment_has_the_small_sizes(name):
 
 
 def test_fine_tuning_has_the_model_of_the_packaged_captioner():
-    packaged = configs.load(f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml").task
+    packaged = configs.load(f"{pretrained.packaged_directory(pretrained.DEFAULT)}/params.yaml").task
     task = configs.resolve("finetune").task
     for key in ("model", "decoding", "max_length"):
         assert task.as_dict()[key] == packaged.as_dict()[key]

@@ -40,16 +40,15 @@ def load(
     """
     if path is None:
         path = pretrained.DEFAULT
-    paths = [path] if isinstance(path, str | os.PathLike) else path
-    directories = [pretrained.place(one) for one in paths]
-    exports = [export for one in directories if (export := exported_model(one))]
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    exports = [export for one in paths if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
 
-        run = runs.load_together(directories, checkpoint, dtype)
+        run = runs.load_together(paths, checkpoint, dtype)
         folder = None if data_dir is None else os.fspath(data_dir)
         return captioner_of_run(run.with_decoding(decoding, beam), folder)
-    if len(directories) > 1:
+    if len(paths) > 1:
         raise ValueError(f"An ensemble needs run directories, and {exports[0]} is an export.")
     if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
@@ -71,9 +70,10 @@ def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCapti
 def exported_model(directory: str | os.PathLike) -> str | None:
     """Returns the SavedModel: `directory` itself, or its newest version; None if there is none.
 
-    A version without a SavedModel is passed over, because it may still be being copied.
+    A version without a SavedModel is passed over, because it may still be being copied. A
+    pretrained model and a run of the Hugging Face Hub are no exports.
     """
-    directory = pretrained.place(directory)
+    directory = os.path.expanduser(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []
     for path in (directory, *(os.path.join(directory, str(n)) for n in reversed(numbers))):
         if os.path.isfile(os.path.join(path, "saved_model.pb")):

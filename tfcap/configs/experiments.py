@@ -91,7 +91,7 @@ def _clips() -> Experiment:
 
 def _finetune() -> Experiment:
     """Further training of the packaged captioner, with its model and decoding options."""
-    path = os.path.join(pretrained.directory(pretrained.DEFAULT), "params.yaml")
+    path = os.path.join(pretrained.packaged_directory(pretrained.DEFAULT), "params.yaml")
     packaged = load(path).task
     params = _shapes(packaged.model.type)
     params.task.model, params.task.decoding = packaged.model, packaged.decoding

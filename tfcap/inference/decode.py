@@ -114,7 +114,7 @@ def load_others(
       dtype, changes, beam: the precision, and changes to the decoding options of each run.
       folder: the directory of the picture files, if they have moved.
     """
-    paths = {name: pretrained.place(path) for name, path in paths.items()}
+    paths = {name: pretrained.directory_of(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
     captions = results.load_runs(files, references)
     others: dict[str, Other] = {}

@@ -316,7 +316,7 @@ class CaptionTask(base_task.Task):
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             if self.workers.is_chief and (warning := other_features(path, self.data)):
                 print(warning, file=sys.stderr, flush=True)
-            restore_weights(model, source, rows, start=True)
+            restore_weights(model, path, rows, start=True)
             self.loaded = True
         elif (standardize := model.on_features().standardize) is not None:
             split = self.task_config.train_data.split
