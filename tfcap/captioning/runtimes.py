@@ -92,8 +92,8 @@ class TrainedRun:
         """
         try:
             if not self.reads_clips:
-                return self.server.backbone.resize(self.picture(content))
-            resize = self.server.backbone.backbone.resize
+                return self.server.require_backbone().resize(self.picture(content))
+            resize = self.server.require_backbone().backbone.resize
             return tf.stack([resize(frame) for frame in self._frames(content)])
         except OSError as error:
             raise ValueError(error.strerror or str(error)) from None
@@ -113,7 +113,7 @@ class TrainedRun:
         return pictures.read(content)
 
     def _frames(self, content: bytes | np.ndarray | ClipPath) -> clips.Frames:
-        frames = self.server.backbone.frames
+        frames = self.server.require_backbone().frames
         if isinstance(content, ClipPath):
             return clips.read_path(content.path, frames)
         if isinstance(content, np.ndarray):
@@ -164,7 +164,8 @@ class TrainedRun:
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(found.features, rows)
         if found.boxes is None:
-            boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
+            cells = self.server.require_backbone().boxes[: self.regions]
+            boxes = np.tile(cells[None], (len(rows), 1, 1))
         else:
             boxes = tf.gather(found.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
@@ -174,7 +175,7 @@ class TrainedRun:
 
     def placed(self, seen: "visualize.Attended", height: int, width: int) -> "visualize.Attended":
         """Returns a result of `attend` whose boxes are relative to the whole picture."""
-        boxes = self.server.backbone.boxes_in(height, width)
+        boxes = self.server.require_backbone().boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
             boxes = np.clip(seen.boxes / boxes, 0, 1)
         return dataclasses.replace(seen, boxes=boxes[: self.regions])
@@ -251,20 +252,18 @@ class ExportedModel:
         return tf.io.encode_png(content, compression=0).numpy()
 
     def find(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> Found:
-        """See `TrainedRun.find`. Exports of earlier versions of tfcap return no `status`."""
+        """See `TrainedRun.find`."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)
         results = self._function(**inputs)
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
-        refusals = [""] * len(captions)
-        if "status" in results:
-            known = ("features", "no region", "too many")
-            refusals = [
-                # Of a file that the decoder refuses, `refusal` also says what to do.
-                reason if not reason or reason.startswith(known) else refusal(content)
-                for content, reason in zip(prepared, _refusals(results), strict=True)
-            ]
+        known = ("features", "no region", "too many")
+        refusals = [
+            # Of a file that the decoder refuses, `refusal` also says what to do.
+            reason if not reason or reason.startswith(known) else refusal(content)
+            for content, reason in zip(prepared, _refusals(results), strict=True)
+        ]
         return Found(captions, results["scores"].numpy(), None, refusals)
 
     def _refuse(self, *_) -> NoReturn:
