@@ -23,13 +23,13 @@ ENDINGS = (
     *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),
     *(".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo", ".apng"),  # JPEG but for the last
 )
-# Pictures that are not decoded, as far as the type of their names may be unknown to Python.
+# Endings of pictures that are not decoded, which Python may not know.
 _UNREADABLE = (
     *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
 _TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
-_ORIENTATION = 0x0112  # the tag of EXIF
+ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
@@ -48,8 +48,8 @@ def is_picture(path: str | os.PathLike) -> bool:
     name = os.path.basename(path)
     if is_picture_name(name):
         return True
-    says = _is_unreadable(name) or _TYPES.guess_type(name)[0]
-    if says or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
+    has_other_type = _is_unreadable(name) or _TYPES.guess_type(name)[0]
+    if has_other_type or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
         return False
     try:
         with Image.open(path, formats=_KINDS):
@@ -161,7 +161,7 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
     """
     try:
         with Image.open(file) as image:
-            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
             return image.size[::-1] if turned else image.size
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfcap.backbones.swin import PREFIX as SWIN
 from tfcap.importers import weights
 from tfcap.layers.positions import sinusoids
 
@@ -30,7 +31,6 @@ _TOOLKITS = {
     ),
 }
 
-SWIN = "swin_transf."  # where ExpansionNet v2 keeps its backbone
 # Where a larger module keeps the model.
 _PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
 
@@ -165,7 +165,7 @@ class _Sizes:
         return self("embed_tokens/embeddings", 1)
 
     def xlinear(self, block: str) -> dict[str, int | None]:
-        """Returns heads and middle width, from the joint map, which all heads share."""
+        """Returns heads and middle width of an X-Linear block; all heads share its joint map."""
         depth = self(f"{block}/joint/kernel", 0)
         middle = self(f"{block}/joint/kernel", 1)
         width = self.width()
@@ -179,7 +179,11 @@ class _Sizes:
         return sizes[0] if sizes and sizes[0] != 4 * (self.width() or 0) else None
 
 
-def _xlan(sizes):
+# The options of each system, by the sizes of its tensors. None stands for the default.
+_Options = dict[str, Any]
+
+
+def _xlan(sizes: _Sizes) -> _Options:
     layers = {
         "encoder_layers": sizes.layers("encoder"),
         "decoder_layers": sizes.layers("attention") or None,
@@ -187,7 +191,7 @@ def _xlan(sizes):
     return {"width": sizes.width(), **layers, **sizes.xlinear("attention/0")}
 
 
-def _transformer(sizes):
+def _transformer(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder"),
@@ -196,45 +200,45 @@ def _transformer(sizes):
     }
 
 
-def _xtransformer(sizes):
+def _xtransformer(sizes: _Sizes) -> _Options:
     return _transformer(sizes) | sizes.xlinear("decoder/0/word_attn")
 
 
-def _attention_lstm(sizes):
+def _attention_lstm(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "attention_width": sizes("attention/query/kernel", 1)}
 
 
-def _att2in(sizes):
+def _att2in(sizes: _Sizes) -> _Options:
     joint = sizes("attended/kernel", 1) or 0  # of all five sums, or of the two candidates
     attend = "all" if joint == 5 * (sizes.width() or 0) else "in"
     return _attention_lstm(sizes) | {"attend": attend}
 
 
-def _show_tell(sizes):
+def _show_tell(sizes: _Sizes) -> _Options:
     maxout = "lstm/input_map/kernel" in sizes.tensors
     return {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
 
 
-def _lstm_a(sizes):
+def _lstm_a(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "attributes": sizes("attribute_embed/kernel", 0)}
 
 
-def _gcn_lstm(sizes):
+def _gcn_lstm(sizes: _Sizes) -> _Options:
     return _attention_lstm(sizes) | {"labels": sizes("graph/bias", 0)}
 
 
-def _updown(sizes):
+def _updown(sizes: _Sizes) -> _Options:
     options = {"embed_regions": "region_embed/kernel" in sizes.tensors}
     if "mean_embed/kernel" in sizes.tensors:
         options["embed_mean"] = True
     return _attention_lstm(sizes) | options
 
 
-def _aoanet(sizes):
+def _aoanet(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
 
 
-def _expansionnet_v2(sizes):
+def _expansionnet_v2(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder") or None,
@@ -245,7 +249,7 @@ def _expansionnet_v2(sizes):
     }
 
 
-def _expansionnet(sizes):
+def _expansionnet(sizes: _Sizes) -> _Options:
     dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
     return _expansionnet_v2(sizes) | {
         "encoder_block": "dynamic" if dynamic else "static",
@@ -254,7 +258,7 @@ def _expansionnet(sizes):
     }
 
 
-def _feature_dim(system, sizes):
+def _feature_dim(system: str, sizes: _Sizes) -> int | None:
     """Returns the width of the features, F."""
     regions = sizes("region_embed/kernel", 0)
     if system == "lstm_a":

@@ -283,7 +283,9 @@ def assign(
         weights[name].assign(value)
 
 
-def _reorder(value, name, axes, released):
+def _reorder(
+    value: np.ndarray, name: str, axes: Mapping[str, int], released: np.ndarray
+) -> np.ndarray:
     """Returns a weight in float32, in the order of our words; see `assign`."""
     value = np.asarray(value, np.float32)
     if name in axes:
