@@ -103,7 +103,7 @@ def build(
                 model = whole = row.build(side)
         if path is not None and from_torch and row.tensors is not None:
             # The released ExpansionNet v2 has a Swin inside.
-            found = torch_file.load(path).items()
+            found = torch_file.read_tensors(path).items()
             tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
             for layer, tensor, channels in row.tensors(model):
                 layer.set_weights(values(layer, tensors, tensor, channels))
@@ -387,7 +387,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
         path = wheel_file()
     except ValueError:
         return None
-    tensors = torch_file.load(path)
+    tensors = torch_file.read_tensors(path)
     for layer, name, _ in _lite_tensors(model):
         if not all(map(np.array_equal, layer.get_weights(), values(layer, tensors, name))):
             return None

@@ -48,6 +48,7 @@ class Backbone(Protocol):
 
     model: keras.Model  # the Keras network, with trainable variables
     rounds: bool  # whether `extract` rounds its result
+    feature_dim: int  # F
 
     @property
     def network(self) -> Network:

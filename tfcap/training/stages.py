@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tfcap import __version__, configs, errors, files, gpus, runs
 from tfcap.configs.experiments import FINETUNE
-from tfcap.data.prepared import PreparedData, losses, unlike_references
+from tfcap.data.notes import unknown_words_note, unread_notes
+from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
@@ -196,7 +197,8 @@ def _warnings(loop: Loop) -> Iterator[str]:
             "of cross-entropy."
         )
     if "train" in loop.mode:
-        yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
+        train = task.train_data
+        yield from unread_notes(data, train.split, task.max_length, train.max_regions)
     if loop.best and (images := _validated(loop)) < FEWEST:
         yield (
             f"{images} validation images are too few to choose the best checkpoint: their score is "
@@ -204,7 +206,7 @@ def _warnings(loop: Loop) -> Iterator[str]:
             "task.validation_data.limit."
         )
     if "eval" in loop.mode:
-        yield unlike_references(data, task.validation_data.split)
+        yield unknown_words_note(data, task.validation_data.split)
 
 
 def _validated(loop: Loop) -> int:
