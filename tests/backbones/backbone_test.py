@@ -170,7 +170,7 @@ def test_the_vector_is_the_mean_of_ten(ten, small):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"name": "resnet999"}, "not 'resnet999'.* --features"),
+        ({"name": "resnet999"}, "not 'resnet999'.* `features`"),
         ({"name": "alexnet", "weights": "imagenet"}, "imagenet cannot be used for alexnet"),
         ({"name": "vgg16", "weights": "noise.h5", "image_size": 32}, "do not fit"),
         ({"name": "vgg16", "weights": "imagenet", "image_size": 100}, "multiple of 32"),

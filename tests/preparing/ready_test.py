@@ -18,7 +18,7 @@ VINVL = {number: features.vinvl_image(number) for number in IMAGES}
 
 
 def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
-    return [Entry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids]
+    return [Entry(number, name.format(number), "train", ("A dog.",), has_id=True) for number in ids]
 
 
 ENTRIES = entries(*IMAGES)

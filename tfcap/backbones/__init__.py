@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
         raise ValueError(
             f"backbone must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of"
             f" keras-hub, not {name!r}. To use another network, write its features into npz files"
-            " and give them with --features."
+            " and give them with `features`."
         )
 
 

@@ -314,7 +314,7 @@ class Detector(tf.Module):
         return tf.reduce_any(features > 0, -1)
 
     def objects(self, found: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
-        """Returns what `prepare --objects` stores of a picture, by its names in the record.
+        """Returns what `prepare `objects`` stores of a picture, by its names in the record.
 
         Args:
           found: what `regions` returned.

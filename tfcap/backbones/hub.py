@@ -66,7 +66,7 @@ class Hub(Network):
             named = _side(f"hub:{preset}", converter.image_size or ())
             side = image_size or named or reads
             if not side:
-                raise ValueError(f"hub:{preset} names no size of pictures: give --image_size.")
+                raise ValueError(f"hub:{preset} names no size of pictures: give `image_size`.")
             if reads not in (None, side):
                 backbone = _of_size(preset, backbone, reads, side)
             # What is resized and then cropped keeps this proportion.
@@ -91,7 +91,7 @@ class Hub(Network):
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
-                f"hub:{preset} gives one vector and no grid of features: give --vector."
+                f"hub:{preset} gives one vector and no grid of features: give `vector`."
             )
         width, cells = int(np.shape(probe)[-1]), 1 if is_vector else cells
         super().__init__(
@@ -110,7 +110,7 @@ class Hub(Network):
         if wanted.shape != result.shape or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures: extract the features with keras-hub and give them with --features."
+                "pictures: extract the features with keras-hub and give them with `features`."
             )
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
@@ -263,13 +263,13 @@ def preprocessor(preset: str, place: str, image_size: int | None = None) -> tupl
     if not config.get("do_resize", True) and image_size is None:
         raise ValueError(
             f"{_PREPROCESSOR} of hub:{preset} does not resize pictures (do_resize is false), but "
-            f"they must be squares of one size: give --image_size, for example {cropped}."
+            f"they must be squares of one size: give `image_size`, for example {cropped}."
         )
     if interpolation not in _KERNELS and cropped < uncropped:
         raise ValueError(
             f"{_PREPROCESSOR} of hub:{preset} crops and has the resample {interpolation}, which "
             "cannot be followed: extract the features with transformers and give them with "
-            "--features."
+            "`features`."
         )
     converter = library().layers.ImageConverter(
         image_size=(cropped, cropped),
@@ -306,7 +306,7 @@ def _sizes(name: str, config: Mapping[str, Any]) -> tuple[int, int, bool]:
     if uncropped < cropped:
         raise ValueError(
             f"{name} crops {cropped} pixels out of {uncropped}: extract the features with "
-            "transformers and give them with --features."
+            "transformers and give them with `features`."
         )
     return cropped, uncropped, keeps_ratio
 
@@ -386,7 +386,7 @@ def _of_size(preset: str, backbone: Any, reads: int, side: int) -> Any:
 def _only(preset: str, reads: int, side: int) -> ValueError:
     return ValueError(
         f"hub:{preset} must read squares of [{reads}] pixels, because its position embeddings "
-        f"cannot be resized for {side}: give --image_size {reads}."
+        f"cannot be resized for {side}: give `image_size={reads}`."
     )
 
 
@@ -424,7 +424,7 @@ def library() -> Any:
             import keras_hub
     except ImportError as error:
         raise ValueError(
-            f"--backbone=hub:PRESET needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
+            f"`backbone=hub:PRESET` needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
             "Python 3.11 or newer."
         ) from None
     return keras_hub

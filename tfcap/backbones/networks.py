@@ -79,7 +79,7 @@ def build(
         side = image_size or 96
         cells = _cells(name, side, 16)
         if weights is not None:
-            raise ValueError("The backbone 'pixels' has no weights: leave out --weights.")
+            raise ValueError("The backbone 'pixels' has no weights: leave out `weights`.")
         return Pixels(None, 768, 1, side, True) if vector else Pixels(None, 194, cells, side)
     row = TABLE[name]
     side = image_size or row.image_size
@@ -92,7 +92,7 @@ def build(
     path = source if source is not None and os.path.isfile(source) else None
     downloaded = source == "imagenet" and name in NETWORKS
     if path is None and not downloaded and (source or name != "small_cnn"):
-        raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
+        raise ValueError(f"`weights={source}` cannot be used for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
     try:
         with float32():
@@ -300,7 +300,7 @@ class Row(NamedTuple):
       build: makes the Keras model from the side of the picture; None for keras.applications.
       scale: see `Network`.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
-      weights: what --weights may be, for errors.
+      weights: what `weights` may be, for errors.
       image_size: default number of pixels along a side.
       tensors: lists the layers, their names in a PyTorch state dict, and channels; None if the
         network reads no state dict.

@@ -30,9 +30,10 @@ def data_directory(configured: str) -> str:
                 f"{folder} has no {FINGERPRINT}. Prepare the data, or name the directory: "
                 "--params_override=task.data_dir=DIRECTORY"
             )
-        from tfcap.preparing.build import prepare_built_in
+        from tfcap.preparing.build import prepare
+        from tfcap.preparing.settings import Settings
 
-        prepare_built_in(source, folder)
+        prepare(Settings(folder, source=source))
     return folder
 
 

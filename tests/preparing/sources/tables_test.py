@@ -24,7 +24,7 @@ def read(tmp_path, content, layout="csv", images=None):
     path = tmp_path / f"captions.{layout}"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     source = Source((path,), images=images)
-    return READERS[layout].read(source), [row.place.partition(": ")[2] for row in source.skipped]
+    return READERS[layout].read(source), [row.location.partition(": ")[2] for row in source.skipped]
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_names_order_delimiters_and_line_ends_do_not_matter(tmp_path, content):
 def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
     rows = "id,Split,image,caption\n7,train,a.jpg,A dog.\n9,dev,b.jpg,\n7,train,a.jpg,A cat."
     expected = [
-        Entry(7, "a.jpg", "train", ("A dog.", "A cat."), own_id=True),
-        Entry(9, "b.jpg", "val", (), own_id=True),
+        Entry(7, "a.jpg", "train", ("A dog.", "A cat."), has_id=True),
+        Entry(9, "b.jpg", "val", (), has_id=True),
     ]
     assert read(tmp_path, rows)[0] == expected
     rows = "id,image_id,image,caption\n1,10,a.jpg,A dog.\n2,10,a.jpg,A cat.\n"
     assert read(tmp_path, rows)[0][0].id == 10
     rows = "image,caption\nx/COCO_val2014_000000000042.jpg,A dog.\n000000000007.jpg,Two."
-    assert [(entry.id, entry.own_id) for entry in read(tmp_path, rows)[0]] == [
+    assert [(entry.id, entry.has_id) for entry in read(tmp_path, rows)[0]] == [
         (42, True),
         (7, True),
     ]
     rows = rows.replace("000000000007", "other")  # one name is not of COCO
-    assert [(entry.id, entry.own_id) for entry in read(tmp_path, rows)[0]] == [
+    assert [(entry.id, entry.has_id) for entry in read(tmp_path, rows)[0]] == [
         (0, False),
         (1, False),
     ]
@@ -117,7 +117,7 @@ def test_a_column_of_ids_counts_if_it_has_a_whole_number_for_each_picture(
     entries, skipped = read(tmp_path, "\n".join(lines), "jsonl")
     note = capsys.readouterr().out
     if isinstance(expected, list):
-        assert [(e.id, e.own_id) for e in entries] == [(n, True) for n in expected] and not note
+        assert [(e.id, e.has_id) for e in entries] == [(n, True) for n in expected] and not note
     else:
         numbered = [Entry(n, name, None, (text,)) for n, (name, text) in enumerate(ROWS)]
         assert entries == numbered and not skipped

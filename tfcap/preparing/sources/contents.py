@@ -8,6 +8,7 @@ from typing import Any
 
 from tfcap.files import read_json
 from tfcap.preparing.sources.entry import head
+from tfcap.preparing.sources.parquet import parquet_file
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import (
     CAPTION_COLUMNS,
@@ -17,14 +18,13 @@ from tfcap.preparing.sources.tables import (
     first_row,
     header,
     is_array,
-    parquet_file,
 )
 
 _MOST_KEYS = 12  # that a message names
 _DEEPEST = 3  # levels of lists and objects that a message names
 _MEMBERS = 20  # of a tar file that are looked at
 _WITH_KEYS = ("metadata.*", "*.json*", "*.parquet", "*.tar", "*.csv")  # files in a directory
-# Where a layout has its captions, by the value of --source.
+# Where a layout has its captions, by the value of `source`.
 _CAPTIONS = {
     "karpathy": "under 'sentences' of each image, as objects with 'raw'",
     "coco": "in the list 'annotations', as objects with 'image_id' and 'caption'",
@@ -50,7 +50,7 @@ def without_captions(path: pathlib.Path, source: str) -> str:
     where = _CAPTIONS.get(source, _COLUMNS)
     return (
         f"{path} has no captions: the layout {source} has them {where}, and {contents(path)}. "
-        "Rename the key of the captions, or give a vocabulary with --vocab to do without captions."
+        "Rename the key of the captions, or give a vocabulary with `vocab` to do without captions."
     )
 
 
