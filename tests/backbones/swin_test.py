@@ -97,7 +97,7 @@ def test_sizes(backbone):
     assert (*SWINS, swins.NAME) == tuple(swin.SIZES)
     with pytest.raises(ValueError, match="`weights=None` cannot be used for swin_tiny"):
         Backbone("swin_tiny_224")
-    with pytest.raises(ValueError, match="image_size must be a multiple of 64, not 96"):
+    with pytest.raises(ValueError, match="`image_size` must be a multiple of 64, not 96"):
         swin.build(swins.SIZE, 96)
 
 

@@ -53,7 +53,7 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("vocabulary: 5 of 14 different words occur at least 3 times. The oth")
     assert first.endswith("become <unk>: 11.1 % of the words of the training captions")
-    assert "warning: 11.1 % is much" in second and "lower --min_count" in second
+    assert "warning: 11.1 % is much" in second and "lower `min_count`" in second
     run(photos, min_count=1, overwrite=True)
     said = capsys.readouterr().out
     assert "all 14 different words; none becomes <unk>" in said and "warning" not in said
