@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import bootstrap, coco, results
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 
 RATES, DROPOUTS = (0.002, 0.001, 0.0005), (0.1, 0.3)  # the first ones are the defaults
 BATCH, CAPTIONS = 10, 5  # images of a training step, captions of an image
@@ -304,7 +304,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     given.width = given.width or (128 if given.data == "shapes" else 256)
     if given.data == "shapes":
         given.data = "data/shapes"
-        prepare_built_in("shapes", given.data)
+        prepare(given.data, source="shapes")
     return given
 
 

@@ -1,11 +1,14 @@
 """Settings of prepare: impossible ones are refused, and those that matter identify the files."""
 
 import dataclasses
+import inspect
+import os
 
 import pytest
 from helpers import sources
 
 from tfcap import errors
+from tfcap.prepare import prepare
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
 
@@ -34,12 +37,39 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
         ({"min_count": 0}, "`min_count` must be at least 1"),
         ({"document_frequency": "d.npz"}, "`document_frequency` needs `vocab`"),
         ({"keep_pictures": True, "frames": 4}, "`keep_pictures` cannot be used"),
+        ({"source": "shapes"}, "`source=shapes` makes its own captions and images"),
+        ({"source": "table"}, "`source` must be one of auto, csv, "),
+        ({"train": 5}, "`train`, `val` and `test` are for `source=shapes`"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):
     Settings("out", "c.json", images="i", splits="random:70,15,15").checked()
     with pytest.raises(errors.UsageError, match=message):
         Settings(**{"captions": "c.json", "out": "out", "images": "i", **changes}).checked()
+
+
+@pytest.mark.parametrize(
+    ("source", "defaults"),
+    [
+        ("auto", ("mobilenet_v2", "imagenet", None)),
+        ("shapes", ("pixels", None, None)),
+        ("moving_shapes", ("pixels", None, 8)),
+    ],
+)
+def test_some_defaults_depend_on_the_source(source, defaults):
+    settings = Settings("~/out", source=source).checked()
+    assert (settings.backbone, settings.weights, settings.frames) == defaults
+    assert settings.out == os.path.expanduser("~/out") and settings.checked() == settings
+    other = Settings("out", source=source, backbone="vgg16", weights="w.h5", frames=5).checked()
+    assert (other.backbone, other.weights, other.frames) == ("vgg16", "w.h5", 5)
+
+
+def test_every_setting_is_an_argument_of_prepare():
+    arguments = inspect.signature(prepare).parameters
+    assert list(arguments) == [field.name for field in dataclasses.fields(Settings)]
+    named = [n for n, one in arguments.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert list(arguments)[:2] == ["out", "captions"] and named == list(arguments)[2:]
+    assert all(f"  {name}: " in inspect.getdoc(prepare) for name in arguments)
 
 
 @pytest.fixture

@@ -90,9 +90,7 @@ class Backbone(tf.Module):
                 "`crops` must be 1, or 10 with a network of Keras, alexnet or small_cnn."
             )
         if (vector or crops > 1) and grid not in (None, 1):
-            raise ValueError(
-                "`grid` cannot be used with `vector` or `crops=10`."
-            )
+            raise ValueError("`grid` cannot be used with `vector` or `crops=10`.")
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
         self.crops = crops

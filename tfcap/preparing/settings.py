@@ -45,10 +45,10 @@ class Settings:
         choices=("auto", *READERS, *BUILT_IN),
     )
     images: str | os.PathLike | None = argument("Directory of the image files.", default=None)
-    backbone: str = argument(
+    backbone: str | None = argument(
         f"Network that extracts the features: {', '.join(BACKBONES)}, or hub:PRESET of keras-hub; "
         "by default mobilenet_v2, and pixels for the built-in data.",
-        default="",
+        default=None,
     )
     weights: str | os.PathLike | None = argument(
         "Weights of the network: 'imagenet' (downloaded, but efficientnet_lite2 has them in the "
@@ -60,21 +60,26 @@ class Settings:
         "Cells along a side of the feature grid, for example 7 or 4.", default=None
     )
     crops: int = argument(
-        "10: one feature vector per picture, the mean of ten crops (vgg16: fc7).", default=1
+        "Number of crops of a picture: 1, the whole picture, or 10, for one feature vector that is "
+        "their mean (vgg16: fc7).",
+        default=1,
     )
-    vector: bool = argument("One feature vector of the whole picture (vgg16: fc7).", default=False)
+    vector: bool = argument(
+        "Make one feature vector of the whole picture (vgg16: fc7).", default=False
+    )
     image_size: int | None = argument(
         "Pixels along a side that pictures are resized to.", default=None
     )
     frames: int | None = argument(
-        "Read clips, this many frames of each; 16 for gif and msrvtt.", default=None
+        "Read clips, this many frames of each; by default 16 for gif and msrvtt.", default=None
     )
     keep_pictures: bool = argument(
         "Store the pictures in the records, too, so that training can change the network.",
         default=False,
     )
     objects: bool = argument(
-        f"{DETECTOR}: store the names of classes and attributes of regions, too.", default=False
+        f"With the backbone {DETECTOR}: store the names of classes and attributes of regions, too.",
+        default=False,
     )
     features: Paths | None = argument(
         "Ready-made features instead of a network: a file or directory, or several with commas "
@@ -92,9 +97,9 @@ class Settings:
         default=None,
     )
     splits: str = argument(
-        "source: the splits of the caption file, or random ones if it has none; random: 90 % "
-        "train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the sizes of m-RNN's split "
-        "of COCO.",
+        "How the images are divided. source: the splits of the caption file, or random ones if it "
+        "has none; random: 90 % train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the "
+        "sizes of m-RNN's split of COCO.",
         default="source",
     )
     split_ids: str | os.PathLike | None = argument(
@@ -103,13 +108,15 @@ class Settings:
     )
     seed: int = argument("Random seed of random splits and of the built-in shapes.", default=1)
     tokens: str = argument(
-        "given: use the words that the caption file has.", default="raw", choices=("raw", "given")
+        "Words of the captions. raw: split the captions; given: use the words in the caption file.",
+        default="raw",
+        choices=("raw", "given"),
     )
     count_splits: str = argument(
         "Splits whose words the vocabulary counts.", default="train", choices=("train", "all")
     )
     name: str | None = argument(
-        "Name of the data set; default: name of the caption file.", default=None
+        "Name of the data set; by default that of the caption file.", default=None
     )
     max_skipped: str | int = argument(
         "Largest number of bad images to skip, or their largest share, as in 1%.", default="100"
@@ -117,11 +124,12 @@ class Settings:
     images_per_shard: int = argument("Images per TFRecord file.", default=512)
     overwrite: bool = argument("Prepare everything in --out again.", default=False)
     engine: str = argument(
-        "local: processes of this machine; beam: Apache Beam, with its own options after --.",
+        "What writes the shards. local: processes of this machine; beam: Apache Beam, with its own "
+        "options after --.",
         default="local",
         choices=ENGINES,
     )
-    workers: int = argument("Processes of --engine=local.", default=1)
+    workers: int = argument("Number of processes of --engine=local.", default=1)
     engine_options: Sequence[str] = argument("Options of Apache Beam.", default=(), name="-")
     train: int | None = argument(
         "Number of training pictures or clips of the built-in data.", default=None, name="-"
@@ -133,6 +141,11 @@ class Settings:
     def is_built_in(self) -> bool:
         """Whether the pictures and captions are drawn."""
         return self.source in BUILT_IN
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, or the one that is the default."""
+        return self.backbone or ("pixels" if self.is_built_in else "mobilenet_v2")
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
@@ -162,7 +175,7 @@ class Settings:
         return settings
 
     def _completed(self) -> "Settings":
-        backbone = self.backbone or ("pixels" if self.is_built_in else "mobilenet_v2")
+        backbone = self.backbone_name
         weights = default_weights(backbone) if self.weights is None else self.weights
         frames = self.frames
         if frames is None and self.source == "moving_shapes":
@@ -191,13 +204,13 @@ class Settings:
             if value is not None and value < 1:
                 raise errors.UsageError(f"`{key}` must be at least 1, not {value}.")
         try:
-            check_name(self.backbone)
+            check_name(self.backbone_name)
         except ValueError as error:
             raise errors.UsageError(str(error)) from None
 
     def _check_network(self) -> None:
         """Checks that the network can do what the other settings ask for."""
-        if self.backbone == DETECTOR and not self.features:
+        if self.backbone_name == DETECTOR and not self.features:
             if self.weights is None:
                 raise errors.UsageError(
                     f"`weights` of {DETECTOR} is missing: give the directory of a converted "
@@ -291,9 +304,9 @@ class Settings:
             if saved is None:
                 raise ValueError(f"`weights`: there is no file {weights}.")
             weights = saved.sha256
-        result = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
+        result = {"backbone": self.backbone_name, "weights": weights, "grid": self.grid}
         result |= self.changed("crops", "keep_pictures", "vector", "objects", "image_size")
-        if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
+        if is_hub(self.backbone_name) and (preset := digest(self.backbone_name.removeprefix(HUB))):
             result["preset"] = preset.sha256  # of a directory, whose content may change
         return dict.fromkeys(result) if self.features else result
 

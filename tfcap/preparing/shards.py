@@ -64,11 +64,11 @@ def open_reader(
             cache=settings.out,
             frames=settings.frames,
         )
-    if settings.backbone == DETECTOR:
+    if settings.backbone_name == DETECTOR:
         network = backbone or detector.load(settings.weights or "")
         return DetectedRegions(settings.images, network, settings.objects)
     backbone = backbone or Backbone(
-        settings.backbone,
+        settings.backbone_name,
         settings.grid,
         settings.weights,
         settings.image_size,

@@ -4,7 +4,7 @@ import contextlib
 import json
 import pathlib
 import tarfile
-from typing import Any
+from collections.abc import Iterable
 
 from tfcap.files import read_json
 from tfcap.preparing.sources.entry import head
@@ -75,7 +75,7 @@ def contents(path: pathlib.Path) -> str:
     return f"its first line is {lines[0]!r:.100}" if is_text else "it has no line of text"
 
 
-def _shape(value: Any, depth: int = 0) -> str:
+def _shape(value: object, depth: int = 0) -> str:
     """Says what a JSON value is: its keys, and those of the first list or object in it."""
     if isinstance(value, dict) and value:
         text = f"an object with {_listed(value)}"
@@ -91,7 +91,7 @@ def _shape(value: Any, depth: int = 0) -> str:
     return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")
 
 
-def _has_objects(value: Any) -> bool:
+def _has_objects(value: object) -> bool:
     return isinstance(value, list) and isinstance(value[0], dict)
 
 
@@ -109,7 +109,7 @@ def _members(path: pathlib.Path) -> str:
     return f"{path.name} has the members {_listed(names)}"
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[object]) -> str:
     """Returns the first names of several, each cut."""
     shown = [f"{name!s:.40}" for name in names]
     more = f" and {len(shown) - _MOST_KEYS} more" if len(shown) > _MOST_KEYS else ""

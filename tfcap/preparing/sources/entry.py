@@ -240,7 +240,7 @@ class Source:
         return self.captions[0]
 
 
-def _names_in(row: Any) -> str:
+def _names_in(row: object) -> str:
     """Returns `; it has: caption, url` for an object, or an empty text."""
     return f"; it has: {', '.join(map(str, row))[:200]}" if isinstance(row, dict) and row else ""
 

@@ -40,7 +40,7 @@ def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
     return recognises
 
 
-def _items(path: pathlib.Path, key: str | None, items: Any) -> Iterator[tuple[str, Any]]:
+def _items(path: pathlib.Path, key: str | None, items: object) -> Iterator[tuple[str, Any]]:
     """Yields (location, item) of a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
         what = f"has no list {key!r}" if key else "is not a list of objects"
@@ -54,7 +54,7 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _id_fields(key: str, value: Any) -> dict[str, Any]:
+def _id_fields(key: str, value: object) -> dict[str, Any]:
     """Returns `tables.id_fields`; ids that are whole numbers must be those of one image each."""
     fields = id_fields(key, value)
     return {**fields, "id_column": ""} if fields["id"] >= 0 else fields
@@ -220,7 +220,7 @@ def gif(source: Source) -> list[Entry]:
     file, a film, or a folder of frames below `images`; the ending may be left out of its name.
     """
 
-    def parse(line: Any) -> Entry:
+    def parse(line: object) -> Entry:
         row = json_row(line)
         name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
         captions, rejected = unmarked(row, tuple(texts(row["caption"])))

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
-def split_name(text: Any) -> str:
+def split_name(text: object) -> str:
     """Returns the split for its name in a data set: "train", "val", "test" or a further name.
 
     A year may follow, as in `train2017`. Other names are those of further splits, which keep them:
@@ -53,7 +53,7 @@ def split_name(text: Any) -> str:
     return name
 
 
-def usual_split(text: Any) -> str | None:
+def usual_split(text: object) -> str | None:
     """Returns "train", "val" or "test" for a name such as `validation` or `train2017`, or None."""
     return _usual(text) if type(text) is str else None
 
@@ -306,7 +306,7 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     return lists
 
 
-def _listed_split(text: Any) -> str:
+def _listed_split(text: object) -> str:
     if (split := split_name(text)) not in SPLITS:
         raise ValueError(f"the split {split!r} is not one of {', '.join(_NAMES)}")
     return split

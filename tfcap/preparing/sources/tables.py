@@ -97,7 +97,7 @@ def beginning(path: pathlib.Path) -> str:
     return content.decode(encoding, "replace")
 
 
-def json_row(line: Any) -> dict[str, Any]:
+def json_row(line: object) -> dict[str, Any]:
     """Returns the JSON object in a line, or an item of a list. Raises ValueError for others."""
     row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
@@ -213,7 +213,7 @@ def split_in(row: dict[str, Any]) -> str | None:
         raise ValueError(f"{column!r}: {error}") from None
 
 
-def id_fields(column: str, value: Any) -> dict[str, Any]:
+def id_fields(column: str, value: object) -> dict[str, Any]:
     """Returns the fields of an entry that tell its id, for the value of a column or a key."""
     if value is None or value != value or value == "":
         return {"id": -1}
@@ -225,7 +225,7 @@ def id_fields(column: str, value: Any) -> dict[str, Any]:
     }
 
 
-def _whole_number(value: Any) -> int | None:
+def _whole_number(value: object) -> int | None:
     """Returns an id that a table writes as 7, "7", 7.0 or "7.0"; None for other values."""
     if isinstance(value, float) and value.is_integer() and value < 2**53:  # exact
         value = int(value)
@@ -240,7 +240,7 @@ def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for value, key in values for text in texts(value, key) if text.strip())
 
 
-def texts(value: Any, column: str = "caption") -> list[str]:
+def texts(value: object, column: str = "caption") -> list[str]:
     """Returns the captions in a value: a text, or a list of texts.
 
     The text `['A dog.', 'A cat.']`, a list as JSON, Python or NumPy write it, is two captions. An
@@ -437,7 +437,7 @@ def json_rows(
             for location, row in json_items(path):
                 yield location, row, split if tell else None
 
-    def parse_row(row: Any, split: str | None) -> Entry:
+    def parse_row(row: object, split: str | None) -> Entry:
         entry = parse(json_row(row))
         return entry if entry.split else entry._replace(split=split)
 
