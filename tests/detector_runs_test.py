@@ -153,7 +153,7 @@ def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
     ("changes", "message"),
     [
         ({"weights": None}, "`weights` of bottom_up is missing"),
-        ({"grid": 7}, "Leave out --grid"),
+        ({"grid": 7}, "Leave out `grid`"),
         ({"keep_pictures": True}, "cannot be trained"),
         ({"backbone": "pixels", "weights": None}, "`objects` needs `backbone=bottom_up`"),
     ],

@@ -191,7 +191,7 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
         if shape != expected.get(name):
             raise ValueError(
                 f"The weights do not fit the detector: {name} is {shape}, and {expected.get(name)} "
-                "is needed."
+                "is needed. Convert the weights again, with the sizes of their network."
             )
 
 

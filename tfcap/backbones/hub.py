@@ -240,7 +240,8 @@ def _built(
             return model, tuple(model(tf.zeros([1, side, side, 3]), training=False).shape)
         except Exception as error:
             raise ValueError(
-                f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))})."
+                f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))}). "
+                "Give another `image_size`, or choose another preset."
             ) from error
 
 
@@ -373,7 +374,8 @@ def _side(name: str, sides: Sequence[Any]) -> int | None:
     numbers = {int(side) for side in sides if side}
     if len(numbers) > 1:
         raise ValueError(
-            f"{name} must read squares of one size. It names {sorted(numbers)} pixels."
+            f"{name} must read squares of one size. It names {sorted(numbers)} pixels. "
+            "Choose another preset."
         )
     return numbers.pop() if numbers else None
 

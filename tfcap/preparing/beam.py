@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from tfcap import errors
-from tfcap.preparing.engines import Engine, Task, Work
+from tfcap.preparing.engines import Engine, NamedTask, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
 _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running.*)?$", re.M)
@@ -28,7 +28,7 @@ def engine(options: Sequence[str]) -> Engine:
         reason = output.getvalue().rpartition("error: ")[2].strip()
         raise errors.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
 
-    def run(work: Work, tasks: Iterable[Task]) -> Iterator[str]:
+    def run(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
         listed = list(tasks)
         try:
             with beam.Pipeline(options=parsed) as pipeline:

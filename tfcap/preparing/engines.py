@@ -21,7 +21,7 @@ from tfcap import progress
 ENGINES = ("local", "beam")
 
 
-class Task(Protocol):
+class NamedTask(Protocol):
     """A piece of work."""
 
     @property
@@ -30,17 +30,17 @@ class Task(Protocol):
 
 
 Work = Callable[[Any], None]
-Engine = Callable[[Work, Iterable[Task]], Iterator[str]]
+Engine = Callable[[Work, Iterable[NamedTask]], Iterator[str]]
 
 
-def inline(work: Work, tasks: Iterable[Task]) -> Iterator[str]:
+def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Runs tasks in this process, in their order."""
     for task in tasks:
         work(task)
         yield task.name
 
 
-def in_processes(workers: int, work: Work, tasks: Iterable[Task]) -> Iterator[str]:
+def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Runs tasks in new processes of this machine."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
@@ -68,7 +68,7 @@ def in_processes(workers: int, work: Work, tasks: Iterable[Task]) -> Iterator[st
 _opened: list[Work] = []  # in a worker process: its first `work`, with what that has opened
 
 
-def _work(work: Work, task: Task) -> None:
+def _work(work: Work, task: NamedTask) -> None:
     if not _opened:
         _opened.append(work)
     _opened[0](task)

@@ -262,7 +262,7 @@ class Settings:
             )
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
-        """Returns, as JSON, the settings on which the finished shards depend.
+        """Returns the settings on which the finished shards depend, as values of JSON.
 
         A setting at its default is left out where that is possible: a prepared directory stays
         valid if tfcap gets another setting.
@@ -273,10 +273,10 @@ class Settings:
         """
         from tfcap.data import tokens
 
-        features = [self._inside_out(path) for path in self.feature_paths]
+        features = [self._relative_to_out(path) for path in self.feature_paths]
         result: dict[str, Any] = {
             "captions": self._captions_sha256(entries, splits is None),
-            "images": None if self.images is None else self._inside_out(self.images),
+            "images": None if self.images is None else self._relative_to_out(self.images),
             "features": features if len(features) > 1 else next(iter(features), None),
             **self._network_identity(),
             "min_count": self.min_count,
@@ -333,7 +333,7 @@ class Settings:
                 digest.update(repr((entry.id, entry.split)).encode())
         return digest.hexdigest()
 
-    def _inside_out(self, path: str | os.PathLike) -> str:
+    def _relative_to_out(self, path: str | os.PathLike) -> str:
         """Returns a path, relative if it is inside `out`, so that `out` can be moved."""
         return _real(path).removeprefix(_real(self.out) + os.sep)
 

@@ -5,5 +5,5 @@ finds the image in the files.
 """
 
 from tfcap.preparing.ready.checks import checked
-from tfcap.preparing.ready.layouts import LAYOUTS, Layout, recognise
+from tfcap.preparing.ready.layouts import LAYOUTS, FeatureFiles, recognise
 from tfcap.preparing.ready.reader import ReadyFeatures

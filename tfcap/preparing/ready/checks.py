@@ -44,7 +44,7 @@ def checked(
 
     Args:
       entry: the image.
-      arrays: its arrays, as a `Layout` reads them.
+      arrays: its arrays, as a `FeatureFiles` reads them.
       size_of: returns the size of the image, if the arrays do not have it.
     """
     name = name_of_features(arrays)

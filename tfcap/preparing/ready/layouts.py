@@ -53,17 +53,17 @@ _Lines = dict[str, list[tuple[int, int, int]]]  # file, offset and length of the
 _log = logging.getLogger(__name__)
 
 
-class Layout(abc.ABC):
-    """Opened files of features.
+class FeatureFiles(abc.ABC):
+    """Opened files of features; a subclass for each layout.
 
     Args:
-      paths: the files and directories that `recognise` found, at least one.
-      cache: a file in which the layout may store an index, or None.
+      paths: the files and directories that `recognise` returns, at least one.
+      cache: a file in which an index may be stored, or None.
 
     Attributes:
-      title: the name of the layout in printed lines.
+      title: the name of the layout in messages.
       endings: a regular expression for the endings of file names.
-      keys: the keys, if the layout can list them.
+      keys: the keys of the images, if the files list them.
     """
 
     title: ClassVar[str]
@@ -98,7 +98,7 @@ class Layout(abc.ABC):
         return "" if other is None else f"; another is {other}"
 
 
-class Tsv(Layout):
+class Tsv(FeatureFiles):
     r"""Lines of text with a tab between their fields; arrays are float32 in base64.
 
     * bottom-up attention (Anderson et al., CVPR 2018): image_id, image_w, image_h, num_boxes,
@@ -187,7 +187,7 @@ class Tsv(Layout):
         return lines
 
 
-class Hdf5(Layout):
+class Hdf5(FeatureFiles):
     """HDF5 files.
 
     * M2, ExpansionNet and DLCT: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and the
@@ -230,7 +230,7 @@ class Hdf5(Layout):
         return f"; another is {next(itertools.chain.from_iterable(self._files), None)}"
 
 
-class Lmdb(Layout):
+class Lmdb(FeatureFiles):
     """LMDB databases of ruotianluo/ImageCaptioning.pytorch: a directory with data.mdb, or a file.
 
     A key is an image id, a value the bytes of an npz or npy file. Values of keys such as `__keys__`
@@ -268,7 +268,7 @@ class Lmdb(Layout):
         return None
 
 
-class Matrix(Layout):
+class Matrix(FeatureFiles):
     """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
 
     `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
@@ -308,11 +308,14 @@ class Matrix(Layout):
         if len(ids) == 5 * rows and ids == [key for key in ids[::5] for _ in range(5)]:
             ids = ids[::5]
         if len(ids) != rows:
-            raise ValueError(f"{file} has {len(ids)} ids for the {rows} rows of {path}.")
+            raise ValueError(
+                f"{file} has {len(ids)} ids for the {rows} rows of {path}. Write one id "
+                "for each row."
+            )
         return ids
 
 
-class Folder(Layout):
+class Folder(FeatureFiles):
     """Folders with one npz or npy file per image.
 
     * JDAI-CV/image-captioning: `ID.npz` with `feat` [R, F].
@@ -361,10 +364,10 @@ class Folder(Layout):
 
 
 # The first that recognises the files counts; a folder may also hold the files of another layout.
-LAYOUTS: tuple[type[Layout], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
+LAYOUTS: tuple[type[FeatureFiles], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
-def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib.Path]]:
+def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[FeatureFiles], list[pathlib.Path]]:
     """Finds the layout that recognises all paths.
 
     Returns:

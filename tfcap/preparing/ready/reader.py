@@ -17,7 +17,7 @@ from tfcap.data import clips
 from tfcap.images import upright_size
 from tfcap.preparing.pictures import Extracted
 from tfcap.preparing.ready.checks import Size, checked, name_of_features
-from tfcap.preparing.ready.layouts import OTHERS, Layout, recognise
+from tfcap.preparing.ready.layouts import OTHERS, FeatureFiles, recognise
 from tfcap.preparing.sources.entry import Entry
 
 INDEX = ".features.index.json"  # in the prepared directory
@@ -75,12 +75,13 @@ class ReadyFeatures:
     ):
         self.frames = frames
         self.images = None if images is None else pathlib.Path(images)
-        cls, inside = recognise(paths)
-        self.layout: Layout = cls(inside, None if cache is None else os.path.join(cache, INDEX))
-        self._files = f"{cls.title}, {', '.join(map(str, inside))}"
+        layout, inside = recognise(paths)
+        index = None if cache is None else os.path.join(cache, INDEX)
+        self.files: FeatureFiles = layout(inside, index)
+        self._described = f"{layout.title}, {', '.join(map(str, inside))}"
         probes = entries[:_PROBES]
         counts = {
-            name: sum(self.layout.has(self._spelled(key)) for key in map(key_of, probes) if key)
+            name: sum(self.files.has(self._spelled(key)) for key in map(key_of, probes) if key)
             for name, key_of in _KEYS.items()
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
@@ -96,7 +97,7 @@ class ReadyFeatures:
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
-        arrays = self.layout.read(self._spelled(_KEYS[self.named_by](usable[0].entry)))
+        arrays = self.files.read(self._spelled(_KEYS[self.named_by](usable[0].entry)))
         self.unread = sorted(set(arrays) - {name_of_features(arrays), *OTHERS})
         self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
@@ -104,7 +105,7 @@ class ReadyFeatures:
         """Describes the files and what they hold in a line."""
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
         unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
-        return f"{self._files}; named by {self.named_by}{vectors}{unread}"
+        return f"{self._described}; named by {self.named_by}{vectors}{unread}"
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
@@ -112,11 +113,11 @@ class ReadyFeatures:
 
     def _extracted(self, entry: Entry) -> Extracted:
         key = self._spelled(_KEYS[self.named_by](entry))
-        if not key or not self.layout.has(key):
-            reason = f"no {key} in {self._files}{self.layout.near(key)}"
+        if not key or not self.files.has(key):
+            reason = f"no {key} in {self._described}{self.files.near(key)}"
             return Extracted(entry, None, None, reason)
         try:
-            extracted = checked(entry, self.layout.read(key), self._size)
+            extracted = checked(entry, self.files.read(key), self._size)
             if self.dim and not self.image_dim:
                 extracted = extracted._replace(image=None)
             widths = _widths(extracted)
@@ -126,7 +127,7 @@ class ReadyFeatures:
                     f"most of the first images have {self.dim} and {self.image_dim}."
                 )
         except Exception as error:  # of NumPy, h5py, zip and zlib
-            reason = f"{key} in {self._files}: {' '.join(str(error).split())[:300]}"
+            reason = f"{key} in {self._described}: {' '.join(str(error).split())[:300]}"
             return Extracted(entry, None, None, reason)
         if self.frames is not None:
             features = np.asarray(extracted.features)
@@ -140,7 +141,7 @@ class ReadyFeatures:
         if key.isascii():
             return key
         forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
-        return next((form for form in forms if self.layout.has(form)), key)
+        return next((form for form in forms if self.files.has(form)), key)
 
     def _size(self, entry: Entry) -> Size | None:
         if entry.content is not None:

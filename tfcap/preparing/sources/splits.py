@@ -298,7 +298,10 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
                 key = image["cocoid"] if "cocoid" in image else image["filename"]
                 lists[_listed_split(image["split"])].append(key)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} has no lists of train, val and test: {error}.") from None
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(
+                f"{path} has no lists of train, val and test: {reason}. {_REMEDY}"
+            ) from None
     if not any(lists.values()):
         raise ValueError(
             f"{path} must be a directory with a list per split, or a JSON file of lists. {_REMEDY}"
@@ -349,7 +352,8 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
         for index in indices:
             if chosen.setdefault(index, split) != split:
                 raise ValueError(
-                    f"{path}: {entries[index].file_name} is in {chosen[index]} and in {split}."
+                    f"{path}: {entries[index].file_name} is in {chosen[index]} and in {split}. "
+                    "List it once."
                 )
     divided = [entries[index]._replace(split=split) for index, split in sorted(chosen.items())]
     fewer = False  # whether captions of an image were left out

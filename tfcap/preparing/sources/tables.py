@@ -214,7 +214,7 @@ def split_in(row: dict[str, Any]) -> str | None:
 
 
 def id_fields(column: str, value: object) -> dict[str, Any]:
-    """Returns the fields of an entry that tell its id, for the value of a column or a key."""
+    """Returns `id`, `has_id` and `id_column` of an entry for the value of a column or a key."""
     if value is None or value != value or value == "":
         return {"id": -1}
     number = _whole_number(value)
@@ -371,14 +371,17 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
         if cells == [_END]:
             return
         if table.line_num - start >= _MOST_LINES or cells[-1:] and cells[-1].endswith(_END):
-            raise ValueError(f'{path}: line {start}: a cell begins with " and has no " at its end.')
+            raise ValueError(
+                f'{path}: line {start}: a cell begins with " and has no " at its end. Add '
+                "or remove it."
+            )
         if any(cell.strip() for cell in cells):
             yield f"{path}: line {start}", cells
         start = table.line_num + 1
 
 
 def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str, str]:
-    """Returns column name -> cell.
+    """Returns the cells of a row by the names of their columns.
 
     A caption in the last column may contain the delimiter without quotes.
     """

@@ -34,7 +34,9 @@ def _listed(
             if name not in images:
                 source.skip(location, f"{name} has no captions")
             elif splits.setdefault(name, split) != split:
-                raise ValueError(f"{location}: {name} is in the list of {splits[name]}, too.")
+                raise ValueError(
+                    f"{location}: {name} is in the list of {splits[name]}, too. List it once."
+                )
     return splits
 
 
