@@ -109,6 +109,9 @@ def _draw(settings: Settings) -> Settings:
         captions=os.path.join(settings.out, data.caption_file),
         images=os.path.join(settings.out, data.folder),
         name=settings.name or settings.source,
+        train=None,
+        val=None,
+        test=None,
     )
 
 

@@ -102,7 +102,7 @@ def read(settings: Settings) -> Inputs:
 
 
 def _with_source(settings: Settings) -> Settings:
-    """Returns the settings with the detected layout, and with what follows from it."""
+    """Returns the settings with the detected layout, and its images and frames."""
     paths = settings.caption_paths
     if not paths:
         raise errors.UsageError("`captions`, the caption file, is missing.")
