@@ -37,9 +37,10 @@ def data_directory(configured: str) -> str:
                 f"{directory} has no {FINGERPRINT}. Prepare the data, or name the directory: "
                 "`params_override=task.data_dir=DIRECTORY`"
             )
-        from tfcap.preparing.build import prepare_built_in
+        from tfcap.preparing.build import prepare
+        from tfcap.preparing.settings import Settings
 
-        prepare_built_in(source, directory)
+        prepare(Settings(directory, source=source))
     return directory
 
 
