@@ -39,8 +39,8 @@ ALLOWED = {
     "visualize": "errors ids progress files images layers metrics models data",
     "training": "errors ids gpus progress files layers metrics models objectives decoding data "
     "configs runs preparing visualize",
-    "inference": "errors ids progress files layers metrics models objectives decoding data "
-    "pretrained runs",
+    "inference": "arguments errors ids progress files layers metrics models objectives decoding "
+    "data pretrained runs",
     "serving": "files images metrics models decoding data backbones pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images decoding data pretrained runs visualize inference "
@@ -55,6 +55,7 @@ WITHOUT_TENSORFLOW = (
     "visualize/figures",
     "visualize/report",
     "captioning/demo_page",
+    "inference/rerank_arguments",
 )
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a command as a frozen dataclass, from which its flags and its function follow.
+"""The arguments of a command as a frozen dataclass, which makes its flags and its function.
 
     @arguments
     class Export:
@@ -11,13 +11,16 @@
 
     export(export_dir="served", last=2)
 
-`tfcap.cli.define` makes `--export_dir` and `--last` of the fields, with these texts as their help.
-The function takes the fields as arguments, so that `help()`, editors and type checkers know them.
+`tfcap.cli.define` makes the flags `--export_dir` and `--last` of the fields. The help text of a
+flag is the text of its field. `export` takes the fields as its arguments: `help()`, editors and
+type checkers show their names, types, defaults and texts. A text names another argument in
+backticks, as in `last` or `format=run`; `--help` shows the flags `--last` and `--format=run`.
 """
 
 import dataclasses
 import functools
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -30,21 +33,23 @@ else:
         return lambda function: function
 
 
+_SECTION = r"\n(?=(?:Returns|Yields|Raises|Example):\n)"  # of a docstring, after `Args:`
 P = ParamSpec("P")
 Arguments = TypeVar("Arguments")
 Result = TypeVar("Result")
 
 
 class Flag(NamedTuple):
-    """What a field says of the flag of a command.
+    """The flag of a field.
 
     Attributes:
-      help: the text of `--help`, and of `help()`.
+      help: the text of `--help` and of `help()`.
       choices: the values that the flag accepts; empty for any.
       least, most: the smallest and the largest number that the flag accepts; None for any.
       many: "" for one value; "commas" for values with commas between them; "repeated" for a flag
         that can be given several times.
-      name: the name of the flag, where it is not that of the field; "-" for no flag.
+      name: the name of the flag, if the field has another name; "-" for an argument of the Python
+        function only, which has no flag.
     """
 
     help: str
@@ -70,7 +75,7 @@ def argument(
 
     Args:
       help, choices, least, most, many, name: see `Flag`.
-      default: the default; a field without one must be given.
+      default: the default; an argument without a default is required.
       kw_only: whether the function takes the argument only by its name.
     """
     flag = Flag(help, choices, least, most, many, name)
@@ -86,7 +91,11 @@ def arguments(cls: type[Arguments]) -> type[Arguments]:
 def takes(
     cls: Callable[P, Arguments],
 ) -> Callable[[Callable[[Arguments], Result]], Callable[P, Result]]:
-    """Makes of a function of one `cls` a function of the fields of `cls`."""
+    """Makes a function of the fields of `cls` from a function of one `cls`.
+
+    Args:
+      cls: a class made by `arguments`.
+    """
 
     def decorate(function: Callable[[Arguments], Result]) -> Callable[P, Result]:
         @functools.wraps(function)
@@ -104,16 +113,17 @@ def takes(
 
 
 def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
-    """Returns what each field with a help text says of its flag, in the order of the fields."""
-    found = {field: field.metadata.get("flag") for field in dataclasses.fields(cls)}
-    return {field: flag for field, flag in found.items() if flag is not None}
+    """Returns the flag of each field, in the order of the arguments of the function."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    ordered = [fields[name] for name in inspect.signature(cls).parameters]
+    return {f: f.metadata["flag"] for f in ordered if "flag" in f.metadata}
 
 
-def _described(text: str, cls: Any) -> str:
-    """Returns a docstring with the section `Args:` after its first paragraphs."""
-    listed = ["Args:"]
+def _described(docstring: str, cls: Any) -> str:
+    """Returns the docstring with a section `Args:` of the fields of `cls`."""
+    lines = ["Args:"]
     for field, flag in flags_of(cls).items():
-        line = f"{field.name}: {flag.help}"
-        listed += textwrap.wrap(line, 98, initial_indent="  ", subsequent_indent="    ")
-    before, *after = text.partition("\nReturns:\n")
-    return "\n".join([before.rstrip(), "", *listed]) + "".join(["\n", *after] if after[0] else [])
+        text = f"{field.name}: {flag.help}"
+        lines += textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="    ")
+    before, *sections = re.split(_SECTION, docstring)
+    return "\n".join([before.rstrip(), "", *lines, *("\n" + section for section in sections)])

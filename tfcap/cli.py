@@ -37,6 +37,7 @@ flags.DEFINE_multi_string(
     [],
     "Module of Python to import first, which may register a system of your own; repeatable.",
 )
+_ARGUMENT = "argument"  # attribute of a flag: the name of the argument that it sets
 flags.disclaim_key_flags()  # the functions below define flags of the command that calls them
 
 
@@ -173,7 +174,7 @@ def define(cls: Any) -> None:
         kinds = {hint, *typing.get_args(hint)}
         bounds = {"lower_bound": flag.least, "upper_bound": flag.most}
         if flag.many == "commas":
-            flags.DEFINE_list(name, default, flag.help)
+            flags.DEFINE_list(name, list(default or ()), flag.help)
         elif flag.many == "repeated":
             flags.DEFINE_multi_string(name, list(default or ()), flag.help)
         elif flag.choices:
@@ -186,6 +187,9 @@ def define(cls: Any) -> None:
             flags.DEFINE_integer(name, default, flag.help, **bounds)
         else:
             flags.DEFINE_float(name, default, flag.help, **bounds)
+        vars(flags.FLAGS[name])[_ARGUMENT] = field.name
+    for name in flags.FLAGS:  # all names are known now
+        flags.FLAGS[name].help = with_flags(flags.FLAGS[name].help)
 
 
 def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]:
@@ -212,11 +216,14 @@ def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]
 def with_flags(text: str) -> str:
     """Returns a message of the library with `name` or `name=value` as the flag `--name`.
 
-    The library speaks of arguments, which have the names of flags.
+    The library speaks of arguments. Most flags have the name of their argument, see `define`.
     """
+    if "`" not in text:
+        return text
+    names = {vars(flags.FLAGS[name]).get(_ARGUMENT, name): name for name in flags.FLAGS}
 
     def flag(match: re.Match) -> str:
-        return f"--{match[1]}{match[2]}" if match[1] in flags.FLAGS else match[0]
+        return f"--{names[match[1]]}{match[2]}" if match[1] in names else match[0]
 
     return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
 
@@ -273,6 +280,13 @@ class DecodingArguments:
         "a preset followed by keys.",
         default="",
     )
+
+
+@arguments
+class SeedArguments:
+    """The argument of every command that may sample captions."""
+
+    seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)
 
 
 def define_run_flags() -> None:

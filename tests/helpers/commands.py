@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from absl import app, flags
 
-from tfcap import cli
+from tfcap import cli, progress
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -28,9 +28,9 @@ def run_command(module: str, *arguments: object) -> subprocess.CompletedProcess:
     sees them."""
     command = importlib.import_module(module)
     out, err = io.StringIO(), io.StringIO()
-    with _own_flags() as given, pytest.MonkeyPatch.context() as patch:
+    with _own_flags() as values, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [module, *map(str, arguments)])
-        patch.setattr(app, "FLAGS", given)
+        patch.setattr(app, "FLAGS", values)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 command._define_flags()
@@ -103,38 +103,45 @@ def errors(result: subprocess.CompletedProcess) -> list[str]:
     return [line for line in result.stderr.splitlines() if line.startswith("error: ")]
 
 
-def run_here(module: ModuleType, *arguments: str) -> None:
+def run_here(module: ModuleType, *arguments: object) -> None:
     """The same without a new process and without turning errors into lines; flags are real."""
-    with _own_flags() as given:
+    with _own_flags() as values:
+        progress.show_messages(cli.with_flags)
         module._define_flags()
-        rest = given(["command", *map(str, arguments)])
-        module._run(*([rest] if inspect.signature(module._run).parameters else []))
+        rest = values(["command", *map(str, arguments)])
+        try:
+            module._run(*([rest] if inspect.signature(module._run).parameters else []))
+        except ValueError as error:
+            error.args = tuple(
+                cli.with_flags(value) if isinstance(value, str) else value for value in error.args
+            )
+            raise
 
 
 def defined(module: ModuleType) -> list[str]:
     """The names of the flags that a command defines."""
-    with _own_flags() as given:
-        others = set(given)
+    with _own_flags() as values:
+        others = set(values)
         module._define_flags()
-        return [name for name in given if name not in others]
+        return [name for name in values if name not in others]
 
 
 def parse(module: ModuleType, *arguments: str) -> flags.FlagValues:
     """The flags of a command line, which is not run; a wrong flag raises `flags.Error`."""
-    with _own_flags() as given:
+    with _own_flags() as values:
         module._define_flags()
-        given(["command", *map(str, arguments)])
-        return given
+        values(["command", *map(str, arguments)])
+        return values
 
 
 @contextlib.contextmanager
 def _own_flags():
     """Flags that are defined inside go to new `FlagValues`, and `flags.FLAGS` reads those."""
     with pytest.MonkeyPatch.context() as patch:
-        given = copy.deepcopy(flags.FLAGS)  # it has those of absl
-        patch.setattr(flags, "FLAGS", given)
+        values = copy.deepcopy(flags.FLAGS)  # it has those of absl
+        patch.setattr(flags, "FLAGS", values)
         for name in [name for name in dir(flags) if name.startswith("DEFINE_")]:
             define = getattr(flags, name)
             if "flag_values" in inspect.signature(define).parameters:
-                patch.setattr(flags, name, functools.partial(define, flag_values=given))
-        yield given
+                patch.setattr(flags, name, functools.partial(define, flag_values=values))
+        yield values
