@@ -26,7 +26,7 @@ ALLOWED = {
     "files": "",
     "images": "",
     "layers": "",
-    "metrics": "errors marks progress files",
+    "metrics": "arguments errors marks progress files",
     "models": "layers",
     "objectives": "ids layers",
     "decoding": "ids layers models objectives",
@@ -40,7 +40,7 @@ ALLOWED = {
     "training": "errors ids gpus progress files layers metrics models objectives decoding data "
     "configs runs preparing visualize",
     "inference": "arguments errors ids progress files layers metrics models objectives decoding "
-    "data pretrained runs",
+    "data pretrained runs visualize",
     "serving": "files images metrics models decoding data backbones pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images decoding data pretrained runs visualize inference "

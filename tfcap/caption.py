@@ -120,11 +120,13 @@ def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
             "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
         )
     from tfcap import runs
-    from tfcap.inference import rerank
+    from tfcap.inference.rerank import reranker_of
+    from tfcap.inference.rerank_arguments import RerankArguments
 
-    run, options = captioner.engine.run, cli.rerank_options(given.flag_values_dict())
+    run, values = captioner.engine.run, given.flag_values_dict()
+    args = RerankArguments(**{n: v for n, v in values.items() if n.startswith("rerank")})
     data = runs.load_data(run, given.data_dir)
-    captioner.engine.reranker = rerank.load(run, data, given.rerank, **options)
+    captioner.engine.reranker = reranker_of(args, run, data)
 
 
 def _caption(

@@ -197,16 +197,17 @@ def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]
 
     Args:
       cls: the arguments of the command.
-      given_only: leave out flags that do not stand on the command line.
-      missing: values of arguments that have no default. Without one, and without a value on the
-        command line, they raise UsageError.
+      given_only: leave out flags that are not on the command line.
+      missing: values of arguments that have no default and are not on the command line. Other
+        such arguments raise UsageError.
     """
     result = {}
     for field, flag in flags_of(cls).items():
         if (name := flag.name or field.name) == "-":
             continue
         value = flags.FLAGS[name].value or missing.get(field.name, flags.FLAGS[name].value)
-        if not value and field.default is dataclasses.MISSING:
+        required = field.default is dataclasses.MISSING and field.name not in missing
+        if required and not value:
             raise UsageError(f"--{name} is missing.")
         if flags.FLAGS[name].present or not given_only:
             result[field.name] = value

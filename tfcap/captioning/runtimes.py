@@ -38,7 +38,7 @@ class Found(NamedTuple):
 class TrainedRun:
     """The captioner of a run, or of an ensemble of runs; `data_dir` is that of `load`.
 
-    If there is a `reranker` (a `Consensus`), it orders the captions again.
+    If there is a `reranker` (a `ConsensusReranker`), it orders the captions again.
     """
 
     exported = False
@@ -181,9 +181,9 @@ class TrainedRun:
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
         """Computes log P(text | picture) float32 [B, S], and a note on unknown words."""
-        from tfcap.inference.likelihood import PairScorer, encode
+        from tfcap.inference.likelihood import PairScorer, encode_captions
 
-        encoded = encode(self.run.vocab, texts, self.model.max_length)
+        encoded = encode_captions(self.run.vocab, texts, self.model.max_length)
         mask = self.server.mask(features)
         with self._scoring:
             if self._scorer is None:
