@@ -19,6 +19,7 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
+    """Returns name -> description of each command."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -32,14 +33,14 @@ def commands() -> dict[str, str]:
 
 def page() -> str:
     """Returns the text of `tfcap --help`: one line for each command."""
-    known = commands()
-    width = 2 + max(map(len, known))
+    described = commands()
+    width = 2 + max(map(len, described))
     return "\n".join(
         [
             f"tfcap {__version__}: image captioning on Keras 3 and TensorFlow",
             "",
             "Commands:",
-            *(f"  {name:{width}}{text}" for name, text in known.items()),
+            *(f"  {name:{width}}{text}" for name, text in described.items()),
             "",
             "`tfcap COMMAND --help` lists the flags of a command.",
             "`python -m tfcap.COMMAND` runs the same command.",
@@ -56,9 +57,9 @@ def main() -> None:
     if name == "--version":
         print(f"tfcap {__version__}")
         return
-    known = commands()
-    if name not in known:
-        hint = errors.did_you_mean(name, known)
+    names = commands()
+    if name not in names:
+        hint = errors.did_you_mean(name, names)
         cli.fail(f"There is no command {name}.{hint} `tfcap --help` lists the commands.", 2)
     sys.argv[1:] = rest
     runpy.run_module(f"tfcap.{name}", run_name="__main__", alter_sys=True)

@@ -52,8 +52,8 @@ def run(main: Callable[..., None]) -> None:
     """Runs a command: parses its flags, calls `main`, and turns expected errors into one line.
 
     Args:
-      main: the function of the command. If it has a parameter, it gets the command line without the
-        flags. If it has none, an argument that is not a flag is an error.
+      main: the work of the command. If it has a parameter, it gets the words of the command line
+        that are no flags, after the name of the program. If it has none, such words are an error.
     """
     progress.show_messages(with_flags)
     for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
@@ -125,7 +125,8 @@ def exhausted(error: BaseException) -> str:
 
     TensorFlow raises several types of its own for these errors.
     """
-    text, tensorflow = str(error), type(error).__module__.startswith("tensorflow")
+    text = str(error)
+    tensorflow = type(error).__module__.startswith("tensorflow")
     path = re.search(r"[^\s:;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full: {error.filename or 'the output'} cannot be written."
@@ -146,7 +147,7 @@ def _parse(argv: list[str]) -> list[str]:
         return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
         modules = flags.FLAGS.flags_by_module_dict().items()
-        names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
+        names = [f.name for m, of_module in modules if not m.startswith("absl.") for f in of_module]
         hint = did_you_mean(error.flagname, names)
         if "decoding" in names and (keys := options.meant(error.flagname)):
             changes = ",".join(key if "=" in key else f"{key}=VALUE" for key in keys)
@@ -163,15 +164,18 @@ def _with_home(word: str) -> str:
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
 
 
-def define(cls: Any) -> None:
-    """Defines a flag for each field of the arguments of a command, see `tfcap.arguments`."""
+def define(cls: type) -> None:
+    """Defines the flags of a command.
+
+    Args:
+      cls: the arguments of the command, a class made by `tfcap.arguments.arguments`.
+    """
     hints = typing.get_type_hints(cls)
     for field, flag in flags_of(cls).items():
-        name, hint = flag.name or field.name, hints[field.name]
-        default = None if field.default is dataclasses.MISSING else field.default
-        if name == "-":
+        if (name := flag.name or field.name) == "-":
             continue
-        kinds = {hint, *typing.get_args(hint)}
+        default = None if field.default is dataclasses.MISSING else field.default
+        kinds = {hints[field.name], *typing.get_args(hints[field.name])}
         bounds = {"lower_bound": flag.least, "upper_bound": flag.most}
         if flag.many == "commas":
             flags.DEFINE_list(name, list(default or ()), flag.help)
@@ -192,8 +196,8 @@ def define(cls: Any) -> None:
         flags.FLAGS[name].help = with_flags(flags.FLAGS[name].help)
 
 
-def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]:
-    """Returns the values of the flags of `define` by the names of the fields.
+def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any]:
+    """Returns argument -> value of its flag, for the flags of `define`.
 
     Args:
       cls: the arguments of the command.
@@ -215,9 +219,9 @@ def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]
 
 
 def with_flags(text: str) -> str:
-    """Returns a message of the library with `name` or `name=value` as the flag `--name`.
+    """Returns a message with the flags of arguments: `last=3` in backticks becomes --last=3.
 
-    The library speaks of arguments. Most flags have the name of their argument, see `define`.
+    The library speaks of arguments. A name in backticks that is no argument stays as it is.
     """
     if "`" not in text:
         return text
@@ -250,7 +254,7 @@ def say_loading(models: Iterable[str]) -> None:
 
 MODEL_DIR = (
     "Directory of a training run, or the name of a pretrained model: "
-    f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs."
+    f"{', '.join(pretrained.names())}. Several are an ensemble."
 )
 
 

@@ -31,7 +31,7 @@ _WIDTH = 68  # longest caption in the list of images, in characters
 def format_scores(compared: Compared) -> str:
     """Returns a table with a line per score and a column per set of captions."""
     names = list(compared.scores)
-    width = max(26, *(len(name) + 2 for name in names))
+    width = max([26, *(len(name) + 2 for name in names)])
     first = max(
         [8, *(len(key) + 1 for scores in compared.scores.values() for key in scores.corpus)]
     )
@@ -155,8 +155,8 @@ class Compare(ScoringArguments):
     )
     split: str = argument("Split of their data that runs caption.", default="val")
     scores: Sequence[str] | None = argument(
-        f"Scores to compute, separated by commas: {', '.join(results.METRICS)}. CHAIR must be "
-        "asked for. CLIPScore is a score of tfcap.evaluate only.",
+        f"Scores to compute, some of {', '.join((*results.DEFAULTS, 'CHAIR'))}; by default all "
+        "but CHAIR. tfcap.evaluate has CLIPScore, too.",
         default=tuple(results.DEFAULTS),
         many="commas",
     )

@@ -5,8 +5,6 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
-import dataclasses
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfcap import cli, errors, visualize
 from tfcap.arguments import argument, arguments, takes
 from tfcap.inference.rerank_arguments import RerankArguments
+from tfcap.inference.subject import Other, Subject, named_paths, subject_of_captions, subject_of_run
 from tfcap.metrics import bootstrap, chair, diversity, inputs, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
@@ -22,13 +21,9 @@ from tfcap.metrics.scoring_arguments import ScoringArguments
 from tfcap.visualize import report
 
 if TYPE_CHECKING:
-    from tfcap.data.prepared import PreparedData
     from tfcap.inference.likelihood import Perplexities
-    from tfcap.inference.others import Other
     from tfcap.inference.rerank import ConsensusReranker
-    from tfcap.runs import Run
 
-_log = logging.getLogger("tfcap.evaluate")  # as a command, the module has another name
 # Arguments that need references.
 _OF_REFERENCES = ("metrics_file", "per_image", "report", "perplexity", "diversity")
 
@@ -53,9 +48,8 @@ class Evaluate(
         kw_only=False,
     )
     metrics: str | Sequence[str] | None = argument(
-        f"Scores to compute, separated by commas: {', '.join(results.METRICS)}. "
-        f"{' and '.join(results.ON_REQUEST)} must be asked for. In Python a list; None computes "
-        "all others.",
+        f"Scores to compute, some of {', '.join(results.METRICS)}; by default all but "
+        f"{' and '.join(results.ON_REQUEST)}.",
         default=tuple(results.DEFAULTS),
         many="commas",
         name="scores",
@@ -95,7 +89,7 @@ class Evaluate(
     )
     beside: Sequence[str] = argument(
         "NAME=results.json or NAME=MODEL_DIR: another run that page and figures show beside this "
-        "one; can be repeated.",
+        "one.",
         default=(),
         many="repeated",
     )
@@ -131,9 +125,10 @@ def evaluate(args: Evaluate) -> Scores:
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
-    subject = _load_run(args) if args.predictions is None else _read_files(args)
+    subject = _load_run(args) if args.predictions is None else _read_captions(args)
     others = _load_others(args, subject)
     pictures = _pictures_of_figures(args, subject)
+    labels = chair.read_labels(args.instances, subject.references)
     reranker = _load_reranker(args, subject)
     perplexities = _perplexities(args, subject)
 
@@ -141,39 +136,16 @@ def evaluate(args: Evaluate) -> Scores:
     if reranker is not None:
         captions = _rerank(args, subject, captions, reranker)
     _write(args, subject, captions)
-    attention = _attend(args, subject, captions, others, pictures)
+    compared = _attend(args, subject, captions, others, pictures)
     if not subject.references:
         _say(args, f"split {args.split} has no captions, so there is nothing to score")
         return Scores({}, {})
-    return _score(args, subject, captions, others, perplexities, attention)
-
-
-@dataclasses.dataclass(frozen=True)
-class Subject:
-    """What is evaluated: a run on a split, or captions from a file.
-
-    Attributes:
-      name: the name of the run or of the file.
-      images: the ids of the images.
-      references: image id -> references; images without references are left out.
-      labels: image id -> labelled objects, for CHAIR; None without `instances`.
-      captions: the captions from a file; None for a run.
-      run: the run; None for captions from a file.
-      data: the prepared data of the images; None for captions from a file without `data_dir`.
-    """
-
-    name: str
-    images: list[int]
-    references: dict[int, list[str]]
-    labels: Mapping[int, set[str]] | None = None
-    captions: Hypotheses | None = None
-    run: "Run | None" = None
-    data: "PreparedData | None" = None
+    return _score(args, subject, captions, compared, labels, perplexities)
 
 
 def _say(args: Evaluate, text: str) -> None:
     if args.show:
-        print(cli.with_flags(text), flush=True)
+        print(text, flush=True)
 
 
 # ---- Before the work -----------------------------------------------------------------------------
@@ -183,16 +155,20 @@ def _check(args: Evaluate) -> None:
     """Raises UsageError for arguments that are wrong at sight, and makes directories of files."""
     if args.predictions is None and not args.model_dir:
         raise errors.UsageError("Give `model_dir`, or `predictions` and `references`.")
-    names = _metrics(args)
-    if not names or set(names) - set(results.METRICS):
+    if args.predictions is not None and not (args.references or args.submission):
+        raise errors.UsageError("`references` is missing: the captions to score against.")
+    metrics = _metrics(args)
+    if not metrics or set(metrics) - set(results.METRICS):
         raise errors.UsageError(
-            f"{','.join(names) or 'nothing'!r} is not among the scores: "
+            f"{','.join(metrics) or 'nothing'!r} is not among the scores: "
             f"{','.join(results.METRICS)}."
         )
     if args.beside and not (args.report or args.attention):
         raise errors.UsageError(
             "`beside` needs `report` or `attention`. To compare without a page, use tfcap.compare."
         )
+    if args.predictions is not None and args.rerank and not args.data_dir:
+        raise errors.UsageError("`rerank` of `predictions` needs `data_dir`.")
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -208,102 +184,39 @@ def _metrics(args: Evaluate) -> list[str]:
 def _load_run(args: Evaluate) -> Subject:
     """Loads a run, or an ensemble, and opens its data."""
     from tfcap import runs
-    from tfcap.data.prepared import unlike_references
 
     directories = [args.model_dir] if isinstance(args.model_dir, str) else list(args.model_dir)
     run = runs.load_together(directories, args.checkpoint, args.dtype)
     run = run.with_decoding(args.decoding, args.beam or 0)
     data = runs.load_data(run, args.data_dir)
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
-    images = data.index(args.split).id[: args.limit or None].tolist()
+    # Directories of runs have dots in their names, as in lr0.002.
+    name = os.path.basename(os.path.normpath(directories[0]))
+    subject = subject_of_run(name, run, data, args.split, args.limit)
     if args.submission:
-        results.check_submission(args.split, len(images))
-    references = _references_of_split(args, data, images)
-    if warning := unlike_references(data, args.split):
-        _log.warning(f"warning: {warning}")
-    return Subject(
-        # Directories of runs have dots in their names, as in lr0.002.
-        name=errors.escaped(os.path.basename(os.path.normpath(directories[0]))),
-        images=images,
-        references=references,
-        labels=chair.read_labels(args.instances, references),
-        run=run,
-        data=data,
-    )
+        results.check_submission(args.split, len(subject.images))
+    needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
+    if needs and not subject.references:
+        raise errors.UsageError(
+            f"Split {args.split} has no reference captions. Leave out "
+            f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
+        )
+    return subject
 
 
-def _references_of_split(
-    args: Evaluate, data: "PreparedData", images: list[int]
-) -> dict[int, list[str]]:
-    """Returns the references of the images; images without captions are left out."""
-    captions = data.references(args.split)
-    references = {image: captions[image] for image in images if captions[image]}
-    if not references:
-        if args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES):
-            raise errors.UsageError(
-                f"Split {args.split} has no reference captions. Leave out "
-                f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
-            )
-    elif len(references) < len(images):
-        missing = len(images) - len(references)
-        _say(args, f"note: {missing} images have no captions and are not scored")
-    return references
-
-
-def _read_files(args: Evaluate) -> Subject:
+def _read_captions(args: Evaluate) -> Subject:
     """Reads captions and references from files, or takes them from the arguments."""
     assert args.predictions is not None
-    path = args.predictions if isinstance(args.predictions, str | os.PathLike) else ""
-    name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
-    captions = inputs.read_predictions(args.predictions)
-    if args.submission and not args.references:
-        return Subject(name, list(captions.captions), {}, captions=captions)
-    if not args.references:
-        raise errors.UsageError("`references` is missing: the captions to score against.")
-    references = inputs.read_references(args.references, args.partial)
-    if args.partial:
-        paths = _paths_beside(args, name).values()
-        others = [results.load_hypotheses(path).captions for path in paths]
-        images = results.common(references, [captions.captions, *others])
-        _say(args, f"note: {len(images)} of {len(references)} images with references are scored")
-        captions = captions.of_images(images)
-        references = {image: references[image] for image in images}
-    labels = chair.read_labels(args.instances, references)
-    data = _data_of_files(args, references) if args.data_dir else None
-    return Subject(name, list(references), references, labels, captions, data=data)
+    data = None
+    if args.data_dir:
+        from tfcap.data.prepared import PreparedData
+
+        data = PreparedData.load(args.data_dir)
+    others = list(named_paths(args.beside).values()) if args.partial else None
+    return subject_of_captions(args.predictions, args.references, args.split, data, others)
 
 
-def _data_of_files(args: Evaluate, references: Mapping[int, Sequence[str]]) -> "PreparedData":
-    """Opens the prepared data of the images in files; it has their pictures and features."""
-    from tfcap.data.prepared import PreparedData
-
-    assert args.data_dir is not None
-    data = PreparedData.load(args.data_dir)
-    if not set(references) & set(data.index(args.split).id):
-        _say(
-            args,
-            f"note: split {args.split} of {data.folder} has none of the images, so no picture is "
-            "shown or scored. `split` names another split",
-        )
-    return data
-
-
-def _paths_beside(args: Evaluate, name: str) -> dict[str, str]:
-    """Returns name -> path of `beside`; the names must differ, also from `name`."""
-    paths: dict[str, str] = {}
-    for item in args.beside:
-        other, equals, path = item.partition("=")
-        if not equals or not other:
-            raise errors.UsageError(f"`beside={item}` must be NAME=results.json or NAME=MODEL_DIR.")
-        if other == name or other in paths:
-            raise errors.UsageError(
-                f"`beside={item}`: the name {other} is taken. Give it a new name."
-            )
-        paths[other] = path
-    return paths
-
-
-def _load_others(args: Evaluate, subject: Subject) -> "dict[str, Other]":
+def _load_others(args: Evaluate, subject: Subject) -> dict[str, Other]:
     """Reads the captions, and loads the models, of `beside`."""
     if not args.beside:
         return {}
@@ -311,7 +224,7 @@ def _load_others(args: Evaluate, subject: Subject) -> "dict[str, Other]":
     from tfcap.inference.others import load_others
 
     return load_others(
-        _paths_beside(args, subject.name),
+        named_paths(args.beside, subject.name),
         subject.references,
         subject.data if subject.run else None,
         args.split,
@@ -335,11 +248,9 @@ def _pictures_of_figures(args: Evaluate, subject: Subject) -> Mapping[int, str]:
 
 
 def _load_reranker(args: Evaluate, subject: Subject) -> "ConsensusReranker | None":
-    if not args.rerank:
+    if not args.rerank or subject.data is None:
         return None
-    if subject.data is None:
-        raise errors.UsageError("`rerank` of `predictions` needs `data_dir`.")
-    if subject.captions is not None:
+    if subject.captions is not None and subject.references:
         results.check_ids(subject.references, subject.captions.captions)
     from tfcap.inference.rerank import reranker_of
 
@@ -370,13 +281,12 @@ def _captions(args: Evaluate, subject: Subject) -> Hypotheses:
     from tfcap.inference.decode import decode_split
 
     assert subject.run is not None and subject.data is not None
-    search = subject.run.search(data_dir=subject.data.folder)
     return decode_split(
         subject.run,
         subject.data,
         args.split,
         args.batch_size,
-        search=search,
+        search=subject.run.search(data_dir=subject.data.folder),
         limit=args.limit,
         seed=args.seed,
     )
@@ -396,7 +306,7 @@ def _rerank(
         captions.captions,
         subject.references,
         args.batch_size,
-        max_regions=subject.run.max_regions if subject.run else None,
+        max_regions=subject.max_regions,
     )
 
 
@@ -411,81 +321,66 @@ def _write(args: Evaluate, subject: Subject, captions: Hypotheses) -> None:
         _say(args, results.add_submission(args.submission, args.split, captions.best()))
 
 
-# The attention of the captions of each model: name -> image id -> attention.
-Attention = Mapping[str, "Mapping[int, visualize.Attended]"]
-
-
 def _attend(
     args: Evaluate,
     subject: Subject,
     captions: Hypotheses,
-    others: "Mapping[str, Other]",
+    others: Mapping[str, Other],
     pictures: Mapping[int, str],
-) -> Attention:
-    """Decodes the models of `beside`, computes the attention of all models and draws it."""
-    if subject.run is None:
-        return {}
-    from tfcap.inference.others import Other, decode_others
+) -> dict[str, Other]:
+    """Decodes the models of `beside`, computes the attention of all models and draws it.
 
-    if others:
+    Returns all sets of captions with their attention, by name; the evaluated captions are first.
+    """
+    evaluated = Other(captions.best(), subject.run, subject.data)
+    compared = {subject.name: evaluated, **others}
+    if subject.run is not None:
+        from tfcap.inference.others import attend_others, decode_others
+
         decode_others(
             others, args.split, subject.images, batch_size=args.batch_size, seed=args.seed
         )
-    if not (args.attention or args.report):
-        return {}
-    attention: dict[str, Mapping[int, visualize.Attended]] = {}
-    evaluated = Other(captions.best(), subject.run, subject.data)
-    for name, model in ({subject.name: evaluated} | dict(others)).items():
-        if model.attention:
-            attention[name] = model.attention
-        elif model.run is not None and model.data is not None:
-            attention[name] = visualize.attended_split(
-                model.run.model,
-                model.run.vocab,
-                model.data,
-                args.split,
-                model.captions,
-                args.batch_size,
-                model.run.max_regions,
-            )
-            if not attention[name]:
-                _say(
-                    args,
-                    f"note: there is no attention of {name}, because the regions have no boxes",
-                )
-    if args.attention:
-        count = visualize.write_figures(args.attention, pictures, attention)
-        _say(args, f"{args.attention}: {count} figures")
-    return attention
+        if args.attention or args.report:
+            attend_others(compared, args.split, args.batch_size)
+        if args.attention:
+            attention = {name: other.attention for name, other in compared.items() if other.run}
+            count = visualize.write_figures(args.attention, pictures, attention)
+            _say(args, f"{args.attention}: {count} figures")
+    return compared
 
 
 def _score(
     args: Evaluate,
     subject: Subject,
     captions: Hypotheses,
-    others: "Mapping[str, Other]",
+    compared: Mapping[str, Other],
+    labels: Mapping[int, set[str]] | None,
     perplexities: "Perplexities | None",
-    attention: Attention,
 ) -> Scores:
     """Scores the captions, and prints and writes the scores."""
     captions = captions.of_images(subject.references) if subject.run else captions
-    best = captions.best()
+    results.check_ids(subject.references, captions.captions)
     metrics = _metrics(args)
-    compared = None
-    with CocoScorer(metrics, options=_scoring_options(args, subject)) as scorer:
+    comparison = None
+    more: dict[str, Any] = {}
+    with CocoScorer(metrics, options=_scoring_options(args, subject, labels)) as scorer:
         if args.show and "SPICE" in metrics:
             hint = "SPICE takes minutes; `metrics=BLEU,METEOR,ROUGE-L,CIDEr` leaves it out"
             print(f"scoring: {cli.with_flags(hint)}", file=sys.stderr, flush=True)
         if args.report:
-            all_captions = {subject.name: best} | _captions_beside(subject, others)
-            compared = bootstrap.compare(all_captions, subject.references, scorer)
-            scores = compared.scores[subject.name]
+            texts = {
+                name: {image: other.captions[image] for image in subject.references}
+                for name, other in compared.items()
+            }
+            comparison = bootstrap.compare(texts, subject.references, scorer)
+            scores = comparison.scores[subject.name]
         else:
-            scores = scorer.score(subject.references, best)
+            scores = scorer.score(subject.references, captions.best())
         if args.show:
             print(_table(scores, scorer), flush=True)
-        _say(args, f"distinct captions: {diversity.distinct_share(best):.1f} %")
-        more = _diversity(args, subject, captions, scorer) if args.diversity else {}
+            print(f"distinct captions: {diversity.distinct_share(captions.best()):.1f} %")
+        if args.diversity:
+            more = _diversity(args, subject, captions, scorer)
     if perplexities:
         _say(args, perplexities.format())
         more["perplexity"] = perplexities.corpus
@@ -498,25 +393,21 @@ def _score(
     if args.per_image:
         by_image = perplexities.by_image() if perplexities else None
         results.write_per_image(args.per_image, scores, by_image)
-    if compared:
-        _report(args, subject, all_captions, compared, attention)
+    if comparison:
+        attention = {name: other.attention for name, other in compared.items()}
+        _report(args, subject, texts, comparison, attention)
     return scores
 
 
-def _scoring_options(args: Evaluate, subject: Subject) -> results.Options:
+def _scoring_options(
+    args: Evaluate, subject: Subject, labels: Mapping[int, set[str]] | None
+) -> results.Options:
     if not args.clip:
-        return results.Options(subject.labels)
+        return results.Options(labels)
     from tfcap.inference.clip import KerasHubClip
 
     pictures = subject.data.picture_paths(args.split, args.images) if subject.data else {}
-    return results.Options(subject.labels, pictures, KerasHubClip(args.clip))
-
-
-def _captions_beside(subject: Subject, others: "Mapping[str, Other]") -> dict[str, dict[int, str]]:
-    return {
-        name: {image: other.captions[image] for image in subject.references}
-        for name, other in others.items()
-    }
+    return results.Options(labels, pictures, KerasHubClip(args.clip))
 
 
 def _table(scores: Scores, scorer: CocoScorer) -> str:
@@ -531,11 +422,12 @@ def _table(scores: Scores, scorer: CocoScorer) -> str:
 def _diversity(
     args: Evaluate, subject: Subject, captions: Hypotheses, scorer: CocoScorer
 ) -> dict[str, Any]:
+    """Computes and prints the diversity of the captions."""
     from tfcap.inference.training_captions import training_captions
 
     training = training_captions(subject.run, subject.data)
     values, text = diversity.summarize(captions.captions, subject.references, scorer, training)
-    _say(args, text)
+    _say(args, cli.with_flags(text))
     return values
 
 
@@ -543,30 +435,31 @@ def _report(
     args: Evaluate,
     subject: Subject,
     captions: Mapping[str, Mapping[int, str]],
-    compared: bootstrap.Compared,
-    attention: Attention,
+    comparison: bootstrap.Compared,
+    attention: "Mapping[str, Mapping[int, visualize.Attended]]",
 ) -> None:
     """Writes the page."""
     assert args.report is not None
-    name, images = subject.name, captions[subject.name]
-    notes = list(compared.notes)
-    if any(compared.intervals.values()):
+    images = captions[subject.name]
+    notes = list(comparison.notes)
+    if any(comparison.intervals.values()):
         notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
     if subject.run and subject.run.signature:
         notes.append(f"trained with: {subject.run.signature}")
     if args.rerank and len(captions) > 1:
-        notes.append(cli.with_flags(f"`rerank={args.rerank}` changed the captions of {name} only"))
+        note = f"`rerank={args.rerank}` changed the captions of {subject.name} only"
+        notes.append(cli.with_flags(note))
     pictures: Mapping[int, str] = {}
     if subject.data:
         pictures = visualize.shown_paths(subject.data, args.split, args.images, images)
     count = report.write(
         args.report,
         captions,
-        compared,
+        comparison,
         subject.references,
         pictures,
         attention,
-        title=f"{name}, {args.split}" if subject.run else name,
+        title=f"{subject.name}, {args.split}" if subject.run else subject.name,
         notes=notes,
     )
     _say(args, f"{args.report}: {len(images)} images, {count} of them with a picture")

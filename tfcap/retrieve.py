@@ -48,11 +48,9 @@ class Retrieve(cli.RunArguments):
     metrics: str | None = argument(
         "File to write: recalls, median ranks and curves as JSON.", default=None
     )
-    query: Sequence[str] = argument(
-        "Find images for this caption; can be repeated.", default=(), many="repeated"
-    )
+    query: Sequence[str] = argument("Find images for this caption.", default=(), many="repeated")
     image: Sequence[str] = argument(
-        "Find sentences for this picture file among the captions of the split; can be repeated.",
+        "Find sentences for this picture file among the captions of the split.",
         default=(),
         many="repeated",
     )

@@ -35,7 +35,7 @@ def decode_split(
       limit: number of images, from the start of the split; 0 for all.
       seed: random seed of sampling; the draws for an image depend on it and on the image id.
     """
-    model, vocab = run.model, run.vocab
+    model = run.model
     search = search or run.search()
     batches = pipeline.decoding_batches(
         data,
@@ -52,7 +52,7 @@ def decode_split(
     )
     def decode(inputs, ids):
         tokens, scores = search(model, model.encode(inputs), decoding.image_seeds(seed, ids))
-        return vocab.detokenize(tokens), scores
+        return run.vocab.detokenize(tokens), scores
 
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}

@@ -1,67 +1,21 @@
 """Captions of the same images by other models, or from files, to compare them with a run."""
 
 import contextlib
-import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from tfcap import decoding, errors, pretrained, progress, runs
+from tfcap import errors, pretrained, progress, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.decode import decode_split
+from tfcap.inference.subject import Kind, Other, PictureCaptioner
 from tfcap.metrics import results
 from tfcap.runs import Run
+from tfcap.visualize.attention import attended_split
 
-if TYPE_CHECKING:
-    from tfcap.visualize import Attended
-
-Kind = Literal["attention", "contribution"]  # of attention, see `visualize.KINDS`
 _log = logging.getLogger(__name__)
-
-
-class PictureCaption(Protocol):
-    """The caption of a picture file, and the attention to its regions if that was asked for."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def seen(self) -> "Attended | None": ...
-
-
-class PictureCaptioner(Protocol):
-    """Captions picture files, as `captioning.ImageCaptioner` does; `engine` describes it."""
-
-    engine: Any
-
-    def __call__(
-        self, images: Sequence[str], *, attention: Kind | None, seed: int
-    ) -> Sequence[PictureCaption]: ...
-
-
-@dataclasses.dataclass
-class Other:
-    """Captions of the same images by another model, or from a file.
-
-    Attributes:
-      captions: the caption of each image, by image id. A model fills it in `decode_others`.
-      run: the model; None for a file.
-      data: the prepared data that the model decodes; None if no prepared data fits the model.
-      search: finds the captions of `data`.
-      captioner: captions the files of `pictures` if there is no `data`.
-      pictures: paths of picture files, by image id.
-      attention: the attention of the captions of `pictures`, by image id.
-    """
-
-    captions: dict[int, str] = dataclasses.field(default_factory=dict)
-    run: Run | None = None
-    data: PreparedData | None = None
-    search: decoding.Search | None = None
-    captioner: PictureCaptioner | None = None
-    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    attention: dict[int, "Attended"] = dataclasses.field(default_factory=dict)
 
 
 def load_others(
@@ -160,6 +114,32 @@ def decode_others(
                 seed=seed,
             ).best()
             other.captions = {image: captions[image] for image in images}
+
+
+def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> None:
+    """Computes the attention of the captions of each model, and stores it in them.
+
+    Captions from files have no attention.
+
+    Args:
+      others: the models with their captions, see `decode_others`.
+      split: the split of the images.
+      batch_size: number of images computed together.
+    """
+    for name, other in others.items():
+        if other.run is None or other.data is None or other.attention:
+            continue
+        other.attention = attended_split(
+            other.run.model,
+            other.run.vocab,
+            other.data,
+            split,
+            other.captions,
+            batch_size,
+            other.run.max_regions,
+        )
+        if not other.attention:
+            _log.info(f"note: there is no attention of {name}, because the regions have no boxes")
 
 
 def data_of_first(directories: Sequence[str]) -> PreparedData:

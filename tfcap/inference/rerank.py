@@ -233,7 +233,8 @@ def _document_frequencies(images: Sequence[Sequence[np.ndarray]]) -> DocumentFre
 
 def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
     """Returns captions as int32 [1, number, words], padded with 0."""
-    result = np.zeros([1, len(sentences), max(1, *map(len, sentences))], np.int32)
+    longest = max(map(len, sentences), default=0)
+    result = np.zeros([1, len(sentences), max(1, longest)], np.int32)
     for row, words in zip(result[0], sentences, strict=True):
         row[: len(words)] = words
     return result
