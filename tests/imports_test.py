@@ -16,8 +16,8 @@ TFCAP = pathlib.Path(__file__).parents[1] / "tfcap"
 # From the bottom up: each package, and each module beside the packages that is no command, with all
 # that it imports of the others.
 ALLOWED = {
-    "arguments": "",
     "errors": "",
+    "arguments": "errors",
     "ids": "",
     "marks": "",
     "gpus": "",
