@@ -78,7 +78,7 @@ def test_a_run_on_ready_made_features_is_refused(trained, pictures, tmp_path):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
     converted = {**fingerprint, "backbone": None, "converted": {"from": "xlan"}}
     (run / "dataset.json").write_text(json.dumps(converted))
-    with pytest.raises(ValueError, match="Convert it again with --regions"):
+    with pytest.raises(ValueError, match="Convert it again with `regions=DETECTOR`"):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 

@@ -197,6 +197,7 @@ def small(shapes):
         "trainer": {
             "train_steps": 6,
             "steps_per_loop": 2,
+            "summary_interval": 1,
             "checkpoint_interval": 2,
             "validation_interval": 6,
             "shown_images": 1,

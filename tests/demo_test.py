@@ -43,9 +43,14 @@ def test_the_command_serves_the_page_until_it_is_asked_to_end(exported):
 
 @pytest.mark.slow
 def test_both_models_have_the_decoding_of_the_flags(trained):
-    more = ["--decoding=length_power=0.5", "--beam=3", "--checkpoint=latest"]
-    given = commands.parse(demo, f"--model_dir={trained}", f"--beside={trained}", *more)
-    loaded = demo._models(given)
+    args = demo.Demo(
+        model_dir=[trained],
+        beside=trained,
+        decoding="length_power=0.5",
+        beam=3,
+        checkpoint="latest",
+    )
+    loaded = demo._models(args)
     assert list(loaded) == ["captions", "beside"]
     for model in loaded.values():
         about = model.about()

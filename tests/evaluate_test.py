@@ -143,7 +143,7 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
     text = json.dumps(json.loads(found[1]))
     captions = list(results.load_results(evaluated[1]).values())
     assert all(caption in text for caption in captions[:6]) and '"other"' in text
-    assert text.count('"seen"') == 6
+    assert text.count('"attended"') == 6
     with pytest.raises(errors.UsageError, match="must be NAME=results.json"):
         commands.run_here(evaluate, *flag, "--beside", str(evaluated[1]))
 
@@ -164,7 +164,7 @@ def test_a_model_of_other_words_captions_the_pictures_of_the_data(
     captioner = tfcap.load()
     for row in content["images"]:
         assert row["runs"][1]["text"] == captioner(paths[int(row["id"])]).text
-        assert row["runs"][1]["seen"]
+        assert row["runs"][1]["attended"]
     assert content["notes"][0] == "The intervals are 95 %, by bootstrap over the images."
     with pytest.raises(ValueError, match="b was trained on other words or features .* --images"):
         commands.run_here(evaluate, *flag, "--images", tmp_path)

@@ -21,6 +21,8 @@ from helpers import commands, small_models
 
 from tfcap import configs, decoding, files, models
 from tfcap.data.document_frequency import document_frequencies
+from tfcap.decoding.sampling import sample
+from tfcap.decoding.search import Search
 from tfcap.objectives.rewards import Reward
 from tfcap.prepare import prepare
 from tfcap.training import optim
@@ -34,12 +36,12 @@ GOLDENS = pathlib.Path(__file__).parent / "goldens"
 
 def search(model, context, length, **options):
     """Tokens [B, K, T] and scores [B, K]."""
-    return decoding.Search(decoding.Options(**options), length)(model, context)
+    return Search(decoding.Options(**options), length)(model, context)
 
 
 def greedy(model, context, length):
     """Tokens [B, T] and log-probabilities [B, T]."""
-    return decoding.sample(model, context, length)
+    return sample(model, context, length)
 
 
 def cross_entropy(length):

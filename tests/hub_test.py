@@ -72,7 +72,7 @@ def server(tmp_path):
     The run me/nested has no weights of its backbone, and names another model of a hub.
     """
     folder = tmp_path / "repositories"
-    shutil.copytree(pretrained.directory("flickr8k"), folder / "photos")
+    shutil.copytree(pretrained.packaged_directory("flickr8k"), folder / "photos")
     (folder / "photos" / "evil.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     content = json.loads((folder / "photos" / "dataset.json").read_text())
     content["backbone"] |= {"name": "hub:hf://a/b", "weights": None}
@@ -91,14 +91,14 @@ from tfcap import pretrained
 
 for address in sys.argv[1:]:
     try:
-        print(pretrained.place(address))
+        print(pretrained.directory_of(address))
     except ValueError as error:
         print(error)
 """
 
 
 def places(folder, port, *addresses, **more):
-    """What `pretrained.place` says in a process, whose environment tells it the hub."""
+    """What `pretrained.directory_of` says in a process, whose environment tells it the hub."""
     env = os.environ | {"HF_HOME": str(folder), "HF_ENDPOINT": f"http://127.0.0.1:{port}"} | more
     command = [sys.executable, "-c", PROGRAM, *addresses]
     done = subprocess.run(command, env=env, cwd=commands.ROOT, capture_output=True, text=True)
@@ -110,7 +110,7 @@ def test_a_run_of_the_hub_is_loaded_and_the_second_time_needs_no_network(server,
     addresses = (f"hf://me/{name}" for name in ("photos", "nothing", "nested"))
     folder, missing, refused = places(tmp_path, server.server_port, *addresses)
     assert "ckpt-0.index" in server.asked and not server.asked & {"evil.pkl", "MODEL_CARD.md"}
-    packaged = run_files.contents(pretrained.directory("flickr8k"))
+    packaged = run_files.contents(pretrained.packaged_directory("flickr8k"))
     assert run_files.contents(folder) == {name: packaged[name] for name in server.asked}
     tfcap.load(folder)
     assert missing.startswith("hf://me/nothing cannot be downloaded: ")

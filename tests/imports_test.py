@@ -25,32 +25,36 @@ ALLOWED = {
     "progress": "",
     "files": "",
     "images": "",
-    "layers": "",
+    "private_api": "",
+    "layers": "private_api",
     "metrics": "arguments errors marks progress files",
-    "models": "layers",
+    "models": "private_api layers",
     "objectives": "ids layers",
     "decoding": "ids layers models objectives",
     "data": "errors ids files images",
-    "backbones": "torch_file files layers data",
+    "backbones": "private_api torch_file files layers data",
     "pretrained": "files backbones",
     "configs": "errors files metrics models decoding pretrained",
     "runs": "ids files layers models objectives decoding data backbones pretrained configs",
     "preparing": "errors ids marks progress files images data backbones",
     "visualize": "errors ids progress files images layers metrics models data",
-    "training": "errors ids gpus progress files layers metrics models objectives decoding data "
-    "configs runs preparing visualize",
     "inference": "arguments errors ids progress files layers metrics models objectives decoding "
     "data pretrained runs visualize",
+    "training": "private_api errors ids gpus progress files layers metrics models objectives "
+    "decoding data configs runs preparing visualize",
     "serving": "files images metrics models decoding data backbones pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
-    "captioning": "errors ids files images decoding data pretrained runs visualize inference "
-    "serving",
-    "measure": "ids objectives decoding data backbones configs runs training",
-    "cli": "arguments errors progress metrics decoding pretrained",
+    "captioning": "errors ids files images models decoding data pretrained runs visualize "
+    "inference serving",
+    "measure": "ids models objectives decoding data backbones configs runs training",
+    "cli": "arguments errors progress decoding pretrained",
 }
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
 WITHOUT_TENSORFLOW = (
     "metrics",
+    "decoding/__init__",
+    "decoding/options",
+    "visualize/attended",
     "visualize/fonts",
     "visualize/figures",
     "visualize/report",

@@ -28,10 +28,10 @@ def run(trained, data):
 
 
 def test_the_shortlist_leaves_captions_of_other_images_out(run, data, tmp_path, capsys):
-    found = mrnn_analyses.shortlist(run, data, "val", 4, 9, 5, tmp_path / "curves.png")
-    few, every = found["image to text, 4 nearest"], found["image to text"]
-    assert all(few.recall[k] >= every.recall[k] for k in few.recall) and few.median < every.median
-    assert few.recall[10] > every.recall[10]
+    summaries = mrnn_analyses.shortlist(run, data, "val", 4, 9, 5, tmp_path / "curves.png")
+    few, full = summaries["image to text, 4 nearest"], summaries["image to text"]
+    assert all(few.recall[k] >= full.recall[k] for k in few.recall) and few.median < full.median
+    assert few.recall[10] > full.recall[10]
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
     alone = mrnn_analyses.shortlist(run, data, "val", 1, 0, 5)
     assert alone["image to text, 1 nearest"].recall[1] == 100

@@ -18,41 +18,42 @@ from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.runs import checkpoints, compact
 
-FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
+FOLDER = pathlib.Path(pretrained.packaged_directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
 FILES |= {"dataset.json", "info.json", "params.yaml", "vocab.txt"}
 
 
 def test_a_run_of_the_same_name_goes_first_and_another_folder_does_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert pretrained.place("flickr8k") == str(FOLDER) and pretrained.place("runs/a") == "runs/a"
+    assert pretrained.directory_of("flickr8k") == str(FOLDER)
+    assert pretrained.directory_of("runs/a") == "runs/a"
     folder = tmp_path / "flickr8k"
     folder.mkdir()
     (folder / "photo.jpg").touch()
-    assert pretrained.place("flickr8k") == str(FOLDER)
-    assert pretrained.place("./flickr8k") == "./flickr8k"
+    assert pretrained.directory_of("flickr8k") == str(FOLDER)
+    assert pretrained.directory_of("./flickr8k") == "./flickr8k"
     (folder / "1").mkdir()  # a version of an export
-    assert pretrained.place("flickr8k") == "flickr8k"
+    assert pretrained.directory_of("flickr8k") == "flickr8k"
     (folder / "1").rename(folder / "params.yaml")
-    assert pretrained.place(pathlib.Path("flickr8k")) == "flickr8k"
+    assert pretrained.directory_of(pathlib.Path("flickr8k")) == "flickr8k"
 
 
 def test_an_unknown_name_is_an_error_with_the_known_ones():
     with pytest.raises(ValueError, match="There is no run directory flickr9k. .* models: flickr8k"):
         tfcap.load("flickr9k")
     with pytest.raises(ValueError, match="no pretrained model 'flickr9k'. .* flickr8k"):
-        pretrained.directory("flickr9k")
+        pretrained.packaged_directory("flickr9k")
 
 
 def test_other_flags_take_the_name():
     assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
-    with pytest.raises(ValueError, match=f"{FOLDER} has 1 checkpoints, fewer than --last=2"):
+    with pytest.raises(ValueError, match=f"{FOLDER} has 1 checkpoints, fewer than `last=2`"):
         compact.load_mean("flickr8k", 2)
 
 
 @pytest.mark.parametrize("name", pretrained.names())
 def test_a_model_is_small_and_holds_no_picture_and_no_caption(name):
-    folder = pathlib.Path(pretrained.directory(name))
+    folder = pathlib.Path(pretrained.packaged_directory(name))
     sizes = {path.name: path.stat().st_size for path in folder.rglob("*")}
     assert sizes.keys() == FILES and sum(sizes.values()) < 20e6
     words = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")

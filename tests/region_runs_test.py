@@ -64,7 +64,7 @@ def test_figures_and_report_show_boxes_of_all_models(over_boxes, trained, shapes
     assert {path.stem for path in folder.iterdir()} == {names[i].split(".")[0] for i in ids}
     content = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
     assert [run["name"] for run in content["runs"]] == ["run", "grid"]
-    boxes = [{one["seen"]["boxes"] for one in row["runs"]} for row in content["images"]]
+    boxes = [{one["attended"]["boxes"] for one in row["runs"]} for row in content["images"]]
     assert all(len(pair) == 2 for pair in boxes)  # each model has its own regions
     assert [tiles for _, tiles in content["boxes"]].count(True) == 1
 

@@ -19,7 +19,7 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
-    """Returns name -> description of each command."""
+    """Returns the description of each command by its name."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -33,14 +33,14 @@ def commands() -> dict[str, str]:
 
 def page() -> str:
     """Returns the text of `tfcap --help`: one line for each command."""
-    described = commands()
-    width = 2 + max(map(len, described))
+    descriptions = commands()
+    width = 2 + max(map(len, descriptions))
     return "\n".join(
         [
             f"tfcap {__version__}: image captioning on Keras 3 and TensorFlow",
             "",
             "Commands:",
-            *(f"  {name:{width}}{text}" for name, text in described.items()),
+            *(f"  {name:{width}}{text}" for name, text in descriptions.items()),
             "",
             "`tfcap COMMAND --help` lists the flags of a command.",
             "`python -m tfcap.COMMAND` runs the same command.",

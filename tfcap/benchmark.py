@@ -17,61 +17,103 @@ after a warm-up), images and captions per second, milliseconds per caption, and 
 the process so far. The inputs are random, and captions have their full length, see `tfcap.measure`.
 """
 
+import dataclasses
 import json
-
-from absl import flags
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tfcap import cli, errors
+from tfcap.arguments import argument, arguments
+
+if TYPE_CHECKING:
+    from tfcap.configs import Experiment
 
 WHAT = ("xe", "scst", "beam", "greedy", "reward", "input")
 
 
+@arguments
+class Benchmark:
+    """The arguments of the command."""
+
+    what: Sequence[str] = argument(
+        f"What to time: some of {', '.join(WHAT)}.", default=("xe",), many="commas"
+    )
+    experiment: str = argument("Registered experiment.", default="xtransformer")
+    config_file: Sequence[str] = argument(
+        "YAML file of changes; repeatable.", default=(), many="repeated"
+    )
+    params_override: str = argument("YAML text of changes, as in tfcap.train.", default="")
+    paper_size: bool = argument("Use the model sizes of the paper.", default=False)
+    dtype: str = argument(
+        "Precision.", default="float32", choices=["float32", "bfloat16", "float16"]
+    )
+    images: int = argument("Number of images in a batch.", default=10, least=1)
+    regions: int = argument("Number of regions of an image.", default=36, least=1)
+    features: int = argument("Width of the features.", default=2048, least=1)
+    vocab: int = argument("Size of the vocabulary.", default=9490, least=5)
+    repeats: int = argument("Number of timed calls after the warm-up.", default=7, least=1)
+    data_dir: str | None = argument("For --what=input: prepared directory.", default=None)
+
+
 def _define_flags() -> None:
-    flags.DEFINE_list("what", "xe", f"What to time: some of {', '.join(WHAT)}.")
-    flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
-    flags.DEFINE_multi_string("config_file", [], "YAML file of changes; repeatable.")
-    flags.DEFINE_string("params_override", "", "YAML text of changes, as in tfcap.train.")
-    flags.DEFINE_bool("paper_size", False, "Use the model sizes of the paper.")
-    flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
-    flags.DEFINE_integer("images", 10, "Number of images in a batch.", lower_bound=1)
-    flags.DEFINE_integer("regions", 36, "Number of regions of an image.", lower_bound=1)
-    flags.DEFINE_integer("features", 2048, "Width of the features.", lower_bound=1)
-    flags.DEFINE_integer("vocab", 9490, "Size of the vocabulary.", lower_bound=5)
-    flags.DEFINE_integer("repeats", 7, "Number of timed calls after the warm-up.", lower_bound=1)
-    flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
+    cli.define(Benchmark)
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    if not given.what or set(given.what) - set(WHAT):
+    args = Benchmark(**cli.values(Benchmark))
+    if not args.what or set(args.what) - set(WHAT):
         raise errors.UsageError(
-            f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}."
+            f"`what` is {','.join(args.what)!r}. Give some of {', '.join(WHAT)}."
         )
-    if "input" in given.what and not given.data_dir:
-        raise errors.UsageError("--what=input needs --data_dir, a prepared directory.")
+    if "input" in args.what and not args.data_dir:
+        raise errors.UsageError("`what=input` needs `data_dir`, a prepared directory.")
     import keras
-    import tensorflow as tf
 
-    from tfcap import configs, measure
+    from tfcap import measure
     from tfcap.layers import precision
     from tfcap.training.summaries import peak_memory
 
+    params = _params(args)
+    precision.set_global(args.dtype)
+    sizes = measure.Sizes(args.images, args.regions, args.features, args.vocab)
+    settings = _settings(args, params)
+    for what in args.what:
+        keras.utils.set_random_seed(params.task.seed)
+        line = measure.measure(what, params, sizes, args.repeats, args.data_dir or "")
+        process, gpu = peak_memory()  # so far, in bytes; TensorFlow itself needs about 0.7 GiB
+        memory = {
+            "peak_memory_gib": round(process / 2**30, 3),
+            "gpu_peak_memory_gib": None if gpu is None else round(gpu / 2**30, 3),
+        }
+        print(json.dumps({"what": what, **settings, **line, **memory}), flush=True)
+
+
+def _params(args: Benchmark) -> "Experiment":
+    """Returns the configuration of the experiment that is timed."""
+    from tfcap import configs
+
     try:
-        params = configs.resolve(given.experiment, given.config_file, given.params_override)
+        params = configs.resolve(args.experiment, args.config_file, args.params_override)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
-    if given.paper_size:
+    if args.paper_size:
         params = params.replace(task={"model": configs.Model(params.task.model.type).as_dict()})
-    if params.task.backbone.trainable and set(given.what) - {"input", "reward"}:
+    if params.task.backbone.trainable and set(args.what) - {"input", "reward"}:
         raise errors.UsageError(
-            "Only --what=input times a trained backbone. Set task.backbone.trainable=false."
+            "Only `what=input` times a trained backbone. Set task.backbone.trainable=false."
         )
-    precision.set_global(given.dtype)
-    sizes = measure.Sizes(given.images, given.regions, given.features, given.vocab)
-    settings = {
-        "experiment": given.experiment,
+    return params
+
+
+def _settings(args: Benchmark, params: "Experiment") -> dict[str, Any]:
+    """Returns what every line says of the experiment and of its sizes."""
+    import tensorflow as tf
+
+    values = dataclasses.asdict(args)
+    return {
+        "experiment": args.experiment,
         "model": {"type": params.task.model.type, **params.task.model.get().as_dict()},
-        **{key: given[key].value for key in ("images", "regions", "features", "vocab", "dtype")},
+        **{key: values[key] for key in ("images", "regions", "features", "vocab", "dtype")},
         "captions_per_image": params.task.train_data.captions_per_image,
         "samples": params.task.self_critical.samples,
         "beam": params.task.decoding.beam,
@@ -79,15 +121,6 @@ def _run() -> None:
         "xla": params.runtime.enable_xla,
         "device": "GPU" if tf.config.list_physical_devices("GPU") else "CPU",
     }
-    for what in given.what:
-        keras.utils.set_random_seed(params.task.seed)
-        line = measure.measure(what, params, sizes, given.repeats, given.data_dir or "")
-        process, gpu = peak_memory()  # so far, in bytes; TensorFlow itself needs about 0.7 GiB
-        memory = {
-            "peak_memory_gib": round(process / 2**30, 3),
-            "gpu_peak_memory_gib": None if gpu is None else round(gpu / 2**30, 3),
-        }
-        print(json.dumps({"what": what, **settings, **line, **memory}), flush=True)
 
 
 def main() -> None:

@@ -9,255 +9,309 @@ frames, as clips. `--write` writes the captions into files, as for whole folders
 
 import collections
 import errno
+import logging
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
-from absl import flags
-
-from tfcap import captioning, cli, errors, pretrained, progress, visualize
+from tfcap import captioning, cli, errors, pretrained, progress
+from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
 from tfcap.files import json_text
+from tfcap.inference.rerank_arguments import RerankArguments
+from tfcap.visualize import figures
+from tfcap.visualize.attended import KINDS, Kind
 
+_log = logging.getLogger("tfcap.caption")  # as a command, the module has another name
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
 _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
 
 
-def _define_flags() -> None:
-    cli.define_run_flags()
-    cli.define_decoding_flags()
-    cli.define_rerank_flags()
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Prepared data for --rerank and order=consensus; by default that of the run.",
+@arguments
+class CaptionArguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.RunArguments):
+    """The arguments of the command."""
+
+    data_dir: str | None = argument(
+        "Prepared data for `rerank` and order=consensus; by default that of the run.", default=None
     )
-    cli.define_seed_flag()
-    flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
-    flags.DEFINE_bool("recursive", False, "Caption the pictures in the folders of a folder, too.")
-    flags.DEFINE_list(
-        "write",
-        [],
+    batch_size: int = argument("Number of pictures captioned together.", default=16, least=1)
+    recursive: bool = argument(
+        "Caption the pictures in the folders of a folder, too.", default=False
+    )
+    write: Sequence[str] = argument(
         "Write the captions into files: txt (beside each picture), csv or jsonl (a table), html (a "
         "page with small pictures), or several, as in txt,html.",
+        default=(),
+        many="commas",
     )
-    flags.DEFINE_string(
-        "out", None, "The table or page of --write; by default captions.csv, ... in the folder."
+    out: str | None = argument(
+        "The table or page of `write`; by default captions.csv, ... in the folder.", default=None
     )
-    flags.DEFINE_bool("skip_existing", False, "Leave out pictures whose caption is written.")
-    flags.DEFINE_bool("overwrite", False, "Replace captions that are written.")
-    flags.DEFINE_string("before", "", "Text that --write puts before every caption.")
-    flags.DEFINE_string("after", "", "Text that --write puts after every caption.")
-    flags.DEFINE_integer(
-        "max_characters",
-        0,
-        "Longest text that --write writes: the best hypothesis that fits, or a caption that is cut "
+    skip_existing: bool = argument("Leave out pictures whose caption is written.", default=False)
+    overwrite: bool = argument("Replace captions that are written.", default=False)
+    before: str = argument("Text that `write` puts before every caption.", default="")
+    after: str = argument("Text that `write` puts after every caption.", default="")
+    max_characters: int = argument(
+        "Longest text that `write` writes: the best hypothesis that fits, or a caption that is cut "
         "after a phrase. 0 is any length.",
-        lower_bound=0,
+        default=0,
+        least=0,
     )
-    flags.DEFINE_bool(
-        "sentence", False, "Begin captions with a capital; end them with a full stop."
+    sentence: bool = argument(
+        "Begin captions with a capital; end them with a full stop.", default=False
     )
-    flags.DEFINE_float("min_score", None, "--write leaves out captions with a lower score.")
-    flags.DEFINE_string(
-        "attention", None, "File to write, .png, .pdf or .svg: the attention of each word."
+    min_score: float | None = argument(
+        "`write` leaves out captions with a lower score.", default=None
     )
-    flags.DEFINE_enum(
-        "attention_kind",
-        "attention",
-        list(visualize.KINDS),
-        "What --attention draws. attention: the attention weights; contribution: how much each "
+    attention: str | None = argument(
+        "File to write, .png, .pdf or .svg: the attention of each word.", default=None
+    )
+    attention_kind: Kind = argument(
+        "What `attention` draws. attention: the attention weights; contribution: how much each "
         "region contributed, by gradients.",
+        default="attention",
+        choices=KINDS,
     )
-    flags.DEFINE_bool(
-        "json", False, "Print a JSON object per picture, with all captions and scores."
+    json: bool = argument(
+        "Print a JSON object per picture, with all captions and scores.", default=False
     )
+
+    @property
+    def wording(self) -> caption_files.Wording:
+        """How the text of a caption is written."""
+        return caption_files.Wording(self.before, self.after, self.max_characters, self.sentence)
+
+
+def _define_flags() -> None:
+    cli.define(CaptionArguments)
 
 
 def _run(argv: list[str]) -> None:
-    given = flags.FLAGS
-    if not argv[1:]:
-        raise errors.UsageError("Give at least one picture file.")
-    if given.attention and not given.attention.lower().endswith(visualize.FIGURES):
-        endings = ", ".join(visualize.FIGURES)
-        raise errors.UsageError(f"--attention={given.attention} does not end with {endings}.")
-    if given.rerank == "oracle":
-        raise errors.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
-    _check_write(given, argv[1:])
-    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
-    cli.say_loading(given.model_dir or [pretrained.DEFAULT])
-    captioner = captioning.load(given.model_dir or None, *options)
-    clips, others = captioner.engine.reads_clips, list[str]()
-    paths = inputs.expand(argv[1:], clips, given.recursive, others)
-    for note in inputs.left_out(others, clips):
-        progress.say(f"note: {note}", sys.stderr)
-    if not (given.recursive or clips):
-        _note_folders(argv[1:])
-    _check_attention(given, paths)
-    if given.rerank:
-        _set_reranker(captioner, given)
+    args = CaptionArguments(**cli.values(CaptionArguments))
+    names = argv[1:]
+    _check(args, names)
+    captioner = _load(args)
+    paths = _pictures(args, names, captioner.runtime.reads_clips)
+    _check_figures(args, paths)
     output = None
-    if given.write:
-        tables = _tables(given, argv[1:])
-        options = given.write, paths, tables, given.overwrite, given.skip_existing
-        output = caption_files.open_output(*options)
-    wanted = [path for path in paths if not (output and output.has(path))]
-    reasons, left_out = _caption(captioner, wanted, given, output)
-    if output:
-        written = output.count
-        print(f"{written} captions are written: {output.finish()}")
-        if left := len(paths) - len(wanted):
-            print(f"{left} pictures had a caption")
-        for reason, count in left_out.items():
-            print(f"{count} captions are left out: {reason}")
-    if failed := reasons.total():
-        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
-        cli.fail(f"{failed} of {len(wanted)} pictures could not be captioned ({listed})", 3)
-
-
-def _set_reranker(captioner: captioning.ImageCaptioner, given) -> None:
-    if captioner.engine.exported:
-        raise errors.UsageError(
-            "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
+    if args.write:
+        output = caption_files.open_output(
+            args.write, paths, _tables(args, names), args.overwrite, args.skip_existing
         )
-    from tfcap import runs
-    from tfcap.inference.rerank import reranker_of
-    from tfcap.inference.rerank_arguments import RerankArguments
-
-    run, values = captioner.engine.run, given.flag_values_dict()
-    args = RerankArguments(**{n: v for n, v in values.items() if n.startswith("rerank")})
-    data = runs.load_data(run, given.data_dir)
-    captioner.engine.reranker = reranker_of(args, run, data)
-
-
-def _caption(
-    captioner: captioning.ImageCaptioner,
-    paths: list[str],
-    given,
-    output: caption_files.Several | None,
-) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """Captions the pictures.
-
-    Returns how often each reason made a picture fail, and a caption be left out of the files.
-    """
-    found = captioner.stream(
-        [sys.stdin.buffer if path == "-" else path for path in paths],
-        attention=given.attention_kind if given.attention else None,
-        batch_size=given.batch_size,
-        seed=given.seed,
-    )
-    results = (result for result in found)  # a generator can be closed
-    if output or not sys.stdout.isatty():  # printed captions are progress on a terminal
-        results = progress.progress(results, len(paths), "captions", "picture")
-    done, reasons, left_out = 0, collections.Counter[str](), collections.Counter[str]()
-    try:
-        for result in results:
-            done += 1
-            if isinstance(result, captioning.Caption):
-                try:
-                    if reason := _take(result, given, output, len(paths) > 1):
-                        left_out[reason] += 1
-                    continue
-                except OSError as error:
-                    if error.errno not in _LOCKED:  # a full disk stays full
-                        raise
-                    reason = f"its caption cannot be written: {error.strerror}"
-                    result = captioning.Failure(result.source, result.position, reason)
-            reasons[result.reason] += 1
-            progress.say(f"error: {errors.escaped(result)}", sys.stderr)
-    except KeyboardInterrupt:
-        results.close()
-        raise errors.Interrupted(
-            f"Interrupted after {done} of {len(paths)} pictures.", 130
-        ) from None
-    return reasons, left_out
-
-
-def _take(
-    caption: captioning.Caption, given, output: caption_files.Several | None, several: bool
-) -> str:
-    """Writes or prints a caption; returns why it is left out of the files, or ""."""
-    wording = caption_files.Wording(given.before, given.after, given.max_characters, given.sentence)
-    reason = ""
+    remaining = [path for path in paths if not (output and output.has(path))]
+    work = _Work(args, output, several=len(remaining) > 1)
+    work.caption(captioner, remaining)
     if output:
-        best = wording.first(caption)
-        text = wording.text(best.text)
-        if given.min_score is not None and best.score < given.min_score:
-            reason = f"their score is below {given.min_score:g}"
-        elif not text:
-            limit = given.max_characters
-            reason = "no phrase of them fits into --max_characters" if limit else "they are empty"
-        else:
-            output.write(best, text)
-    elif given.json:
-        every = (caption, *caption.alternatives)
-        content = {
-            "image": caption.source or "-",
-            "caption": wording.text(caption.text),
-            "captions": [wording.text(one.text) for one in every],
-            "scores": [one.score for one in every],
-        }
-        print(json_text(content), flush=True)
-    else:
-        print(f"{errors.escaped(caption.source or '-')}\t{wording.text(caption.text)}", flush=True)
-    if given.attention:
-        caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
-    return reason
+        print(f"{output.count} captions are written: {output.finish()}")
+        if skipped := len(paths) - len(remaining):
+            print(f"{skipped} pictures had a caption")
+        for reason, count in work.left_out.items():
+            print(f"{count} captions are left out: {cli.with_flags(reason)}")
+    if failed := work.failures.total():
+        reasons = "; ".join(f"{n} x {reason}" for reason, n in work.failures.most_common(5))
+        cli.fail(f"{failed} of {len(remaining)} pictures could not be captioned ({reasons})", 3)
 
 
-def _note_folders(paths: list[str]) -> None:
-    for path in filter(os.path.isdir, paths):
-        if folders := sum(entry.is_dir() and entry.name[0] != "." for entry in os.scandir(path)):
-            progress.say(
-                f"note: {folders} folders in {errors.escaped(path)} are left out; --recursive "
-                "reads them",
-                sys.stderr,
-            )
+# ---- before the first caption --------------------------------------------------------------------
 
 
-def _check_write(given, arguments: list[str]) -> None:
-    """Raises UsageError for options that need --write, and if --out is missing or wrong."""
+def _check(args: CaptionArguments, names: Sequence[str]) -> None:
+    """Raises UsageError for arguments that are wrong at sight."""
+    if not names:
+        raise errors.UsageError("Give at least one picture file.")
+    if args.attention and not args.attention.lower().endswith(figures.ENDINGS):
+        endings = ", ".join(figures.ENDINGS)
+        raise errors.UsageError(f"`attention={args.attention}` does not end with {endings}.")
+    if args.rerank == "oracle":
+        raise errors.UsageError("`rerank=oracle` needs references. Use tfcap.evaluate.")
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
-    if not given.write:
+    if not args.write:
+        on_command_line = cli.values(CaptionArguments, given_only=True)
         for name in _WRITE_OPTIONS:
-            if given[name].present:
-                raise errors.UsageError(f"--{name} needs --write={kinds}.")
-    elif unknown := [kind for kind in given.write if kind not in caption_files.KINDS]:
-        raise errors.UsageError(f"--write must be {kinds}, and not {unknown[0]!r}.")
-    elif 0 < given.max_characters <= len(given.before + given.after) + given.sentence:
-        raise errors.UsageError("--max_characters leaves no room between --before and --after.")
-    elif given.json:
-        raise errors.UsageError("--json prints the captions. Give --write=jsonl for a file.")
+            if name in on_command_line:
+                raise errors.UsageError(f"`{name}` needs `write={kinds}`.")
+    elif unknown := [kind for kind in args.write if kind not in caption_files.KINDS]:
+        raise errors.UsageError(f"`write` must be {kinds}, and not {unknown[0]!r}.")
+    elif 0 < args.max_characters <= len(args.before + args.after) + args.sentence:
+        raise errors.UsageError("`max_characters` leaves no room between `before` and `after`.")
+    elif args.json:
+        raise errors.UsageError("`json` prints the captions. Give `write=jsonl` for a file.")
     else:
-        _tables(given, arguments)
+        _tables(args, names)
 
 
-def _tables(given, arguments: list[str]) -> list[str]:
-    """Returns the paths of the tables and of the page; raises UsageError as `_check_write`."""
-    kinds = [kind for kind in dict.fromkeys(given.write) if kind != "txt"]
-    if given.out:
+def _tables(args: CaptionArguments, names: Sequence[str]) -> list[str]:
+    """Returns the paths of the tables and of the page; raises UsageError for a wrong `out`."""
+    kinds = [kind for kind in dict.fromkeys(args.write) if kind != "txt"]
+    if args.out:
         if len(kinds) != 1:
-            raise errors.UsageError("--out needs --write=csv, jsonl or html: one of them.")
-        if not given.out.endswith(f".{kinds[0]}"):
-            raise errors.UsageError(f"--out={given.out} does not end with .{kinds[0]}.")
-        return [given.out]
-    if kinds and (len(arguments) != 1 or not os.path.isdir(arguments[0])):
-        raise errors.UsageError(f"--out is missing, such as --out captions.{kinds[0]}.")
-    return [os.path.join(arguments[0], f"captions.{kind}") for kind in kinds]
+            raise errors.UsageError("`out` needs `write=csv`, jsonl or html: one of them.")
+        if not args.out.endswith(f".{kinds[0]}"):
+            raise errors.UsageError(f"`out={args.out}` does not end with .{kinds[0]}.")
+        return [args.out]
+    if kinds and (len(names) != 1 or not os.path.isdir(names[0])):
+        raise errors.UsageError(f"`out` is missing, such as `out=captions.{kinds[0]}`.")
+    return [os.path.join(names[0], f"captions.{kind}") for kind in kinds]
 
 
-def _check_attention(given, paths: list[str]) -> None:
-    """Raises UsageError if the figures cannot be written."""
-    if not given.attention:
+def _load(args: CaptionArguments) -> captioning.ImageCaptioner:
+    """Loads the captioner, with its reranker."""
+    cli.say_loading(args.model_dir or [pretrained.DEFAULT])
+    captioner = captioning.load(
+        args.model_dir or None,
+        args.checkpoint,
+        args.decoding,
+        args.beam or 0,
+        args.data_dir,
+        args.dtype,
+    )
+    if args.rerank:
+        if captioner.runtime.exported:
+            raise errors.UsageError(
+                "`rerank` needs a run, and `model_dir` is an export. Give the directory of the run."
+            )
+        from tfcap import runs
+        from tfcap.inference.rerank import reranker_of
+
+        runtime = captioner.runtime.trained
+        data = runs.load_data(runtime.run, args.data_dir)
+        runtime.reranker = reranker_of(args, runtime.run, data)
+    return captioner
+
+
+def _pictures(args: CaptionArguments, names: Sequence[str], clips: bool) -> list[str]:
+    """Returns the paths of the pictures or clips, and says which files are left out."""
+    others: list[str] = []
+    paths = inputs.expand(names, clips, args.recursive, others)
+    for note in inputs.left_out(others, clips):
+        _log.warning("note: %s", note)
+    if not (args.recursive or clips):
+        for path in filter(os.path.isdir, names):
+            entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
+            if folders := sum(entry.is_dir() for entry in entries):
+                _log.warning(
+                    "note: %d folders in %s are left out; `recursive` reads them",
+                    folders,
+                    errors.escaped(path),
+                )
+    return paths
+
+
+def _check_figures(args: CaptionArguments, paths: Sequence[str]) -> None:
+    """Raises UsageError if the figures cannot be written, and makes their directory."""
+    if not args.attention:
         return
-    targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
+    targets = [figures.figure_path(args.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise errors.UsageError(
-            "--attention would write one file for several pictures of the same name. Caption them "
+            "`attention` would write one file for several pictures of the same name. Caption them "
             "one by one."
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
-        raise errors.UsageError(f"--attention={given.attention} would overwrite a picture.")
-    os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
+        raise errors.UsageError(f"`attention={args.attention}` would overwrite a picture.")
+    os.makedirs(os.path.dirname(args.attention) or ".", exist_ok=True)
+
+
+# ---- the captions --------------------------------------------------------------------------------
+
+
+class _Work:
+    """Captions pictures, and prints or writes the captions.
+
+    Args:
+      args: the arguments of the command.
+      output: the files for the captions; None prints them.
+      several: whether each picture has a figure of its own name.
+
+    Attributes:
+      failures: how often each reason made a picture fail.
+      left_out: how often each reason made a caption be left out of the files.
+    """
+
+    def __init__(self, args: CaptionArguments, output: caption_files.Several | None, several: bool):
+        self._args = args
+        self._output = output
+        self._several = several
+        self.failures = collections.Counter[str]()
+        self.left_out = collections.Counter[str]()
+
+    def caption(self, captioner: captioning.ImageCaptioner, paths: Sequence[str]) -> None:
+        """Captions the pictures at these paths; `-` is standard input."""
+        args = self._args
+        stream = captioner.stream(
+            [sys.stdin.buffer if path == "-" else path for path in paths],
+            attention=args.attention_kind if args.attention else None,
+            batch_size=args.batch_size,
+            seed=args.seed,
+        )
+        results = (result for result in stream)  # a generator can be closed
+        if self._output or not sys.stdout.isatty():  # printed captions are progress on a terminal
+            results = progress.progress(results, len(paths), "captions", "picture")
+        done = 0
+        try:
+            for result in results:
+                done += 1
+                if failure := self._failure(result):
+                    self.failures[failure.reason] += 1
+                    _log.warning("error: %s", errors.escaped(failure))
+        except KeyboardInterrupt:
+            results.close()
+            raise errors.Interrupted(
+                f"Interrupted after {done} of {len(paths)} pictures.", 130
+            ) from None
+
+    def _failure(
+        self, result: captioning.Caption | captioning.Failure
+    ) -> captioning.Failure | None:
+        """Prints or writes a caption; returns why that failed."""
+        if isinstance(result, captioning.Failure):
+            return result
+        try:
+            self._take(result)
+        except OSError as error:
+            if error.errno not in _LOCKED:  # a full disk stays full
+                raise
+            reason = f"its caption cannot be written: {error.strerror}"
+            return captioning.Failure(result.source, result.position, reason)
+        return None
+
+    def _take(self, caption: captioning.Caption) -> None:
+        """Prints or writes a caption, and draws its figure."""
+        args, source = self._args, caption.source or "-"
+        if self._output:
+            self._write(caption, self._output)
+        elif args.json:
+            print(json_text(_as_dict(caption, args.wording)), flush=True)
+        else:
+            print(f"{errors.escaped(source)}\t{args.wording.text(caption.text)}", flush=True)
+        if args.attention:
+            caption.draw(figures.figure_path(args.attention, source, self._several))
+
+    def _write(self, caption: captioning.Caption, output: caption_files.Several) -> None:
+        """Writes the best hypothesis that fits into the files, or counts why not."""
+        args = self._args
+        best = args.wording.first(caption)
+        text = args.wording.text(best.text)
+        if args.min_score is not None and best.score < args.min_score:
+            self.left_out[f"their score is below {args.min_score:g}"] += 1
+        elif text:
+            output.write(best, text)
+        elif args.max_characters:
+            self.left_out["no phrase of them fits into `max_characters`"] += 1
+        else:
+            self.left_out["they are empty"] += 1
+
+
+def _as_dict(caption: captioning.Caption, wording: caption_files.Wording) -> dict[str, Any]:
+    """Returns what `--json` prints of a picture."""
+    captions = (caption, *caption.alternatives)
+    return {
+        "image": caption.source or "-",
+        "caption": wording.text(caption.text),
+        "captions": [wording.text(one.text) for one in captions],
+        "scores": [one.score for one in captions],
+    }
 
 
 def main() -> None:

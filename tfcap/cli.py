@@ -21,7 +21,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -233,12 +233,6 @@ def with_flags(text: str) -> str:
     return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
 
 
-def flag_arguments(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the values of the flags that are parameters of a function, by name."""
-    values = flags.FLAGS.flag_values_dict()
-    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
-
-
 def require(*names: str) -> None:
     """Raises UsageError that names the first of these flags that has no value."""
     for name in names:
@@ -292,124 +286,3 @@ class SeedArguments:
     """The argument of every command that may sample captions."""
 
     seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)
-
-
-def define_run_flags() -> None:
-    """Defines the flags of every command that reads trained models."""
-    from tfcap import pretrained
-
-    flags.DEFINE_multi_string(
-        "model_dir",
-        [],
-        "Directory of a training run, or the name of a pretrained model: "
-        f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs.",
-    )
-    flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        ["float32", "bfloat16"],
-        "Precision of the captioner. bfloat16 is faster where the processor has units for it; few "
-        "captions change.",
-    )
-
-
-def define_decoding_flags() -> None:
-    """Defines the flags of every command that decodes captions."""
-    from tfcap import decoding
-
-    flags.DEFINE_integer(
-        "beam", None, "Beam width; by default that of the configuration of the run.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "decoding",
-        "",
-        "Changes to the decoding that the run is configured with: a preset "
-        f"({', '.join(decoding.PRESETS)}), keys of task.decoding as in search=sample,top_p=0.9, or "
-        "a preset followed by keys.",
-    )
-
-
-def define_seed_flag() -> None:
-    """Defines `--seed` of commands that sample."""
-    from tfcap import decoding
-
-    flags.DEFINE_integer(
-        "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
-    )
-
-
-def define_rerank_flags() -> None:
-    """Defines the flags of commands that rerank captions, see `inference.rerank`."""
-    flags.DEFINE_enum(
-        "rerank",
-        None,
-        ["consensus", "oracle"],
-        "Reorder the captions of each image: consensus ranks them by the captions of similar "
-        "reference images; oracle by the image's own references, an upper bound (evaluate only).",
-    )
-    flags.DEFINE_enum(
-        "rerank_similarity",
-        "cider",
-        ["cider", "bleu"],
-        "Similarity of two captions: cider or bleu.",
-    )
-    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
-    flags.DEFINE_integer(
-        "rerank_best",
-        0,
-        "Number of captions of the similar images that count for a caption, the most similar ones; "
-        "0 means 125 with cider, 175 with bleu.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "rerank_refined",
-        None,
-        "Run directory of an m-RNN whose refined features decide which images are similar; "
-        "by default the mean of an image's features decides.",
-    )
-    flags.DEFINE_list(
-        "rerank_references",
-        ["train"],
-        "Splits that the similar images are taken from, separated by commas, such as "
-        "train,val. An image is never its own neighbour.",
-    )
-    flags.DEFINE_list(
-        "rerank_frequencies",
-        ["train"],
-        "Splits whose captions give the document frequencies of cider, separated by commas (the "
-        "m-RNN code uses val).",
-    )
-    flags.DEFINE_string(
-        "rerank_index",
-        "",
-        "Directory that keeps the vectors of the reference images between runs; by default the "
-        "directory `vectors` of the prepared data.",
-    )
-
-
-def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of the flags `--rerank_NAME` by NAME, for `inference.rerank.load`."""
-    prefix = "rerank_"
-    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
-
-
-def define_scoring_flags() -> None:
-    """Defines the flags of commands that score captions."""
-    from tfcap.metrics import results
-
-    flags.DEFINE_bool(
-        "partial", False, "Score only the images that have references and captions in every file."
-    )
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR, and CLIPScore of "
-        "tfcap.evaluate.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )

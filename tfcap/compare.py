@@ -224,7 +224,7 @@ class Task:
 
 def _paths(args: Compare) -> dict[str, str]:
     """Returns name -> path of what is compared; raises UsageError if it cannot be compared."""
-    paths = [pretrained.place(path) for path in args.paths]
+    paths = [pretrained.directory_of(path) for path in args.paths]
     if len(paths) < 2:
         raise errors.UsageError("Give two or more runs or files of captions to compare.")
     for path in paths:

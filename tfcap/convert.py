@@ -11,71 +11,102 @@ bottom_up --weights detector` makes regions of photographs with the detector.
 
 import time
 
-from absl import flags
-
 from tfcap import cli, errors
+from tfcap.arguments import argument, arguments
 from tfcap.backbones import DETECTOR
 from tfcap.importers import FAMILIES
 
 
-def _define_flags() -> None:
-    flags.DEFINE_enum("from", None, [*FAMILIES, DETECTOR], "Released code that wrote the file.")
-    flags.DEFINE_string(
-        "vocab", None, "File with the words of the checkpoint, in the order of ids."
+@arguments
+class Convert:
+    """The arguments of the command."""
+
+    family: str | None = argument(
+        "Released code that wrote the file.",
+        default=None,
+        choices=[*FAMILIES, DETECTOR],
+        name="from",
     )
-    flags.DEFINE_string("model_dir", None, "Run directory to write.")
-    flags.DEFINE_integer(
-        "max_length",
-        None,
-        "Longest caption in words; default: as in the released code.",
-        lower_bound=2,
+    vocab: str | None = argument(
+        "File with the words of the checkpoint, in the order of ids.", default=None
     )
-    flags.DEFINE_string(
-        "params_override", "", "Changes of the configuration: YAML text, a.b=1,c=2 or a YAML file."
+    model_dir: str | None = argument("Run directory to write.", default=None)
+    max_length: int | None = argument(
+        "Longest caption in words; default: as in the released code.", default=None, least=2
     )
-    flags.DEFINE_string(
-        "regions",
-        None,
+    params_override: str = argument(
+        "Changes of the configuration: YAML text, a.b=1,c=2 or a YAML file.", default=""
+    )
+    regions: str | None = argument(
         "Directory of a converted detector. The run gets a copy of it and captions photographs.",
+        default=None,
     )
-    flags.DEFINE_string("out", None, "With --from=bottom_up: the detector's directory, to write.")
-    flags.DEFINE_string(
-        "objects_vocab", None, "With --from=bottom_up: objects_vocab.txt, a class per line."
+    out: str | None = argument(
+        "With --from=bottom_up: the detector's directory, to write.", default=None
     )
-    flags.DEFINE_string(
-        "attributes_vocab", None, "With --from=bottom_up: attributes_vocab.txt, one per line."
+    objects_vocab: str | None = argument(
+        "With --from=bottom_up: objects_vocab.txt, a class per line.", default=None
     )
-    flags.DEFINE_integer(
-        "boxes",
-        None,
+    attributes_vocab: str | None = argument(
+        "With --from=bottom_up: attributes_vocab.txt, one per line.", default=None
+    )
+    boxes: int | None = argument(
         "With --from=bottom_up: regions of each picture, such as 36; default: 10 to 100.",
-        lower_bound=1,
+        default=None,
+        least=1,
     )
-    flags.DEFINE_enum(
-        "form",
-        "caffe",
-        ["caffe", "milvlg"],
+    form: str = argument(
         "With --from=bottom_up: whose rules choose proposals, where the two codes differ.",
+        default="caffe",
+        choices=["caffe", "milvlg"],
     )
+
+
+def _define_flags() -> None:
+    cli.define(Convert)
 
 
 def _run(argv: list[str]) -> None:
-    values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
-    cli.require("from", *(["out"] if family == DETECTOR else ["vocab", "model_dir"]))
-    if len(argv) != 2:
-        raise errors.UsageError(f"Give one checkpoint to convert, not {len(argv) - 1}.")
-    if family == DETECTOR:
-        from tfcap.importers import detector
-
-        out = values.out
-        names = values.objects_vocab, values.attributes_vocab
-        line = detector.convert(argv[1], out, *names, values.boxes, values.form)
-    else:
-        from tfcap.importers.convert import convert
-
-        out, options = values.model_dir, (values.max_length, values.params_override)
-        line = convert(family, argv[1], values.vocab, out, *options, values.regions)
+    start = time.monotonic()
+    args = Convert(**cli.values(Convert))
+    paths = argv[1:]
+    needed = ["out"] if args.family == DETECTOR else ["vocab", "model_dir"]
+    for name in ("family", *needed):
+        if not getattr(args, name):
+            raise errors.UsageError(f"`{name}` is missing.")
+    if len(paths) != 1:
+        raise errors.UsageError(f"Give one checkpoint to convert, not {len(paths)}.")
+    convert = _detector if args.family == DETECTOR else _captioner
+    out, line = convert(args, paths[0])
     print(f"{out}: {line}; {errors.duration(time.monotonic() - start)}")
+
+
+def _captioner(args: Convert, path: str) -> tuple[str, str]:
+    """Converts a captioner; returns the directory and a line that describes it."""
+    from tfcap.importers.convert import convert
+
+    assert args.family and args.vocab and args.model_dir
+    line = convert(
+        args.family,
+        path,
+        args.vocab,
+        args.model_dir,
+        args.max_length,
+        args.params_override,
+        args.regions,
+    )
+    return args.model_dir, line
+
+
+def _detector(args: Convert, path: str) -> tuple[str, str]:
+    """Converts a detector; returns the directory and a line that describes it."""
+    from tfcap.importers import detector
+
+    assert args.out
+    line = detector.convert(
+        path, args.out, args.objects_vocab, args.attributes_vocab, args.boxes, args.form
+    )
+    return args.out, line
 
 
 def main() -> None:

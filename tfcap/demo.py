@@ -9,41 +9,48 @@ its server listens on 127.0.0.1.
 import os
 import signal
 import threading
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from tfcap import captioning, cli, pretrained
+from tfcap.arguments import argument, arguments
+
+if TYPE_CHECKING:
+    from werkzeug.serving import BaseWSGIServer
+
+    from tfcap.captioning.demo_page import Model
+
+
+@arguments
+class Demo(cli.DecodingArguments, cli.RunArguments):
+    """The arguments of the command."""
+
+    beside: str | None = argument(
+        "Second model that captions the same pictures: the directory of a run or of an export, or "
+        "NAME=DIRECTORY.",
+        default=None,
+    )
+    port: int = argument(
+        "Port of the page on 127.0.0.1; 0 takes a free one.", default=8000, least=0, most=65535
+    )
 
 
 def _define_flags() -> None:
-    cli.define_run_flags()
-    cli.define_decoding_flags()
-    flags.DEFINE_string(
-        "beside",
-        None,
-        "Second model that captions the same pictures: the directory of a run or of an export, or "
-        "NAME=DIRECTORY.",
-    )
-    flags.DEFINE_integer(
-        "port",
-        8000,
-        "Port of the page on 127.0.0.1; 0 takes a free one.",
-        lower_bound=0,
-        upper_bound=65535,
-    )
+    cli.define(Demo)
 
 
 def _run() -> None:
-    cli.say_loading(
-        [*(flags.FLAGS.model_dir or [pretrained.DEFAULT]), *filter(None, [flags.FLAGS.beside])]
-    )
+    args = Demo(**cli.values(Demo))
+    cli.say_loading([*(args.model_dir or [pretrained.DEFAULT]), *filter(None, [args.beside])])
     from tfcap.captioning.demo_page import Application, make_server
 
-    models = _models(flags.FLAGS)
+    models = _models(args)
     application = Application(models, flags.FLAGS.debug)
-    server = make_server(application, flags.FLAGS.port)
+    server = make_server(application, args.port)
     for model in models.values():
-        print(f"{model.name}: {model.captioner.engine}")
+        print(f"{model.name}: {model.captioner.runtime}")
     print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
     # The first caption waits for the graphs; they are made while the page is opened.
     threading.Thread(target=application.warm_up, daemon=True).start()
@@ -51,13 +58,13 @@ def _run() -> None:
     server.serve_forever()
 
 
-def _stop_on_signals(server) -> None:
+def _stop_on_signals(server: "BaseWSGIServer") -> None:
     """Makes Ctrl-C and SIGTERM end the server; a second one ends the process at once.
 
     A `KeyboardInterrupt` can be lost: Python ignores it where an object is being freed.
     """
 
-    def stop(number, frame):
+    def stop(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, signal.SIG_DFL)
         threading.Thread(target=server.shutdown).start()  # it waits for the loop to end
@@ -66,25 +73,27 @@ def _stop_on_signals(server) -> None:
         signal.signal(number, stop)
 
 
-def _models(given):
-    """Loads the models of --model_dir and --beside, by their name in the URLs of the page."""
+def _models(args: Demo) -> "dict[str, Model]":
+    """Loads the models of `model_dir` and of `beside`, by their name in the URLs of the page."""
     from tfcap.captioning.demo_page import Model
 
-    directories = given.model_dir or [pretrained.directory(pretrained.DEFAULT)]
-    decoding = {"decoding": given.decoding, "beam": given.beam or 0, "dtype": given.dtype}
-    first = captioning.load(directories, given.checkpoint, **decoding)
-    models = {"captions": Model(" + ".join(map(_name, directories)), first)}
-    if given.beside:
-        name, _, directory = given.beside.partition("=")
-        if not directory or os.path.isdir(given.beside):  # a directory may have "=" in its name
-            name, directory = _name(given.beside), given.beside
+    def load(path: str | list[str], checkpoint: str) -> captioning.ImageCaptioner:
+        return captioning.load(path, checkpoint, args.decoding, args.beam or 0, dtype=args.dtype)
+
+    directories = list(args.model_dir) or [pretrained.packaged_directory(pretrained.DEFAULT)]
+    name = " + ".join(map(_name, directories))
+    models = {"captions": Model(name, load(directories, args.checkpoint))}
+    if args.beside:
+        name, _, directory = args.beside.partition("=")
+        if not directory or os.path.isdir(args.beside):  # a directory may have "=" in its name
+            name = _name(args.beside)
+            directory = args.beside
         if captioning.exported_model(directory):
-            beside = captioning.load(directory)
+            captioner = captioning.load(directory)
         else:
             # The path of a checkpoint belongs to one run.
-            checkpoint = given.checkpoint if given.checkpoint == "latest" else "best"
-            beside = captioning.load(directory, checkpoint, **decoding)
-        models["beside"] = Model(name, beside)
+            captioner = load(directory, "latest" if args.checkpoint == "latest" else "best")
+        models["beside"] = Model(name, captioner)
     return models
 
 

@@ -10,57 +10,82 @@ what to do, and changes nothing. The exit code is 0 without a problem, and 3 wit
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from absl import flags
 from packaging.requirements import Requirement
 
 from tfcap import cli, files, gpus, progress
+from tfcap.arguments import argument, arguments, takes
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
+if TYPE_CHECKING:
+    from tfcap.data.prepared import PreparedData
+    from tfcap.runs import Run
+
+OK = "ok"
+WARNING = "warning"
+PROBLEM = "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
 
 
 class Finding(NamedTuple):
-    """The result of one check, as one line: what was found and what to do."""
+    """The result of one check; `str(finding)` is its line.
+
+    Attributes:
+      status: `OK`, `WARNING` or `PROBLEM`.
+      text: what is the case, and what to do.
+      check: the name of the check.
+    """
 
     status: str
     text: str
     check: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.status:<9}{self.check}: {self.text}"
 
 
-def findings(
-    data_dir: str | None = None, model_dir: str | None = None, export_dir: str | None = None
-) -> Iterator[Finding]:
-    """Checks the machine and each directory that is not empty; yields the findings.
+@arguments
+class Doctor:
+    """The arguments of `findings`."""
+
+    data_dir: str | None = argument(
+        "Prepared directory to check; reads every record.", default=None, kw_only=False
+    )
+    model_dir: str | None = argument(
+        "Directory of a training run to check.", default=None, kw_only=False
+    )
+    export_dir: str | None = argument(
+        "Export to check, the directory of all versions.", default=None, kw_only=False
+    )
+
+
+@takes(Doctor)
+def findings(args: Doctor) -> Iterator[Finding]:
+    """Checks the machine, and each directory that is given; yields the findings.
 
     A check that fails does not stop the other checks. A run is compared with `data_dir`, or else
-    with the data that it was trained on; `export_dir` is the directory of all versions.
+    with the data that it was trained on.
     """
     yield from _checked("versions", _versions)
     yield from _checked("GPU", _gpus)
     yield from _checked("Java", _java)
-    if data_dir:
-        yield from _checked("data", _data, data_dir)
-    if model_dir:
-        yield from _checked("run", _trained, model_dir, data_dir)
-        from tfcap import runs
-
-        yield from _checked("latest checkpoint", lambda: _weights(runs.load(model_dir, "latest")))
-    if export_dir:
-        yield from _checked("export", _export, os.path.normpath(export_dir))
+    if args.data_dir:
+        yield from _checked("data", _data, args.data_dir)
+    if args.model_dir:
+        yield from _checked("run", _run_of, args.model_dir, args.data_dir)
+        yield from _checked("latest checkpoint", _latest_weights, args.model_dir)
+    if args.export_dir:
+        yield from _checked("export", _export, os.path.normpath(args.export_dir))
 
 
 def _checked(
-    check: str, function: Callable[..., Iterable[Finding]], *arguments: Any
+    check: str, function: Callable[..., Iterable[Finding]], *args: Any
 ) -> Iterator[Finding]:
+    """Yields the findings of `function(*args)`; an error is a finding, too."""
     try:
-        for finding in function(*arguments):
+        for finding in function(*args):
             yield finding if finding.check else finding._replace(check=check)
     except Exception as error:  # a fault of the program, too: the other checks go on
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
@@ -92,11 +117,12 @@ def _version(name: str) -> str:
 def _gpus() -> Iterator[Finding]:
     import tensorflow as tf
 
-    used, wheels = tf.config.list_physical_devices("GPU"), gpus.wheel_libraries()
-    for folder in gpus.other_cuda(os.environ.get("LD_LIBRARY_PATH", ""), wheels):
+    used = tf.config.list_physical_devices("GPU")
+    wheels = gpus.wheel_libraries()
+    for directory in gpus.other_cuda(os.environ.get("LD_LIBRARY_PATH", ""), wheels):
         yield Finding(
             WARNING,
-            f"LD_LIBRARY_PATH names {folder}, whose CUDA libraries win over those that pip "
+            f"LD_LIBRARY_PATH names {directory}, whose CUDA libraries win over those that pip "
             "installed. Take it out if TensorFlow fails.",
         )
     unused = gpus.unused_gpus(len(used))
@@ -140,10 +166,10 @@ def _java() -> Iterator[Finding]:
         yield Finding(OK, f"{text}; it computes METEOR and SPICE")
 
 
-def _data(folder: str) -> Iterator[Finding]:
+def _data(directory: str) -> Iterator[Finding]:
     from tfcap.data.prepared import PreparedData
 
-    data = PreparedData.load(folder)
+    data = PreparedData.load(directory)
     splits = data.fingerprint["splits"]
     for split in splits:
         data.check_split(split)
@@ -152,28 +178,29 @@ def _data(folder: str) -> Iterator[Finding]:
     images = ", ".join(f"{name} {split['images']}" for name, split in splits.items())
     yield Finding(
         OK,
-        f"{folder} has {images} images, at most {data.max_regions} regions of "
+        f"{directory} has {images} images, at most {data.max_regions} regions of "
         f"{data.feature_dim} features, {len(data.vocab)} words",
     )
     for split in splits:
         yield from _checked(f"records of {split}", _records, data, split)
-    yield from _checked("backbone of the data", _backbone, data.fingerprint, folder)
+    yield from _checked("backbone of the data", _backbone, data.fingerprint, directory)
 
 
-def _records(data: Any, split: str) -> Iterator[Finding]:
+def _records(data: "PreparedData", split: str) -> Iterator[Finding]:
     import tensorflow as tf
 
     from tfcap.data.record import parse_pictures
 
-    ids, references = data.index(split).id, data.references(split)
+    ids = data.index(split).id
+    references = data.references(split)
     captions = done = 0
     with data.readable_errors():
         batches = data.examples(split, tf.data.Dataset.range(len(ids))).batch(64)
         for batch in progress.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
-            found = data.parse(batch)
+            images = data.parse(batch)
             if data.has_pictures:
                 parse_pictures(batch, data.max_regions)
-            for image, texts in zip(found["id"].numpy(), found["captions"], strict=True):
+            for image, texts in zip(images["id"].numpy(), images["captions"], strict=True):
                 if image != ids[done] or len(texts) != len(references.get(image, ())):
                     raise ValueError(
                         f"The record of image {image} does not fit index_{split} or "
@@ -185,18 +212,18 @@ def _records(data: Any, split: str) -> Iterator[Finding]:
     yield Finding(OK, f"{done} images with {captions} captions can be read, all numbers finite")
 
 
-def _backbone(fingerprint: dict, folder: str) -> Iterator[Finding]:
+def _backbone(fingerprint: Mapping[str, Any], directory: str) -> Iterator[Finding]:
     from tfcap.backbones.backbone import checked_weights
 
     made_by = fingerprint.get("backbone")
     if made_by is None:
         yield Finding(OK, "none: the features came ready-made, so no picture can be captioned")
     else:
-        path = checked_weights(made_by, folder)
+        path = checked_weights(made_by, directory)
         yield Finding(OK, f"{made_by['name']}, weights {path or 'none'}")
 
 
-def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
+def _run_of(directory: str, data_dir: str | None) -> Iterator[Finding]:
     from tfcap import runs
     from tfcap.serving import saved_model
 
@@ -207,7 +234,13 @@ def _trained(directory: str, data_dir: str | None) -> Iterator[Finding]:
     yield from _checked("data of the run", _data_of_run, run, data_dir)
 
 
-def _weights(run: Any) -> Iterator[Finding]:
+def _latest_weights(directory: str) -> Iterator[Finding]:
+    from tfcap import runs
+
+    yield from _weights(runs.load(directory, "latest"))
+
+
+def _weights(run: "Run") -> Iterator[Finding]:
     """Reads every tensor of a checkpoint, and checks that the weights are finite."""
     import numpy as np
     import tensorflow as tf
@@ -231,16 +264,18 @@ def _weights(run: Any) -> Iterator[Finding]:
             "and train on.",
         )
     else:
-        size, kind = runs.count_parameters(run.model), run.params.task.model.type
-        yield Finding(OK, f"{run.checkpoint} has {size:,} finite weights of {kind}")
+        size = runs.count_parameters(run.model)
+        system = run.params.task.model.type
+        yield Finding(OK, f"{run.checkpoint} has {size:,} finite weights of {system}")
 
 
-def _caption(signatures: Any) -> Finding:
+def _caption(signatures: Mapping[str, Any]) -> Finding:
     """Captions a drawn test picture; a model of ready-made features gets zeros instead."""
     from tfcap.serving.saved_model import call_signatures
 
     result = call_signatures(signatures)["serving_default"]
-    caption, score = result["captions"].numpy()[0, 0].decode(), float(result["scores"][0, 0])
+    caption = result["captions"].numpy()[0, 0].decode()
+    score = float(result["scores"][0, 0])
     if not caption:
         return Finding(
             WARNING,
@@ -250,19 +285,19 @@ def _caption(signatures: Any) -> Finding:
     return Finding(OK, f"{caption!r} for a drawn picture, score {score:.3f}")
 
 
-def _data_of_run(run: Any, data_dir: str | None) -> Iterator[Finding]:
+def _data_of_run(run: "Run", data_dir: str | None) -> Iterator[Finding]:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
 
-    folder = data_dir or run.data_dir
-    if files.is_directory(folder):
-        runs.check_vocabulary(run, PreparedData.load(folder))
-        yield Finding(OK, f"{folder} has the vocabulary and the features of the run")
+    directory = data_dir or run.data_dir
+    if files.is_directory(directory):
+        runs.check_vocabulary(run, PreparedData.load(directory))
+        yield Finding(OK, f"{directory} has the vocabulary and the features of the run")
     else:
         yield Finding(
             WARNING,
-            f"{folder} does not exist. Captions can be made; for training and evaluation give "
-            "--data_dir or task.data_dir",
+            f"{directory} does not exist. Captions can be made; for training and evaluation give "
+            "`data_dir` or task.data_dir",
         )
 
 
@@ -272,30 +307,31 @@ def _export(export_dir: str) -> Iterator[Finding]:
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
-        raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
+        raise ValueError(
+            f"{export_dir} has no version, which is a directory whose name is a number. {again}"
+        )
     path = os.path.join(export_dir, str(numbers[-1]))
     try:
         loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow raises several unrelated types here
-        raise ValueError(f"{path} cannot be loaded: {error} {again}") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{path} cannot be loaded: {reason}. {again}") from error
     yield Finding(OK, f"{path} can be loaded")
     yield from _checked("caption of the export", lambda: [_caption(loaded.signatures)])
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("data_dir", None, "Prepared directory to check; reads every record.")
-    flags.DEFINE_string("model_dir", None, "Directory of a training run to check.")
-    flags.DEFINE_string("export_dir", None, "Export to check, the directory of all versions.")
+    cli.define(Doctor)
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    found = []
-    for finding in findings(given.data_dir, given.model_dir, given.export_dir):
-        found.append(finding.status)
-        print(finding, flush=True)
-    warnings, problems = found.count(WARNING), found.count(PROBLEM)
-    print(f"{len(found)} checks: {warnings} with a warning, {problems} with a problem")
+    statuses = []
+    for finding in findings(**cli.values(Doctor)):
+        statuses.append(finding.status)
+        print(cli.with_flags(str(finding)), flush=True)
+    warnings = statuses.count(WARNING)
+    problems = statuses.count(PROBLEM)
+    print(f"{len(statuses)} checks: {warnings} with a warning, {problems} with a problem")
     if problems:
         sys.exit(3)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfcap import cli, errors, visualize
+from tfcap import cli, errors
 from tfcap.arguments import argument, arguments, takes
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.inference.subject import Other, Subject, named_paths, subject_of_captions, subject_of_run
@@ -18,7 +18,8 @@ from tfcap.metrics import bootstrap, chair, diversity, inputs, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.results import Hypotheses, Scores
 from tfcap.metrics.scoring_arguments import ScoringArguments
-from tfcap.visualize import report
+from tfcap.visualize import figures, report
+from tfcap.visualize.attended import Attended
 
 if TYPE_CHECKING:
     from tfcap.inference.likelihood import Perplexities
@@ -242,8 +243,10 @@ def _pictures_of_figures(args: Evaluate, subject: Subject) -> Mapping[int, str]:
     """Returns the pictures for figures of the attention; raises an error if they do not exist."""
     if not args.attention or subject.run is None or subject.data is None:
         return {}
-    pictures = visualize.pictures_of(subject.data, args.split, subject.images, args.images)
-    visualize.figure_paths(args.attention, pictures)
+    from tfcap.visualize.attention import require_shown_paths
+
+    pictures = require_shown_paths(subject.data, args.split, args.images, subject.images)
+    figures.figure_paths(args.attention, pictures)
     return pictures
 
 
@@ -344,7 +347,7 @@ def _attend(
             attend_others(compared, args.split, args.batch_size)
         if args.attention:
             attention = {name: other.attention for name, other in compared.items() if other.run}
-            count = visualize.write_figures(args.attention, pictures, attention)
+            count = figures.write_figures(args.attention, pictures, attention)
             _say(args, f"{args.attention}: {count} figures")
     return compared
 
@@ -436,7 +439,7 @@ def _report(
     subject: Subject,
     captions: Mapping[str, Mapping[int, str]],
     comparison: bootstrap.Compared,
-    attention: "Mapping[str, Mapping[int, visualize.Attended]]",
+    attention: Mapping[str, Mapping[int, Attended]],
 ) -> None:
     """Writes the page."""
     assert args.report is not None
@@ -451,7 +454,9 @@ def _report(
         notes.append(cli.with_flags(note))
     pictures: Mapping[int, str] = {}
     if subject.data:
-        pictures = visualize.shown_paths(subject.data, args.split, args.images, images)
+        from tfcap.visualize.attention import shown_paths
+
+        pictures = shown_paths(subject.data, args.split, args.images, images)
     count = report.write(
         args.report,
         captions,

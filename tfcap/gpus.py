@@ -29,53 +29,66 @@ for dtype in ("float32", "bfloat16", "float16"):
         print(json.dumps({"name": name}), flush=True)
         with tf.device("/GPU:0"):
             value = tf.constant(left, dtype)
-            found = tf.function(tf.matmul, jit_compile=xla)(value, value, transpose_b=True)
-        good = np.array_equal(tf.cast(found, tf.float32), left @ left.T)
+            product = tf.function(tf.matmul, jit_compile=xla)(value, value, transpose_b=True)
+        good = np.array_equal(tf.cast(product, tf.float32), left @ left.T)
         print(json.dumps({"name": name, "good": bool(good)}), flush=True)
 """
 
 
 def missing_libraries(log: str) -> list[str]:
     """Lists the libraries that TensorFlow did not find, from its log at VLOG level 1."""
-    found = re.findall(r"Could not load dynamic library '([^']+)'", log)
-    return list(dict.fromkeys(found))
+    names = re.findall(r"Could not load dynamic library '([^']+)'", log)
+    return list(dict.fromkeys(names))
 
 
 def start_log() -> str:
     """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs."""
     levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
-    return _child(
-        ["import tensorflow as tf; tf.config.list_physical_devices('GPU')"], levels
-    ).stderr
+    program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
+    return _child([program], levels).stderr
 
 
 def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
-    """Says what to do about missing libraries; `wheels` as `wheel_libraries` returns them."""
+    """Says what to do about missing libraries.
+
+    Args:
+      names: the missing libraries.
+      wheels: the result of `wheel_libraries`.
+    """
     if "libcuda.so.1" in names:
         return "libcuda.so.1 is missing: install NVIDIA's driver, or give the container its GPUs."
     if here := [name for name in names if name in wheels]:
-        folders = ":".join(dict.fromkeys(wheels[name] for name in here))
-        return f"TensorFlow does not find {', '.join(here)}. export LD_LIBRARY_PATH={folders}"
+        directories = ":".join(dict.fromkeys(wheels[name] for name in here))
+        return f"TensorFlow does not find {', '.join(here)}. export LD_LIBRARY_PATH={directories}"
     return f"{', '.join(names)} is missing: pip install 'tfcap[cuda]'." if names else ""
 
 
 def wheel_libraries(site: str | None = None) -> dict[str, str]:
-    """Returns name -> folder of each library that pip installed with NVIDIA's wheels."""
+    """Returns name -> directory of each library that pip installed with NVIDIA's wheels.
+
+    Args:
+      site: the directory of the installed packages; None searches those of this Python.
+    """
     roots = [site] if site else [path for path in sys.path if path.endswith("-packages")]
     files = (file for root in roots for file in pathlib.Path(root).glob("nvidia/*/lib/*.so*"))
     return {file.name: str(file.parent) for file in files}
 
 
 def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
-    """Lists the folders of LD_LIBRARY_PATH whose CUDA libraries are loaded instead of pip's."""
+    """Lists the directories of LD_LIBRARY_PATH whose CUDA libraries are loaded instead of pip's.
+
+    Args:
+      search_path: the value of LD_LIBRARY_PATH.
+      wheels: the result of `wheel_libraries`.
+    """
     if not wheels:  # a CUDA of the system alone is right
         return []
     names = re.compile(r"lib(cudart|cudnn|cublas)\b.*\.so")
-    folders = set(search_path.split(":")) - set(wheels.values())
+    directories = set(search_path.split(":")) - set(wheels.values())
     return [
-        folder
-        for folder in sorted(filter(os.path.isdir, folders))
-        if any(map(names.match, os.listdir(folder)))
+        directory
+        for directory in sorted(filter(os.path.isdir, directories))
+        if any(map(names.match, os.listdir(directory)))
     ]
 
 
@@ -83,22 +96,30 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
     """True if TensorFlow has kernels that run on a card.
 
     Kernels of `sm_80` run on all cards 8.x from 8.0 on. `compute_90` is code that the driver
-    compiles for newer cards, which fails on those that this CUDA does not know. `built` are the
-    `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
+    compiles for newer cards, which fails on those that this CUDA does not know.
+
+    Args:
+      capability: the compute capability of the card, major and minor.
+      built: the `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
     """
     major, minor = capability
-    versions = [re.fullmatch(r"(sm|compute)_(\d+)(\d)", name) for name in built]
-    return any(int(found[2]) == major and int(found[3]) <= minor for found in versions if found)
+    matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)", name) for name in built]
+    return any(int(match[2]) == major and int(match[3]) <= minor for match in matches if match)
 
 
 def compute(gpu: int) -> str:
-    """Multiplies matrices on a GPU in a new process; returns what failed, or ""."""
+    """Multiplies matrices on GPU number `gpu` in a new process; returns what failed, or ""."""
     done = _child([_PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
     return failed_products(done.stdout, done.stderr, done.returncode)
 
 
 def failed_products(out: str, errors: str, code: int) -> str:
-    """Says which products failed, from the output of the process."""
+    """Says which products failed, or "".
+
+    Args:
+      out, errors: standard output and standard error of the process.
+      code: its exit code.
+    """
     rows = [json.loads(line) for line in out.splitlines() if re.fullmatch(r"\{.*\}", line)]
     ended = {row["name"] for row in rows if "good" in row}
     wrong = [row["name"] for row in rows if not row.get("good", True)]
@@ -110,7 +131,8 @@ def failed_products(out: str, errors: str, code: int) -> str:
 
 
 def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess:
-    command, env = [sys.executable, "-c", *arguments], os.environ | variables
+    command = [sys.executable, "-c", *arguments]
+    env = os.environ | variables
     try:
         return subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=300, check=False
@@ -123,16 +145,20 @@ def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Com
 def driver_gpus() -> list[str]:
     """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
     try:
-        shown = subprocess.run(
+        lines = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", shown, re.M)
+    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", lines, re.M)
 
 
 def unused_gpus(used: int) -> str:
-    """Returns a warning if TensorFlow uses fewer GPUs (`used`) than the driver finds, else ""."""
-    if "CUDA_VISIBLE_DEVICES" in os.environ or len(shown := driver_gpus()) <= used:
+    """Returns a warning if TensorFlow uses fewer GPUs than the driver finds, else "".
+
+    Args:
+      used: the number of GPUs that TensorFlow uses.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ or len(names := driver_gpus()) <= used:
         return ""
-    return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."
+    return f"The driver shows {len(names)} GPUs ({', '.join(names)}) and TensorFlow uses {used}."

@@ -10,7 +10,7 @@ runs its full length too (`full_length`); trained systems stop after about 11 of
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,39 +19,60 @@ import tensorflow as tf
 from tfcap import configs, decoding, runs
 from tfcap.backbones.backbone import Backbone
 from tfcap.data import pipeline
-from tfcap.data.document_frequency import document_frequencies
+from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
 from tfcap.data.prepared import PreparedData
+from tfcap.decoding.sampling import sample
+from tfcap.decoding.search import Search
 from tfcap.ids import EOS, PAD, UNK
+from tfcap.models.captioner import Captioner
 from tfcap.objectives import rewards
 from tfcap.training import optim
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
 
 REFERENCES = 5  # C
-SHORTEST, LONGEST = 9, 15  # number of words of a random reference
+SHORTEST = 9  # fewest words of a random reference
+LONGEST = 15  # most words of it
 BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
 
 class Sizes(NamedTuple):
-    """Sizes of the random inputs."""
+    """Sizes of the random inputs.
 
-    images: int  # B
-    regions: int  # R
-    features: int  # F
-    vocab: int  # V
-    corpus: int = 5000  # images in the table of document frequencies
+    Attributes:
+      images: number of images in a batch, B.
+      regions: number of regions of an image, R.
+      features: width of the features, F.
+      vocab: size of the vocabulary, V.
+      corpus: number of images in the table of document frequencies.
+    """
+
+    images: int
+    regions: int
+    features: int
+    vocab: int
+    corpus: int = 5000
 
 
 def measure(
     what: str, params: configs.Experiment, sizes: Sizes, repeats: int, data_dir: str = ""
 ) -> dict[str, Any]:
-    """Times one kind of work: `what` is xe, scst, beam, greedy, reward or input.
+    """Times one kind of work.
 
-    `input` reads `data_dir`. After the warm-up `repeats` calls are timed. Returns the line of
-    `tfcap.benchmark`: `seconds` of a call, and rates computed from the median.
+    Args:
+      what: `xe`, `scst`, `beam`, `greedy`, `reward` or `input`, see `tfcap.benchmark`.
+      params: the configuration of the experiment.
+      sizes: the sizes of the random inputs.
+      repeats: number of calls that are timed after the warm-up.
+      data_dir: the prepared directory that `input` reads.
+
+    Returns:
+      The line of `tfcap.benchmark`: `seconds` of a call, and rates computed from the median.
     """
-    config, images = params.task, sizes.images
-    samples, captions = config.self_critical.samples, config.train_data.captions_per_image
+    config = params.task
+    images = sizes.images
+    samples = config.self_critical.samples
+    captions = config.train_data.captions_per_image
     if what == "reward":
         reward, table = _reward(params, sizes)
         rates = _rates(_timed(reward, repeats), images, images * samples)
@@ -89,7 +110,7 @@ def _rounded(number: float) -> float:
     return float(f"{number:.4g}")  # times range from microseconds to minutes
 
 
-def _rates(seconds, images, captions):
+def _rates(seconds: Mapping[str, float], images: int, captions: int) -> dict[str, Any]:
     median = seconds["median"]
     return {
         "seconds": seconds,
@@ -99,7 +120,7 @@ def _rates(seconds, images, captions):
     }
 
 
-def _random_inputs(params, sizes):
+def _random_inputs(params: configs.Experiment, sizes: Sizes) -> dict[str, tf.Tensor]:
     """Makes a batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without EOS."""
     shape = (sizes.images, sizes.regions)
     captions = params.task.train_data.captions_per_image
@@ -111,24 +132,31 @@ def _random_inputs(params, sizes):
     }
 
 
-def _compiled(function, jit_compile=None):
+def _compiled(function: Callable[[], object], jit_compile: bool | None = None) -> Callable:
     """Traces a function now; the result keeps the variables alive that the function reads."""
     traced = tf.function(function, autograph=False, jit_compile=jit_compile)
     traced.get_concrete_function()
     return traced
 
 
-def _training_step(what, params, sizes, model, inputs):
+def _training_step(
+    what: str,
+    params: configs.Experiment,
+    sizes: Sizes,
+    model: Captioner,
+    inputs: dict[str, tf.Tensor],
+) -> Callable:
     """Returns a compiled step of training, the optimizer included."""
-    arguments = (params.task, None, params.trainer.optimizer_config)
+    optimization = params.trainer.optimizer_config
     xla = params.runtime.enable_xla
+    task: CaptionTask
     if what == "xe":
-        task = CaptionTask(*arguments, xla=xla)
+        task = CaptionTask(params.task, None, optimization, xla=xla)
     else:
         table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
         options = params.task.self_critical.reward.as_dict()
         reward = rewards.Reward(table, sizes.vocab, **options)
-        task = SelfCriticalTask(*arguments, reward=reward, xla=xla)
+        task = SelfCriticalTask(params.task, None, optimization, reward=reward, xla=xla)
         words = random_captions(sizes.images, sizes.vocab, seed=1)
         inputs["references"] = reward.references(tf.constant(padded(words)))
     optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
@@ -136,22 +164,27 @@ def _training_step(what, params, sizes, model, inputs):
     return _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
 
 
-def _decoding(what, params, model, inputs):
+def _decoding(
+    what: str,
+    params: configs.Experiment,
+    model: Captioner,
+    inputs: dict[str, tf.Tensor],
+) -> Callable:
     """Returns a compiled function that encodes the images and decodes their captions."""
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", params.task.decoding.beam)
-    search = decoding.Search(decoding.Options(**config.as_dict()), length)
+    search = Search(decoding.Options(**config.as_dict()), length)
 
-    def decode():
+    def decode() -> tf.Tensor:
         context = model.encode(inputs)
         if what == "beam":
             return search(model, context)[0]
-        return decoding.sample(model, context, length)[0]
+        return sample(model, context, length)[0]
 
     return _compiled(decode, params.runtime.enable_xla or None)
 
 
-def _batches(params, sizes, data_dir):
+def _batches(params: configs.Experiment, sizes: Sizes, data_dir: str) -> Callable[[], object]:
     """Returns a function that reads `BATCHES` training batches of a prepared directory.
 
     With `task.backbone.trainable` the batches hold decoded pictures in place of features.
@@ -160,32 +193,34 @@ def _batches(params, sizes, data_dir):
     data = PreparedData.load(data_dir)
     if params.task.backbone.trainable:
         data = data.with_backbone(Backbone.from_fingerprint(data.fingerprint, data.folder))
-    batches = iter(
-        pipeline.training_batches(
-            data,
-            batch_size=sizes.images,
-            captions_per_image=config.captions_per_image,
-            max_length=params.task.max_length,
-            seed=params.task.seed,
-            split=config.split,
-            max_regions=config.region_limit,
-            pad_to_max=config.pad_to_max,
-        )
+    options = pipeline.BatchOptions(
+        split=config.split,
+        batch_size=sizes.images,
+        captions_per_image=config.captions_per_image,
+        max_length=params.task.max_length,
+        max_regions=config.region_limit,
+        pad_to_max=params.runtime.enable_xla,
     )
+    batches = iter(pipeline.training_batches(data, options, seed=params.task.seed))
     return lambda: [next(batches) for _ in range(BATCHES)]
 
 
 def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
-    """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without EOS.
+    """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words for each image, without EOS.
 
     The probability of the word of rank n is about proportional to 1 / n, as in natural language.
+
+    Args:
+      images: number of images.
+      vocab: size of the vocabulary, V.
+      seed: random seed.
     """
     rng = np.random.default_rng(seed)
-    known = vocab - UNK - 1
+    words = vocab - UNK - 1
     captions = []
     for _ in range(images):
         lengths = rng.integers(SHORTEST, LONGEST + 1, REFERENCES)
-        ranks = [np.minimum(known, np.floor(known ** rng.random(n))) for n in lengths]
+        ranks = [np.minimum(words, np.floor(words ** rng.random(n))) for n in lengths]
         captions.append([(UNK + rank).astype(int).tolist() for rank in ranks])
     return captions
 
@@ -198,7 +233,7 @@ def padded(images: list[list[list[int]]]) -> np.ndarray:
     return np.array(rows, np.int32)
 
 
-def _reward(params, sizes):
+def _reward(params: configs.Experiment, sizes: Sizes) -> tuple[Callable, DocumentFrequencies]:
     """Returns a compiled CIDEr-D of random samples, and its table of document frequencies."""
     table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
     references = padded(random_captions(sizes.images, sizes.vocab, seed=1))
@@ -208,5 +243,6 @@ def _reward(params, sizes):
     changed = (np.arange(hypotheses.shape[-1]) % 2 == 1) & (hypotheses > UNK)
     other = np.random.default_rng(3).integers(UNK + 1, sizes.vocab, hypotheses.shape, np.int32)
     tokens = tf.constant(np.where(changed, other, hypotheses))
-    scorer, given = rewards.CiderD(table, sizes.vocab), tf.constant(references)
-    return _compiled(lambda: scorer(tokens, scorer.references(given))), table
+    scorer = rewards.CiderD(table, sizes.vocab)
+    references = tf.constant(references)
+    return _compiled(lambda: scorer(tokens, scorer.references(references))), table

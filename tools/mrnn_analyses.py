@@ -25,15 +25,16 @@ def neighbourhoods(index, number):
     """Finds the nearest images of each image, the image itself first: int64 [I, min(number, I)].
 
     The paper follows Kiros, Salakhutdinov and Zemel, "Multimodal Neural Language Models", ICML
-    2014: the task becomes harder, because similar images have similar captions. [GUESS] The
+    2014: the task becomes harder, because similar images have similar captions. (Our reading: the
     distance is Euclidean, and an image is among its own neighbours, because its own captions must
-    be in the list. The paper mentions no shortlist for the other direction, which ranks all images.
+    be in the list.) The paper mentions no shortlist for the other direction, which ranks all
+    images.
     """
-    own = np.arange(len(index.ids))[:, None]
+    itself = np.arange(len(index.ids))[:, None]
     if number == 1:
-        return own
-    others = index.search(index.vectors, min(number, len(own)) - 1, index.ids)[0]
-    return np.concatenate([own, others], 1)
+        return itself
+    others = index.search(index.vectors, min(number, len(itself)) - 1, index.ids)[0]
+    return np.concatenate([itself, others], 1)
 
 
 def shortlist(run, data, split, number, marginal_images, seed, curves=None):
@@ -49,53 +50,55 @@ def shortlist(run, data, split, number, marginal_images, seed, curves=None):
         ),
         "text to image": retrieval.text_to_image(scores, owners),
     }
-    found = {name: retrieval.summarize(list(each)) for name, each in queries.items()}
-    print(retrieval.format_table(found))
+    summaries = {name: retrieval.summarize(list(each)) for name, each in queries.items()}
+    print(retrieval.format_table(summaries))
     if curves:
         from matplotlib.figure import Figure
 
         figure = Figure()
         axes = figure.subplots()
-        for name, summary in found.items():
+        for name, summary in summaries.items():
             axes.plot(retrieval.PERCENT, summary.curve, label=name)
         axes.set(xlabel="% of the ranked items", ylabel="recall, %")
         axes.legend()
         figure.savefig(curves)
-    return found
+    return summaries
 
 
 def neighbours(run, data, split, images, top):
     """Prints the nearest training images in both spaces; returns the share that both find, %."""
-    found = []
-    names, near_names = data.file_names(split), data.file_names("train")
+    nearest_ids = []
+    names, train_names = data.file_names(split), data.file_names("train")
     ids = data.index(split).id[:images]
     for space in (nearest.Space(), nearest.Space(run.model)):
         train = nearest.open_index(data, space, None, run.max_regions)
         queries = nearest.open_index(data, space, None, run.max_regions, (split,))
-        places, distances = train.search(queries.vectors[:images], top, ids)
-        found.append(train.ids[places])
-        for image, row, far in zip(ids.tolist(), found[-1].tolist(), distances, strict=True):
-            listed = (f"{near_names[i]} {d:.3g}" for i, d in zip(row, far, strict=True))
-            print(f"{names[image]}, {space.name}: {', '.join(listed)}")
-    pairs = zip(*found, strict=True)
-    share = 100 * float(np.mean([np.isin(own, others).mean() for own, others in pairs]))
+        positions, distances = train.search(queries.vectors[:images], top, ids)
+        rows = train.ids[positions]
+        nearest_ids.append(rows)
+        for image, row, values in zip(ids.tolist(), rows.tolist(), distances, strict=True):
+            texts = (f"{train_names[i]} {d:.3g}" for i, d in zip(row, values, strict=True))
+            print(f"{names[image]}, {space.name}: {', '.join(texts)}")
+    pairs = zip(*nearest_ids, strict=True)
+    share = 100 * float(np.mean([np.isin(first, second).mean() for first, second in pairs]))
     print(f"{share:.1f} % of the neighbours are the same ({len(ids)} images)")
     return share
 
 
-def words(run, given, top):
+def words(run, queries, top):
     """Prints and returns the words with the nearest embeddings, by Euclidean distance."""
     weights = run.model.on_features().checkpoint_items["weights"]
     rows = weights["embed_tokens/embeddings"].numpy().astype(np.float64)
-    found = []
-    for word in given:
-        place = run.vocab.words.index(word)
-        distances = np.linalg.norm(rows - rows[place], axis=1)
-        distances[[*range(len(SPECIALS)), place]] = np.inf
+    results = []
+    for word in queries:
+        token = run.vocab.words.index(word)
+        distances = np.linalg.norm(rows - rows[token], axis=1)
+        distances[[*range(len(SPECIALS)), token]] = np.inf
         order = np.argsort(distances, kind="stable")[:top]
-        found.append([(run.vocab.words[n], float(distances[n])) for n in order])
-        print(f"{word}: " + ", ".join(f"{other} {distance:.2f}" for other, distance in found[-1]))
-    return found
+        near = [(run.vocab.words[n], float(distances[n])) for n in order]
+        print(f"{word}: " + ", ".join(f"{other} {distance:.2f}" for other, distance in near))
+        results.append(near)
+    return results
 
 
 def main():
@@ -116,17 +119,18 @@ def main():
     parser.add_argument("--curves", help="the PNG to write")
     parser.add_argument("--images", type=int, default=5, help="images of `neighbours`")
     parser.add_argument("--top", type=int, default=5, help="neighbours of an image or a word")
-    given = parser.parse_args()
-    run = runs.load(given.model_dir)
-    if given.analysis == "words":
-        words(run, given.words, given.top)
+    args = parser.parse_args()
+    run = runs.load(args.model_dir)
+    if args.analysis == "words":
+        words(run, args.words, args.top)
         return
-    data = runs.load_data(run, given.data_dir)
-    if given.analysis == "neighbours":
-        neighbours(run, data, given.split, given.images, given.top)
+    data = runs.load_data(run, args.data_dir)
+    if args.analysis == "neighbours":
+        neighbours(run, data, args.split, args.images, args.top)
         return
-    numbers = given.number, given.marginal_images, given.seed
-    shortlist(run, data, given.split, *numbers, given.curves)
+    shortlist(
+        run, data, args.split, args.number, args.marginal_images, args.seed, curves=args.curves
+    )
 
 
 if __name__ == "__main__":

@@ -26,18 +26,28 @@ from tfcap.data.prepared import PreparedData
 from tfcap.metrics import bootstrap, coco, results
 from tfcap.preparing.build import prepare_built_in
 
-RATES, DROPOUTS = (0.002, 0.001, 0.0005), (0.1, 0.3)  # the first ones are the defaults
-BATCH, CAPTIONS = 10, 5  # images of a training step, captions of an image
+RATES = (0.002, 0.001, 0.0005)  # the first ones are the defaults
+DROPOUTS = (0.1, 0.3)
+BATCH = 10  # images of a training step
+CAPTIONS = 5  # captions of an image
 VALIDATIONS = 6  # of a run
 
 
 class Row(NamedTuple):
-    """A system: its name in the table, its experiment and the options that differ from it."""
+    """A system that is trained, a row of the table.
+
+    Attributes:
+      name: the name in the table.
+      experiment: the experiment of cross-entropy.
+      options: options of the model that differ from the experiment.
+      widths: options of the model that are multiples of the common width, with their factors.
+      self_critical: whether the system is trained further by self-critical training.
+    """
 
     name: str
     experiment: str
     options: Mapping[str, Any] = {}
-    widths: Mapping[str, float] = {"width": 1}  # options that are multiples of the common width
+    widths: Mapping[str, float] = {"width": 1}
     self_critical: bool = False
 
 
@@ -88,12 +98,20 @@ CLAIMS = (
 
 
 class Job(NamedTuple):
-    """A run of training: a key of `ROWS`, a stage (`xe` or `scst`) and its options."""
+    """A run of training.
+
+    Attributes:
+      row: a key of `ROWS`.
+      stage: `xe` or `scst`.
+      rate: learning rate of cross-entropy; self-critical training has a tenth.
+      dropout: all dropout rates of the model.
+      seed: random seed.
+    """
 
     row: str
     stage: str
-    rate: float  # of cross-entropy; self-critical training has a tenth
-    dropout: float  # all dropout rates of the model
+    rate: float
+    dropout: float
     seed: int
 
     @property
@@ -102,13 +120,20 @@ class Job(NamedTuple):
         return f"{self.row}_{self.stage}_lr{self.rate:g}_dropout{self.dropout:g}_seed{self.seed}"
 
 
-def changes(job: Job, given: argparse.Namespace, half: int) -> dict[str, Any]:
-    """Returns the experiment of a run and the changes to its configuration, without paths."""
-    row, first = ROWS[job.row], job.stage == "xe"
+def changes(job: Job, args: argparse.Namespace, half: int) -> dict[str, Any]:
+    """Returns the experiment of a run and the changes to its configuration, without paths.
+
+    Args:
+      job: the run.
+      args: the command line.
+      half: number of images of `val` that choose checkpoints.
+    """
+    row = ROWS[job.row]
+    first = job.stage == "xe"
     experiment = row.experiment if first else f"{row.experiment}_scst"
     model = configs.resolve(experiment).task.model.get().as_dict()
     chosen = {key: job.dropout for key in model if key.endswith("_dropout")}
-    chosen |= {key: round(factor * given.width) for key, factor in row.widths.items()}
+    chosen |= {key: round(factor * args.width) for key, factor in row.widths.items()}
     task: dict[str, Any] = {
         "seed": job.seed,
         "metrics": ["BLEU", "CIDEr"],
@@ -118,7 +143,7 @@ def changes(job: Job, given: argparse.Namespace, half: int) -> dict[str, Any]:
     }
     if not first:
         task["self_critical"] = {"samples": CAPTIONS}
-    steps = max(1, (given.examples if first else given.scst_examples) // (BATCH * CAPTIONS))
+    steps = max(1, (args.examples if first else args.scst_examples) // (BATCH * CAPTIONS))
     interval = max(1, steps // VALIDATIONS)
     trainer = {
         "train_steps": steps,
@@ -145,11 +170,12 @@ def changes(job: Job, given: argparse.Namespace, half: int) -> dict[str, Any]:
 class Study:
     """Trains, scores and keeps the results of the runs of one directory."""
 
-    def __init__(self, given: argparse.Namespace):
-        self.given, self.out = given, pathlib.Path(given.out)
-        for folder in ("runs", "captions", "results", "logs"):
-            (self.out / folder).mkdir(parents=True, exist_ok=True)
-        data = PreparedData.load(given.data)
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        self.out = pathlib.Path(args.out)
+        for name in ("runs", "captions", "results", "logs"):
+            (self.out / name).mkdir(parents=True, exist_ok=True)
+        data = PreparedData.load(args.data)
         ids = data.index("val").id.tolist()
         self.half = len(ids) // 2
         captions = data.references("val")
@@ -161,7 +187,7 @@ class Study:
         """Runs the jobs that have no result yet, and reads the results of the others."""
         for job in jobs:
             path = self.out / "results" / f"{job.name}.json"
-            settings = json.loads(json.dumps(changes(job, self.given, self.half)))
+            settings = json.loads(json.dumps(changes(job, self.args, self.half)))
             if path.exists():
                 result = json.loads(path.read_text())
                 result["settings"].pop("data", None)
@@ -175,15 +201,15 @@ class Study:
                 result |= self._scores(job)
                 path.write_text(json.dumps(result))
             self.results[job] = result
-            shown = {
+            summary = {
                 key: value for key, value in result.items() if key not in ("settings", "images")
             }
-            print(json.dumps({"name": job.name} | shown), flush=True)
+            print(json.dumps({"name": job.name} | summary), flush=True)
 
     def _train(self, job: Job) -> float:
-        settings = changes(job, self.given, self.half)
+        settings = changes(job, self.args, self.half)
         task = settings["changes"]["task"]
-        task["data_dir"] = os.path.abspath(self.given.data)
+        task["data_dir"] = os.path.abspath(self.args.data)
         if job.stage == "scst":
             first = self.out / "runs" / job._replace(stage="xe").name
             task["init_checkpoint"] = str(first / "best_ckpt")
@@ -196,13 +222,19 @@ class Study:
         )
 
     def _evaluate(self, job: Job) -> float:
-        folder, captions = self.out / "runs" / job.name, self.out / "captions" / f"{job.name}.json"
-        flags = (f"--model_dir={folder}", "--split=val", "--scores=CIDEr", f"--output={captions}")
-        return self._command(job, "tfcap.evaluate", *flags)
+        return self._command(
+            job,
+            "tfcap.evaluate",
+            f"--model_dir={self.out / 'runs' / job.name}",
+            "--split=val",
+            "--scores=CIDEr",
+            f"--output={self.out / 'captions' / f'{job.name}.json'}",
+        )
 
     def _command(self, job: Job, *command: str) -> float:
         """Runs a command; returns its minutes of processor time."""
-        log, before = self.out / "logs" / f"{job.name}.txt", os.times()
+        log = self.out / "logs" / f"{job.name}.txt"
+        before = os.times()
         with open(log, "a", encoding="utf-8") as file:
             line = [sys.executable, "-m", *command]
             done = subprocess.run(line, stdout=file, stderr=subprocess.STDOUT)
@@ -222,7 +254,9 @@ class Study:
         best = runs.read_best(runs.best_directory(run.directory, run.params))
         return {
             "scores": {key: round(score, 3) for key, score in scores.corpus.items()},
-            "images": {"CIDEr": [round(own["CIDEr"], 2) for own in scores.per_image.values()]},
+            "images": {
+                "CIDEr": [round(values["CIDEr"], 2) for values in scores.per_image.values()]
+            },
             "chosen": best["CIDEr"],
             "step": int(best["best_ckpt_global_step"]),
             "parameters": runs.count_parameters(run.model),
@@ -241,25 +275,12 @@ class Study:
             "|" + "---|" * 9,
         ]
         scores = {}
-        for key in itertools.product(self.given.rows, ("xe", "scst")):
-            wanted = self.best(key[0])._replace(stage=key[1])
-            jobs = [job for job in self.results if job[:4] == wanted[:4]]
-            if not jobs:
-                continue
-            found = [self.results[job] for job in jobs]
-            scores[key] = [self._read(result) for result in found]
-            interval = bootstrap.intervals(scores[key])["CIDEr"]
-            cells = [
-                _name(key),
-                f"{found[0]['parameters'] / 1e6:.2f} M",
-                str(len(jobs)),
-                f"{wanted.rate:g}, {wanted.dropout:g}",
-                f"{sum(result['cpu_minutes'] for result in found) / len(found):.1f}",
-            ]
-            for name in ("BLEU-4", "METEOR", "CIDEr"):  # without Java there is no METEOR
-                values = [result["scores"].get(name, math.nan) for result in found]
-                cells.append(f"{sum(values) / len(values):.1f}")
-            lines.append(f"| {' | '.join(cells)} | {interval.low:.1f} to {interval.high:.1f} |")
+        for key in itertools.product(self.args.rows, ("xe", "scst")):
+            best = self.best(key[0])._replace(stage=key[1])
+            jobs = [job for job in self.results if job[:4] == best[:4]]
+            if jobs:
+                scores[key] = [self._read(self.results[job]) for job in jobs]
+                lines.append(self._row(key, jobs, scores[key]))
         pairs = [((a, stage), (b, stage)) for stage in ("xe", "scst") for a, b in CLAIMS]
         pairs += [((row, "scst"), (row, "xe")) for row in ROWS]
         pairs = [(a, b) for a, b in pairs if a in scores and b in scores]
@@ -275,6 +296,22 @@ class Study:
                 f"| {verdicts.get(change.verdict, change.verdict)} |"
             )
         return "\n".join(lines) + "\n"
+
+    def _row(self, key: tuple[str, str], jobs: list[Job], scores: list[results.Scores]) -> str:
+        """Returns the row of a system and stage, whose runs differ in their seeds."""
+        rows = [self.results[job] for job in jobs]
+        interval = bootstrap.intervals(scores)["CIDEr"]
+        cells = [
+            _name(key),
+            f"{rows[0]['parameters'] / 1e6:.2f} M",
+            str(len(jobs)),
+            f"{jobs[0].rate:g}, {jobs[0].dropout:g}",
+            f"{sum(row['cpu_minutes'] for row in rows) / len(rows):.1f}",
+        ]
+        for name in ("BLEU-4", "METEOR", "CIDEr"):  # without Java there is no METEOR
+            values = [row["scores"].get(name, math.nan) for row in rows]
+            cells.append(f"{sum(values) / len(values):.1f}")
+        return f"| {' | '.join(cells)} | {interval.low:.1f} to {interval.high:.1f} |"
 
     def _read(self, result: Mapping[str, Any]) -> results.Scores:
         """Returns the CIDEr of a result as the bootstrap reads it."""
@@ -299,24 +336,27 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--scst_examples", type=int, default=100_000, help="those of a self-critical run; or 0")
     add("--seeds", type=int, default=1, help="number of seeds")
     add("--tune", action="store_true", help="choose learning rate and dropout of each system")
-    given = parser.parse_args(arguments)
-    given.rows = given.rows.split(",")
-    given.width = given.width or (128 if given.data == "shapes" else 256)
-    if given.data == "shapes":
-        given.data = "data/shapes"
-        prepare_built_in("shapes", given.data)
-    return given
+    args = parser.parse_args(arguments)
+    args.rows = args.rows.split(",")
+    args.width = args.width or (128 if args.data == "shapes" else 256)
+    if args.data == "shapes":
+        args.data = "data/shapes"
+        prepare_built_in("shapes", args.data)
+    return args
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the study and prints the table."""
-    given = parsed(arguments)
-    study, points = Study(given), list(itertools.product(RATES, DROPOUTS))
-    points = points if given.tune else points[:1]
-    study.run(Job(row, "xe", *point, 1) for point in points for row in given.rows)
-    best, seeds = [study.best(row) for row in given.rows], range(1, given.seeds + 1)
+    args = parsed(arguments)
+    study = Study(args)
+    points = list(itertools.product(RATES, DROPOUTS))[: None if args.tune else 1]
+    study.run(
+        Job(row, "xe", rate, dropout, seed=1) for rate, dropout in points for row in args.rows
+    )
+    best = [study.best(row) for row in args.rows]
+    seeds = range(1, args.seeds + 1)
     study.run(job._replace(seed=seed) for seed in seeds[1:] for job in best)
-    if given.scst_examples:
+    if args.scst_examples:
         second = [job._replace(stage="scst") for job in best if ROWS[job.row].self_critical]
         study.run(job._replace(seed=seed) for seed in seeds for job in second)
     print(f"\n{study.table()}", end="")

@@ -80,7 +80,7 @@ def test_folders_below_are_read_if_asked_for(folder):
 def test_texts_stand_beside_the_pictures_and_are_never_overwritten_unasked(folder):
     pictures = inputs.expand([str(folder)], recursive=True)
     (folder / "a.txt").write_text("by hand\n")
-    with pytest.raises(ValueError, match=r"a\.txt exists\. --skip_existing"):
+    with pytest.raises(ValueError, match=r"a\.txt exists\. `skip_existing`"):
         Texts(pictures, overwrite=False, skip_existing=False)
     texts = Texts(pictures, overwrite=False, skip_existing=True)
     assert [texts.has(path) for path in pictures] == [True, False, False]
@@ -156,7 +156,7 @@ def test_a_table_goes_on_after_half_a_row(folder, kind):
     assert not os.path.exists(path)
     with open(f"{path}.part", "a") as file:
         file.write('sea/old/c.png,"a bo' if kind == "csv" else '{"image": "sea/ol')
-    with pytest.raises(ValueError, match=r"part exists\. --skip_existing"):
+    with pytest.raises(ValueError, match=r"part exists\. `skip_existing`"):
         Table(path, False, False)
     table = Table(path, False, skip_existing=True)
     assert [table.has(picture) for picture in pictures] == [True, True, False, False]
@@ -178,7 +178,7 @@ def test_a_page_goes_on_and_holds_small_pictures(folder):
     page = Page(str(path), False, False)
     page.write(caption(pictures[0], "a <b>dog</b>"), "a <b>dog</b>")
     assert not path.exists()
-    with pytest.raises(ValueError, match=r"part exists\. --skip_existing"):
+    with pytest.raises(ValueError, match=r"part exists\. `skip_existing`"):
         Page(str(path), False, False)
     page = Page(str(path), False, skip_existing=True)
     assert [page.has(picture) for picture in pictures] == [True, False, False]
@@ -240,7 +240,7 @@ def test_several_files_are_written_at_once(folder):
 def test_a_table_of_somebody_else_stays(tmp_path, kind, content):
     path = tmp_path / f"captions.{kind}"
     path.write_text(content)
-    with pytest.raises(ValueError, match="no (table|page) of .*--out"):
+    with pytest.raises(ValueError, match="no (table|page) of .*`out`"):
         (Page if kind == "html" else Table)(str(path), False, skip_existing=True)
     assert path.read_text() == content and os.listdir(tmp_path) == [path.name]
 

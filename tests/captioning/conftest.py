@@ -1,9 +1,25 @@
-"""A captioner, and pictures that it can and cannot read."""
+"""Pictures that cannot be read; and the page of the demo over one small model and its export."""
 
 import os
 
 import pytest
+from helpers.webpages import serving
 from PIL import Image
+
+import tfcap
+from tfcap.captioning.demo_page import Model
+
+
+@pytest.fixture(scope="package")
+def models(captioner, exported):
+    return {"captions": Model("mine", captioner), "beside": Model("served", tfcap.load(exported))}
+
+
+@pytest.fixture(scope="package")
+def site(models):
+    """The page on a real server."""
+    with serving(models) as site:
+        yield site
 
 
 @pytest.fixture(scope="package")

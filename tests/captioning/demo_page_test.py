@@ -1,197 +1,174 @@
-"""The page of the demo in a real browser: a picture is dropped, words are tapped.
+"""The server of the demo: what is answered, to whom, and what is refused with a sentence."""
 
-The tests need Debian's chromium and chromium-driver and the package selenium, else are skipped.
-"""
-
-import os
-import time
+import base64
+import pathlib
+import socket
+import threading
 
 import numpy as np
 import pytest
-from helpers.browser import all_of, brightness, colours, one, requested, resize, start
+from helpers.webpages import instance, serving
+
+from tfcap.captioning import demo_page
+from tfcap.visualize.figures import full_strength
 
 pytestmark = pytest.mark.slow
+PREDICT = "/v1/models/captions:predict"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    yield from start()
+def test_a_prediction_is_what_the_captioner_says(site, captioner, pictures):
+    found = site.predict(*pictures[:2], attention="attention")
+    wanted = captioner(pictures[:2], attention="attention", attention_captions=9)
+    for one, caption in zip(found, wanted, strict=True):
+        every = (caption, *caption.alternatives)
+        assert one["captions"] == [each.text for each in every] and len(every) == 2
+        assert one["scores"] == pytest.approx([each.score for each in every], abs=1e-4)
+        assert one["words"] == [text.split() for text in one["captions"]]
+        assert sum(one["log_probs"][0]) == pytest.approx(one["scores"][0], abs=1e-3)
+        boxes = np.frombuffer(base64.b64decode(one["boxes"]), "<u2").reshape(-1, 4) / 65535
+        np.testing.assert_allclose(boxes, caption.boxes, atol=1e-4)
+        assert one["tiles"] is True
+        for seen, each in zip(one["attention"], every, strict=True):
+            weights = np.frombuffer(base64.b64decode(seen["weights"]), np.uint8).reshape(-1, 36)
+            restored = weights * full_strength(each.weights) / 255
+            np.testing.assert_allclose(restored, each.weights, atol=0.01)
+            assert seen["kind"] == "attention"
 
 
-@pytest.fixture
-def page(browser, site):
-    """The page, opened anew in a window of 1280 x 900 pixels."""
-    resize(browser, 1280, 900)
-    colours(browser, "light")
-    requested(browser)
-    browser.get(site.url)
-    wait(browser, "Ready.")
-    yield browser
-    refused = [one for one in browser.get_log("browser") if "status of 4" not in one["message"]]
-    assert refused == []  # no error of a script and no blocked request
+def test_decoding_and_seed_are_those_of_the_request(site, captioner, pictures):
+    assert len(site.predict(pictures[0], decoding="beam=4")[0]["captions"]) == 4
+    caption = captioner.with_decoding("search=sample")(pictures[0], seed=3)
+    request = {"instances": [instance(pictures[0], seed=3)], "decoding": "search=sample"}
+    _, found = site.ask(PREDICT, request)
+    texts = [one.text for one in (caption, *caption.alternatives)]
+    assert found["predictions"][0]["captions"] == texts
 
 
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing came"
-        time.sleep(0.02)
+def test_an_export_gives_captions_and_scores_only(site, captioner, pictures):
+    [found] = site.predict(pictures[0], model="beside", attention="attention")
+    assert found["captions"][0] == captioner(pictures[0]).text
+    assert found["log_probs"] == [None, None] and "attention" not in found
+    request = {"instances": [instance(pictures[0])], "decoding": "beam=3"}
+    status, answer = site.ask("/v1/models/beside:predict", request)
+    assert status == 400 and "exported" in answer["error"]
 
 
-def wait(page, beginning, place="#state"):
-    until(lambda: one(page, place).text.startswith(beginning))
+def test_about_describes_models_and_every_decoding_option(site):
+    status, about = site.ask("/about")
+    assert status == 200
+    shown = [(one["path"], one["exported"]) for one in about["models"]]
+    assert shown == [("captions", False), ("beside", True)]
+    assert about["models"][0]["decoding"]["beam"] == 2 and about["models"][1]["decoding"] is None
+    assert set(about["presets"]) >= {"released", "mrnn"}
+    described = {one["name"]: one for one in about["options"]}
+    assert described["search"]["choices"] == ["beam", "sample"]
+    assert described["beam"]["kind"] == "integer" and described["beam"]["search"] == "beam"
+    script = pathlib.Path(demo_page.__file__).with_name("demo.js").read_text(encoding="utf-8")
+    assert all(f'"{one["kind"]}"' in script for one in described.values())
 
 
-def drop(page, *paths):
-    """Drops files on the page, as a file manager does."""
-    frame = one(page, "#stage").rect
-    at = {"x": frame["x"] + 40, "y": frame["y"] + 40}
-    data = {"items": [], "files": [*map(str, paths)], "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        page.execute_cdp_cmd("Input.dispatchDragEvent", {"type": kind, **at, "data": data})
+@pytest.mark.parametrize(
+    ("content", "status", "part"),
+    [
+        (b"[1]", 400, "JSON object"),
+        (b"[" * 90_000, 400, "JSON object"),
+        ({"instances": [{}] * 17}, 400, "1 to 16 instances"),
+        ({"instances": [{"image_bytes": "/etc/passwd"}]}, 400, "An instance must be"),
+        ({"instances": [{"image_bytes": {"b64": "no base64!"}}]}, 400, "base64"),
+        ({"instances": [instance(b"text")]}, 422, "JPEG"),
+        ({"instances": [instance(bytes(20_000_001))]}, 413, "20 MB"),
+        (bytes(30_000_000), 413, "20 MB"),
+        ({"instances": [instance(b"", seed=-1)]}, 400, "seed"),
+        ({"instances": [instance(b"")], "attention": "gaze"}, 400, "attention"),
+        ({"instances": [instance(b"")], "decoding": "bream=3"}, 400, "bream"),
+    ],
+)
+def test_bad_requests_have_a_status_and_a_sentence(site, capfd, content, status, part):
+    found, answer = site.ask(PREDICT, content)
+    assert found == status and part in answer["error"] and capfd.readouterr() == ("", "")
 
 
-def caption_of(page, model=0):
-    words = all_of(all_of(page, ".model")[model], ".word:not(.end)")
-    return " ".join(word.text for word in words)
+def raw(site, request: bytes) -> bytes:
+    """Sends bytes that no client library would send."""
+    with socket.create_connection((site.server.host, site.server.port), timeout=20) as link:
+        link.sendall(request)
+        parts = []
+        while part := link.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
 
 
-def test_a_dropped_picture_is_captioned_without_any_other_network(page, site, pictures):
-    (answer,) = site.predict(pictures[0])
-    stage = one(page, "#stage").rect
-    drop(page, pictures[0])
-    wait(page, f"Captioned {os.path.basename(pictures[0])}")
-    assert caption_of(page) == caption_of(page, 1) == answer["captions"][0]
-    assert one(page, "#stage").rect == stage  # nothing has jumped
-    script = "return [...document.querySelectorAll(arguments[0])].map(w => w.style.cssText)"
-    chances = [f"--p: {100 * np.exp(log):.1f};" for log in answer["log_probs"][0]]
-    assert page.execute_script(script, ".run-0 .word") == chances
-    assert "gives no probabilities of words and no attention" in all_of(page, ".model")[1].text
-    scores = [score.text for score in all_of(page, ".run-0 .score")]
-    assert scores == [f"{score:.2f}".replace("-", "\u2212") for score in answer["scores"]]
-    assert not [url for url in requested(page) if not url.startswith((site.url, "blob:", "data:"))]
+def test_a_body_of_unknown_length_is_read_up_to_the_limit(site, monkeypatch):
+    monkeypatch.setattr(demo_page, "_MOST_BODY", 1000)
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for size, status in ((900, b"400 "), (1100, b"413 ")):
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
+        assert status in raw(site, head.encode() + body).split(b"\r\n")[0]
 
 
-def sharpen(page):
-    """Gives every word of the answer a strongest region; the small model attends evenly."""
-    page.execute_script(
-        "models[0].answer.attention.forEach((seen) => seen.peaks.fill(0.5)); models[0].show(0);"
-    )
+def test_only_this_machine_and_this_page_are_answered(site):
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example"):
+        assert site.ask("/", Host=host)[0] == site.ask(PREDICT, {}, Host=host)[0] == 403
+    assert b" 403 " in raw(site, b"GET / HTTP/1.0\r\n\r\n")  # no host
+    for host in (f"localhost:{site.server.port}", "127.0.0.1", "LOCALHOST:9000", "[::1]:80"):
+        assert site.ask("/", Host=host)[0] == 200
+    port = site.server.port
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://127.0.0.1:{port + 1}"},
+        {"Sec_Fetch_Site": "cross-site"},
+    ):
+        status, found = site.ask(PREDICT, {}, **headers)
+        assert status == 403 and "not from another one" in found["error"], headers
+    own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
+    assert site.ask(PREDICT, {}, **own)[0] == 400
+    assert site.server.socket.getsockname()[0] == "127.0.0.1"
 
 
-def test_a_word_shows_its_attention_by_pointer_and_keys(page, site, pictures):
-    from selenium.webdriver import ActionChains, Keys
-
-    (answer,) = site.predict(pictures[1], attention="attention")
-    drop(page, pictures[1])
-    wait(page, "Captioned")
-    words = all_of(page, ".run-0 .word")
-    ActionChains(page).move_to_element(words[2]).perform()
-    told, peak = one(page, "#told").text, answer["attention"][0]["peaks"][2]
-    assert f"spread evenly, attention at most {peak:.2f} (uniform 0.03)" in told
-    assert not all_of(page, ".overlay")
-    sharpen(page)
-    words = all_of(page, ".run-0 .word")
-    ActionChains(page).move_to_element(words[2]).perform()
-    assert len(all_of(page, ".overlay .strongest")) == 1
-    told = one(page, "#told").text
-    assert told.startswith(f"“{words[2].text}”: probability ") and "attention 0.50" in told
-    picture, drawn = one(page, "#shown").rect, one(page, ".overlay").rect
-    assert drawn["width"] == pytest.approx(picture["width"], abs=2)
-    assert drawn["height"] == pytest.approx(picture["height"], abs=2)
-    words[2].click()
-    words[2].send_keys(Keys.ARROW_RIGHT)
-    assert one(page, "#told").text.startswith(f"“{words[3].text}”")
-    page.switch_to.active_element.send_keys(Keys.END)
-    assert one(page, "#told").text.startswith(f"“{words[-1].text}”")
-    page.switch_to.active_element.send_keys(Keys.ESCAPE)
-    assert one(page, "#told").text == "" and not all_of(page, ".overlay")
-    all_of(page, ".run-0 .beams button")[1].click()
-    assert caption_of(page) == answer["captions"][1]
-    assert all_of(page, ".run-0 .beams button")[1].get_attribute("aria-pressed") == "true"
-    sharpen(page)
-    all_of(page, ".run-0 .word")[0].click()
-    assert all_of(page, ".overlay .strongest")
+def test_one_request_at_a_time_reaches_the_model(models, pictures):
+    application = demo_page.Application(models)
+    server = demo_page.make_server(application, 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(models) as site:
+        site.predict(pictures[0])  # the graphs exist from here on
+        waiting = threading.Thread(
+            target=site._replace(server=server).predict, args=pictures[:1], daemon=True
+        )
+        with application._lock:
+            waiting.start()
+            waiting.join(0.7)  # many times what a caption takes
+            assert waiting.is_alive()
+        waiting.join(60)
+        assert not waiting.is_alive()
+    server.shutdown()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_telephone_shows_all_of_it_and_a_tap_shows_the_attention(page, pictures, scheme):
-    resize(page, 360, 760, mobile=True)
-    colours(page, scheme)
-    one(page, "#file").send_keys(pictures[0])
-    wait(page, "Captioned")
-    one(page, "summary").click()
-    assert page.execute_script("return document.scrollingElement.scrollWidth") == 360
-    assert (brightness(page) > 128) == (scheme == "light")
-    sharpen(page)
-    word = all_of(page, ".run-0 .word")[1]
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", word)
-    at = page.execute_script("return arguments[0].getBoundingClientRect().toJSON()", word)
-    point = {"x": at["x"] + at["width"] / 2, "y": at["y"] + at["height"] / 2}
-    touch = "Input.dispatchTouchEvent"
-    page.execute_cdp_cmd(touch, {"type": "touchStart", "touchPoints": [point]})
-    page.execute_cdp_cmd(touch, {"type": "touchEnd", "touchPoints": []})
-    until(lambda: all_of(page, ".overlay .strongest"))
+def test_a_fault_of_the_program_is_a_sentence(capfd, pictures, captioner):
+    broken = demo_page.Model("broken", captioner)
+    broken.captioner = None
+    with serving({"captions": broken}) as site:
+        status, found = site.ask(PREDICT, {"instances": [instance(pictures[0])]})
+    assert status == 500 and found["error"].startswith("The program has failed.")
+    assert capfd.readouterr().err.startswith("error: AttributeError: ")
 
 
-def test_options_change_the_captions_and_bad_ones_are_sentences(page, site, pictures):
-    one(page, "#file").send_keys(pictures[2])
-    wait(page, "Captioned")
-    one(page, "#options-box summary").click()
-    beam = one(page, "#option-beam")
-    beam.clear()
-    beam.send_keys("3\t")
-    until(lambda: len(all_of(page, ".run-0 .beams li")) == 3)
-    assert one(page, "#changes").text == "--decoding=beam=3"
-    wait(page, "Captioned")
-    assert len(all_of(page, ".run-1 .beams li")) == 2  # the export keeps its own
-    field = one(page, "#option-temperature")
-    field.clear()
-    field.send_keys("0\t")
-    wait(page, f"{os.path.basename(pictures[2])}: task.decoding.temperature must be above 0")
-    assert "error" in one(page, "#state").get_attribute("class")
-    one(page, "#options button").click()
-    wait(page, "Captioned")
-    assert one(page, "#changes").text == "" and len(all_of(page, ".run-0 .beams li")) == 2
-    assert not one(page, "#option-seed").is_displayed()
+def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
+    row = instance(pictures[0])["image_bytes"]
+    lines = {"b64": "\n".join(row["b64"][i : i + 76] for i in range(0, len(row["b64"]), 76))}
+    predict = models["captions"].predict
+    rows = [predict({"instances": [one]}) for one in ({"image_bytes": row}, row)]
+    assert rows[0] == rows[1] and rows[0]["predictions"][0]["captions"]
+    [prediction] = rows[0]["predictions"]
+    for inputs in ([row], row, {"image_bytes": [lines]}, {"image_bytes": row}):
+        assert predict({"inputs": inputs}) == {"outputs": {k: [v] for k, v in prediction.items()}}
+    with pytest.raises(demo_page.Refused, match="one value for each picture"):
+        predict({"inputs": {"image_bytes": [row, row], "seed": [1]}})
 
 
-def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):
-    text = tmp_path / "notes & <b>.png"
-    text.write_text("no picture")
-    drop(page, text)
-    wait(page, "notes & <b>.png: A picture must be JPEG, PNG, BMP, GIF or WebP.")
-    assert one(page, "#empty").is_displayed() and not all_of(page, ".model .word")
-    text.write_bytes(bytes(20_000_001))
-    drop(page, text)
-    wait(page, "A picture must have at most 20 MB.")
-    drop(page, pictures[0])
-    wait(page, "Captioned")
-
-
-def test_all_dropped_pictures_are_captioned_and_each_can_be_shown(page, site, pictures, tmp_path):
-    bad = tmp_path / "notes.png"
-    bad.write_text("no picture")
-    drop(page, pictures[0], bad, pictures[1])
-    wait(page, "Captioned 2 of 3 pictures in ")
-    assert "notes.png: A picture must be JPEG" in one(page, "#state").text
-    captions = [site.predict(path)[0]["captions"][0] for path in pictures[:2]]
-    first, middle, last = all_of(page, "#strip button")
-    assert [first.text, last.text] == captions == [caption_of(page), last.text]
-    assert middle.text.startswith("A picture must be JPEG")
-    last.click()
-    assert caption_of(page) == caption_of(page, 1) == captions[1]
-    assert last.get_attribute("aria-pressed") == "true"
-    assert one(page, "#shown").get_attribute("alt").endswith(os.path.basename(pictures[1]))
-    middle.click()
-    assert one(page, "#state").text.startswith("notes.png: A picture must be JPEG")
-    assert not all_of(page, ".model .word")
-    last.click()
-    one(page, "#again").click()
-    wait(page, "Captioned 2 of 3 pictures in ")
-    assert caption_of(page) == captions[1]
-    resize(page, 360, 760, mobile=True)
-    assert page.execute_script("return document.scrollingElement.scrollWidth") == 360
-    drop(page, pictures[2])
-    wait(page, f"Captioned {os.path.basename(pictures[2])} in ")
-    assert not one(page, "#strip").is_displayed()
+def test_the_columns_of_a_request_belong_together(models, pictures):
+    several = [instance(picture, seed=seed) for seed, picture in enumerate(pictures[:2], 3)]
+    columns = {key: [one[key] for one in several] for key in ("image_bytes", "seed")}
+    predict, decoding = models["captions"].predict, {"decoding": "search=sample"}
+    wanted = [one["captions"] for one in predict({"instances": several} | decoding)["predictions"]]
+    assert predict({"inputs": columns} | decoding)["outputs"]["captions"] == wanted

@@ -53,7 +53,7 @@ def test_what_it_cannot_do_is_refused(served, pictures):
 
 def test_options_of_a_run_are_refused(exported, served, trained):
     assert served.decoding is None
-    with pytest.raises(ValueError, match="are fixed"):
+    with pytest.raises(ValueError, match="`beam` cannot be used with .*an export"):
         tfcap.load(exported, beam=3)
     with pytest.raises(ValueError, match="An ensemble needs run directories"):
         tfcap.load([trained, exported])

@@ -1,6 +1,7 @@
 """The captioner of Python programs: captions, failures, scores, searches and exports."""
 
 import dataclasses
+import inspect
 import itertools
 import json
 import pathlib
@@ -46,6 +47,15 @@ def test_a_bad_picture_does_not_stop_the_stream(captioner, pictures, bad):
         captioner([pictures[0], names[3]])
 
 
+def test_a_call_shows_the_options_of_the_stream():
+    """Editors and `help` read them from the signature."""
+    call, stream = map(
+        inspect.signature, (tfcap.ImageCaptioner.__call__, tfcap.ImageCaptioner.stream)
+    )
+    assert call.parameters == stream.parameters
+    assert {"attention", "attention_captions", "batch_size", "seed"} < set(call.parameters)
+
+
 def test_the_stream_reads_no_further_than_it_is_asked(captioner, pictures):
     asked = []
     results = captioner.stream(asked.append(n) or pictures[0] for n in itertools.count())
@@ -71,15 +81,17 @@ def test_all_kinds_of_pictures_give_the_same_caption(captioner, pictures, tmp_pa
 
 
 def test_log_probabilities_are_computed_when_they_are_read(captioner, pictures, monkeypatch):
-    engine, calls = captioner.engine, []
-    compute = engine.word_log_probs
-    monkeypatch.setattr(engine, "word_log_probs", lambda *given: calls.append(1) or compute(*given))
+    runtime, calls = captioner.runtime, []
+    compute = runtime.word_log_probs
+    monkeypatch.setattr(runtime, "word_log_probs", lambda *args: calls.append(1) or compute(*args))
     captions = captioner(pictures, batch_size=2)
     assert not calls and str(captions[0]) and repr(captions[0]) and not calls
     assert captions[0].log_probs == captions[0].log_probs and captions[1].log_probs
     assert len(calls) == 1  # once for a batch
     kept = pickle.loads(pickle.dumps(captions[2]))
     assert kept == captions[2] and kept.log_probs == captions[2].log_probs
+    changed = dataclasses.replace(captions[2], text="a dog")
+    assert changed != captions[2] and changed.log_probs == captions[2].log_probs
     content = json.loads(json.dumps(dataclasses.asdict(captions[3])))
     assert content["log_probs"] == list(captions[3].log_probs)
     monkeypatch.setattr("tfcap.captioning.image_captioner._UNREAD", 2)
@@ -96,16 +108,16 @@ def test_log_probabilities_sum_to_the_score(captioner, pictures):
 
 
 def test_log_probabilities_belong_to_their_words(captioner, pictures):
-    engine, features = captioner.engine, captioner.features(pictures[:2])
-    model = engine.run.model
+    runtime, features = captioner.runtime, captioner.features(pictures[:2])
+    model = runtime.run.model
     texts = [["a red circle", "circle"], ["a blue square above a"]]  # the end has one, too
-    found = engine.word_log_probs(tf.constant(features), texts)
+    found = runtime.word_log_probs(tf.constant(features), texts)
     assert [[len(one) for one in own] for own in found] == [[4, 2], [6]]
     for image, own in enumerate(texts):
         given = {"features": features[image : image + 1], "mask": tf.ones((1, 36), bool)}
         context = model.encode(given)
         for text, log_probs in zip(own, found[image], strict=True):
-            ids = engine.run.vocab.ids(text.split())
+            ids = runtime.run.vocab.ids(text.split())
             logits = model.decode(context, tf.constant([[BOS, *ids]]))[0].numpy()
             shares = np.exp(logits.astype(np.float64))
             shares /= shares[:, EOS:].sum(-1, keepdims=True)  # PAD and BOS are never chosen
@@ -126,7 +138,7 @@ def test_attention_is_computed_and_drawn(captioner, pictures, tmp_path):
         np.testing.assert_allclose(other.weights[0], caption.weights[0], atol=1e-5)
         one = captioner(pictures[0], attention=kind)
         np.testing.assert_allclose(one.weights, caption.weights, atol=1e-5)
-        assert one.alternatives[0].seen is None
+        assert one.alternatives[0].attended is None
         assert caption.text == plain.text
         assert caption.weights.shape == (len(caption.words), 36) == (len(plain.words), 36)
         assert caption.boxes.shape == (36, 4) and caption.boxes.max() == 1
@@ -173,7 +185,7 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     [
         (
             lambda captioner, path: captioner.stream(path, attention="gaze"),
-            "must be one of attention",
+            "`attention` must be attention, contribution or None",
         ),
         (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),

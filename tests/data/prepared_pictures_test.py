@@ -70,8 +70,8 @@ def test_features_are_those_of_the_other_weights(data, expected, folder):
 
 
 def test_batches_have_pictures_until_the_features_are_computed(data, expected):
-    options = dict(split="train", batch_size=2, captions_per_image=1, max_length=6)
-    batches = list(pipeline.decoding_batches(data, **options))
+    options = pipeline.BatchOptions(batch_size=2, captions_per_image=1, max_length=6)
+    batches = list(pipeline.decoding_batches(data, options))
     assert len(batches) == 3
     for batch in batches:
         assert batch.keys() == {"pictures", "mask", "tokens", "id", "real"}

@@ -6,7 +6,7 @@ import tensorflow as tf
 from helpers import searches, worlds
 from helpers.worlds import BOS, EOS, UNK
 
-from tfcap import decoding
+from tfcap.decoding.scores import word_log_probs
 
 POLICIES = ["hold", "retire"]
 
@@ -52,7 +52,7 @@ def test_beam_search_finds_the_known_captions():
         tokens, scores, _ = searches.beam_search(model, context, 2, 8, finished=policy)
         np.testing.assert_array_equal(tokens[0, :, :4], [[B, EOS, 0, 0], [A, B, EOS, 0]])
         np.testing.assert_allclose(np.exp(scores), [[0.38, 0.1995]], rtol=1e-5)
-    words = decoding.score(model, context, tf.constant([[A, C, EOS, 0], [C, EOS, 0, 0]]))
+    words = word_log_probs(model, context, tf.constant([[A, C, EOS, 0], [C, EOS, 0, 0]]))
     np.testing.assert_allclose(np.exp(words[0]), [0.6, 0.33, 1, 1], rtol=1e-5)
     assert words[1, 0] < -9000
 

@@ -14,8 +14,10 @@ from helpers.sampling_counts import distance
 from helpers.searches import options
 from helpers.worlds import EOS
 
-from tfcap import decoding
 from tfcap.decoding import UNCONSTRAINED, constraints
+from tfcap.decoding.beams import beam_search
+from tfcap.decoding.constraints import log_probs
+from tfcap.decoding.sampling import sample
 
 LENGTH = 4
 A, B, C = 3, 4, 5
@@ -74,7 +76,7 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
     expected = [sentence for sentence in EVERY if allowed(sentence, rules)]
     assert 0 < len(expected) <= len(EVERY) == 121
     chosen = dataclasses.replace(rules, beam=121, finished=finished)
-    tokens, scores, _ = decoding.beam_search(model, context, LENGTH, chosen)
+    tokens, scores, _ = beam_search(model, context, LENGTH, chosen)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table / rules.temperature, model.factor)
         ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)
@@ -172,7 +174,7 @@ def test_samples_follow_the_truncated_distribution(rules, cuts):
 def test_greedy_search_follows_the_rules(wide):
     model, context, tables = wide
     rules = options(prefix=(B,), no_repeat_ngram=1, min_length=2)
-    tokens, _ = decoding.sample(model, context, LENGTH, options=rules)
+    tokens, _ = sample(model, context, LENGTH, options=rules)
     for row, table in zip(tokens.numpy(), tables, strict=True):
         words, logps = [], worlds.word_logps(table, model.factor)
         while len(words) < LENGTH and EOS not in words:
@@ -225,10 +227,10 @@ def test_nucleus_is_that_of_a_full_sort(size, dtype):
 
 def test_pad_and_bos_give_their_probability_to_the_other_words():
     logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
-    found = decoding.log_probs(tf.constant(logits)).numpy()
+    found = log_probs(tf.constant(logits)).numpy()
     kept = logits[..., 2:]
     np.testing.assert_allclose(
         found[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
     )
     assert (found[..., :2] < -1e8).all()
-    assert decoding.log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32
+    assert log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32

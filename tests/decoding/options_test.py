@@ -10,6 +10,7 @@ from helpers import worlds
 
 from tfcap import configs, decoding
 from tfcap.decoding import Options
+from tfcap.decoding.search import Search
 
 FIELDS = {field.name: field for field in dataclasses.fields(Options)}
 LENGTH = 6
@@ -60,7 +61,7 @@ def test_every_option_changes_what_a_search_finds(name):
         consensus = None
         if options.order == "consensus":  # any other order shows that it is used
             consensus = lambda tokens: tf.cast(tf.reduce_sum(tokens, -1), tf.float32)  # noqa: E731
-        search = decoding.Search(options, LENGTH, consensus)
+        search = Search(options, LENGTH, consensus)
         return search(model, context, tf.range(4, dtype=tf.int64))
 
     (tokens, scores), (others, other_scores) = find(), find(**{name: value})
@@ -84,7 +85,7 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
     model, _, tables = worlds.random_world(8, images=12, vocab=9, length=LENGTH, end=0.5)
     tables[..., worlds.UNK] += 2
     context = model.encode({"features": tables})
-    tokens, scores = decoding.Search(decoding.PRESETS[name], LENGTH)(model, context)
+    tokens, scores = Search(decoding.PRESETS[name], LENGTH)(model, context)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table, model.factor, () if unknown else (worlds.UNK,))
         found = [(s / (len(w) + 1) ** power, w) for w, s in literal(logps, beam, LENGTH)]

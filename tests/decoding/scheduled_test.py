@@ -7,7 +7,7 @@ from helpers import worlds
 from helpers.sizes import LENGTH, VOCABULARY
 from helpers.worlds import BOS
 
-from tfcap import decoding
+from tfcap.decoding.sampling import scheduled_sampling
 from tfcap.models.captioner import Captioner
 
 SEED = tf.constant([5, 6], tf.int64)
@@ -47,9 +47,7 @@ def drawing(tables, tokens, probability, seed=SEED, training=False, model=None):
     """Returns logits and inputs; each row has its own world."""
     model = Recorder(model or worlds.World(tables.shape[-1], tokens.shape[1], factor=7))
     context = model.model.encode({"features": tables})
-    logits = decoding.scheduled_sampling(
-        model, context, tf.constant(tokens), probability, seed, training
-    )
+    logits = scheduled_sampling(model, context, tf.constant(tokens), probability, seed, training)
     return logits.numpy(), model.inputs
 
 
@@ -72,9 +70,7 @@ def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows):
         return logits, tape.gradient(loss, weights)
 
     recorder = Recorder(tiny)
-    found, ours = gradient(
-        lambda context: decoding.scheduled_sampling(recorder, context, rows, 0.4, SEED)
-    )
+    found, ours = gradient(lambda context: scheduled_sampling(recorder, context, rows, 0.4, SEED))
     inputs = tf.constant(recorder.inputs)
     changed = (inputs != rows).numpy()
     assert changed.any() and not changed[:, 0].any() and not changed[rows.numpy() == 0].any()

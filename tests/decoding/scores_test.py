@@ -6,7 +6,7 @@ import tensorflow as tf
 from helpers import searches, worlds
 from helpers.worlds import EOS
 
-from tfcap import decoding
+from tfcap.decoding.scores import word_log_probs
 
 
 def test_scores_of_given_captions_belong_to_their_image():
@@ -14,7 +14,7 @@ def test_scores_of_given_captions_belong_to_their_image():
     model, context, tables = worlds.random_world(9, images=2)
     rows = np.random.default_rng(0).integers(3, 8, (6, 4)).astype(np.int32)
     rows[::2, 2], rows[::2, 3] = EOS, 0
-    found = decoding.score(model, context, tf.constant(rows)).numpy()
+    found = word_log_probs(model, context, tf.constant(rows)).numpy()
     for n, row in enumerate(rows):
         logps = worlds.word_logps(tables[n // 3], model.factor)
         expected = [logps(row[:i])[w] if w else 0.0 for i, w in enumerate(row)]

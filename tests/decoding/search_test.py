@@ -6,9 +6,10 @@ import tensorflow as tf
 from helpers import worlds
 from helpers.searches import options
 
-from tfcap import decoding
 from tfcap.data.document_frequency import document_frequencies
-from tfcap.decoding import Options, Search
+from tfcap.decoding import Options
+from tfcap.decoding.scores import word_log_probs
+from tfcap.decoding.search import Consensus, Search
 from tfcap.objectives import ngrams
 
 LENGTH = 5
@@ -21,7 +22,7 @@ def test_samples_of_an_image_follow_its_seed():
     seeds = tf.constant([11, 12, 13], tf.int64)
     tokens, scores = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
     assert tokens.shape == (3, 4, 6) and (np.diff(scores) <= 0).all()
-    totals = decoding.score(model, context, tf.reshape(tokens, [12, 6]))
+    totals = word_log_probs(model, context, tf.reshape(tokens, [12, 6]))
     np.testing.assert_allclose(tf.reduce_sum(totals, -1), np.reshape(scores, -1), atol=1e-4)
     part = tf.nest.map_structure(lambda leaf: leaf[1:][::-1], context)
     again = search(model, part, seeds[1:][::-1])
@@ -57,7 +58,7 @@ def cider():
 def test_consensus_is_the_mean_similarity_to_the_others(cider):
     """Against CIDEr-D of every pair alone."""
     tokens = np.array([[[3, 4, 2, 0], [3, 4, 5, 2], [6, 7, 2, 0], [3, 4, 2, 0]]], np.int32)
-    found = decoding.Consensus(cider)(tf.constant(tokens)).numpy()[0]
+    found = Consensus(cider)(tf.constant(tokens)).numpy()[0]
 
     def pair(one, other):
         references = cider.references(tf.constant(tokens[:, other : other + 1]))
@@ -80,7 +81,7 @@ def test_consensus_chooses_the_sample_of_highest_expected_cider(cider):
     listed = tf.constant([every])
     gains = cider.similarities(listed, cider.references(listed)).numpy()[0]  # [choice, truth]
     chosen = options(search="sample", samples=400, order="consensus")
-    search = Search(chosen, 3, decoding.Consensus(cider))
+    search = Search(chosen, 3, Consensus(cider))
     tokens, scores = search(model, context, tf.range(4, dtype=tf.int64))
     assert (np.diff(scores) <= 0).all()
     other = 0

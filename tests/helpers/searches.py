@@ -2,21 +2,20 @@
 
 import dataclasses
 
-from tfcap import decoding
-from tfcap.decoding import UNCONSTRAINED
+from tfcap.decoding import UNCONSTRAINED, beams, sampling
 
 
-def options(**given):
-    """The options of the model's own distribution, changed as `given`."""
-    return dataclasses.replace(UNCONSTRAINED, **given)
+def options(**changes):
+    """The options of the model's own distribution, with some changed."""
+    return dataclasses.replace(UNCONSTRAINED, **changes)
 
 
-def beam_search(model, context, beam, max_length, **given):
-    """`decoding.beam_search` of so many beams."""
-    return decoding.beam_search(model, context, max_length, options(beam=beam, **given))
+def beam_search(model, context, beam, max_length, **changes):
+    """`beams.beam_search` of so many beams."""
+    return beams.beam_search(model, context, max_length, options(beam=beam, **changes))
 
 
-def sample(model, context, max_length, draws=None, training=False, **given):
-    """`decoding.sample`."""
-    given = options(search="sample", **given)
-    return decoding.sample(model, context, max_length, draws, given, training)
+def sample(model, context, max_length, draws=None, training=False, **changes):
+    """`sampling.sample`."""
+    changed = options(search="sample", **changes)
+    return sampling.sample(model, context, max_length, draws, changed, training)

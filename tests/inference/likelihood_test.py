@@ -6,8 +6,8 @@ import tensorflow as tf
 from helpers import small_models, systems
 from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
-from tfcap import decoding
 from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.inference import likelihood
 from tfcap.models.ensemble import Ensemble
@@ -69,7 +69,7 @@ def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
         context = model.encode(seen)
         for place in places:
             row = sentences.tokens[place : place + 1, : sentences.words[place]]
-            alone = decoding.score(model, context, tf.constant(row)).numpy().sum()
+            alone = word_log_probs(model, context, tf.constant(row)).numpy().sum()
             assert scores[image, place] == pytest.approx(alone, rel=1e-5, abs=1e-5)
     np.testing.assert_array_equal(scores[:, 0], scores[:, -1])  # the same caption
     assert np.abs(scores[0] - scores[1]).max() > 1e-3

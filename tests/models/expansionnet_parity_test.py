@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 from helpers import parity, searches
 
-from tfcap import decoding, models
+from tfcap import models
+from tfcap.decoding.scores import word_log_probs
 from tfcap.importers import weights
 
 pytestmark = pytest.mark.slow
@@ -96,7 +97,7 @@ def test_beam_search_finds_the_released_captions(arrays, model, context):
     assert lengths.max() == LENGTH + 1 and lengths.min() == 2
     assert distance(scores, logps.sum(-1) / lengths) < 1e-5
     assert (np.diff(scores, axis=1) < 0).all()  # so that the order says something
-    words = decoding.score(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    words = word_log_probs(model, context, tf.reshape(tokens, (-1, LENGTH)))
     assert distance(words, logps.reshape(-1, LENGTH)) < 1e-5
 
 
@@ -123,5 +124,5 @@ def test_beam_search_of_the_ensemble(arrays, members, inputs):
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
     rows = tf.reshape(tokens, (-1, tokens.shape[-1]))
-    words = decoding.score(ensemble, context, rows)
+    words = word_log_probs(ensemble, context, rows)
     assert distance(words, logps.reshape(words.shape)) < 1e-5

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 from helpers import parity, searches, swins
 
-from tfcap import decoding, models
+from tfcap import models
 from tfcap.backbones import swin
 from tfcap.backbones.backbone import Backbone
+from tfcap.decoding.scores import word_log_probs
 from tfcap.importers import weights
 from tfcap.models.end_to_end import EndToEnd
 
@@ -116,7 +117,7 @@ def test_beam_search_finds_the_released_captions(arrays, cfg, model, context, be
     expected, logps = sentences(arrays, cfg, f"beam{beam}")
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
-    words = decoding.score(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    words = word_log_probs(model, context, tf.reshape(tokens, (-1, LENGTH)))
     logps = logps.reshape(len(words), -1)
     assert distance(words[:, : logps.shape[1]], logps) < 1e-5
 
@@ -157,5 +158,5 @@ def test_gradients_reach_the_pixels_side_of_the_backbone(arrays, model, tmp_path
 
 @pytest.mark.parametrize("groups", ["", "8, 16"])
 def test_groups_that_are_no_numbers_are_refused(groups):
-    with pytest.raises(ValueError, match="encoder_groups must be positive numbers"):
+    with pytest.raises(ValueError, match="`encoder_groups` must be positive numbers"):
         models.build("expansionnet_v2", 40, LENGTH, 32, **(SIZES | {"encoder_groups": groups}))

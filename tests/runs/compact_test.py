@@ -40,7 +40,7 @@ def test_weights_are_the_mean_of_the_last_checkpoints(trained, tmp_path):
         np.testing.assert_array_equal(value, mean.astype(np.float32), err_msg=name)
     assert any((found[name] != second[name]).any() for name in found)
     assert json.loads((out / "info.json").read_text()) == {"signature": "cross-entropy"}
-    with pytest.raises(ValueError, match="has 2 checkpoints, fewer than --last=5"):
+    with pytest.raises(ValueError, match="has 2 checkpoints, fewer than `last=5`"):
         compact.load_mean(trained, 5)
 
 

@@ -131,9 +131,9 @@ def test_self_critical_training_follows(whole, overrides, tmp_path, capsys):
 def test_a_batch_holds_the_pictures_and_depends_on_seed_and_number_only(pictures, whole):
     backbone = runs.load(whole).backbone
     data = PreparedData.load(pictures).with_backbone(backbone)
-    options = dict(batch_size=4, captions_per_image=1, max_length=8, seed=3)
+    options = pipeline.BatchOptions(batch_size=4, captions_per_image=1, max_length=8)
     batches = [
-        next(iter(pipeline.training_batches(data, start_batch=start, **options).skip(skip)))
+        next(iter(pipeline.training_batches(data, options, seed=3, start_batch=start).skip(skip)))
         for start, skip in ((0, 5), (5, 0))
     ]
     assert batches[0].keys() == {"pictures", "mask", "tokens", "id"}

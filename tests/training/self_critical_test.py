@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 from helpers import searches, seeds
 
-from tfcap import configs, decoding, models
+from tfcap import configs, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
+from tfcap.decoding.scores import word_log_probs
 from tfcap.objectives import rewards
 from tfcap.training import distribution
-from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.self_critical import Samples, SelfCriticalTask
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4
@@ -102,7 +103,7 @@ def exact(table, model, batch):
     reward = task.reward(tokens, inputs["references"])
     with tf.GradientTape() as tape:
         rows = tf.reshape(tokens, (-1, LENGTH))
-        logps = decoding.score(model, model.encode(batch), rows)
+        logps = word_log_probs(model, model.encode(batch), rows)
         probabilities = tf.reshape(tf.exp(tf.reduce_sum(logps, 1)), (2, -1))
         loss = -tf.reduce_mean(tf.reduce_sum(probabilities * reward, 1))
     np.testing.assert_allclose(tf.reduce_sum(probabilities, 1), 1.0, atol=1e-5)
@@ -173,7 +174,7 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     task, inputs = make(table, batch, samples=8)
 
     def draws(task, done):
-        return task.draws(inputs, tf.constant(done, tf.int64)).numpy()
+        return task.random_numbers(inputs, tf.constant(done, tf.int64)).numpy()
 
     first = draws(task, 4)
     np.testing.assert_array_equal(draws(task, 4), first)
@@ -183,7 +184,7 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     assert (draws(other, 4) != first).any()
 
     strategy = distribution.strategy(configs.Runtime(replicas=2))
-    run = functools.partial(task.draws, inputs, tf.constant(4, tf.int64))
+    run = functools.partial(task.random_numbers, inputs, tf.constant(4, tf.int64))
     both = strategy.experimental_local_results(strategy.run(run))
     np.testing.assert_array_equal(both[0], first)
     assert (both[1].numpy() != first).any()
@@ -193,14 +194,14 @@ def test_metrics_equal_values_by_hand(table, batch):
     task, _ = make(table, batch, samples=3)
     task.function_words = [4]
     tokens = [[[3, 2, 0], [3, 2, 0], [3, 4, 2]], [[2, 0, 0], [5, 5, 4], [4, 2, 0]]]
-    scored = {
-        "samples": tf.constant(tokens),
-        "logps": -0.5 * tf.cast(tf.constant(tokens) != 0, tf.float32),
-        "advantages": tf.constant([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]]),
-        "baseline": tf.constant([[1.0] * 3, [3.0] * 3]),
-    }
-    found = {name: float(a / b) for name, (a, b) in task._metric_sums(scored).items()}
-    assert found == pytest.approx(
+    samples = Samples(
+        tokens=tf.constant(tokens),
+        logps=-0.5 * tf.cast(tf.constant(tokens) != 0, tf.float32),
+        advantages=tf.constant([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]]),
+        baseline=tf.constant([[1.0] * 3, [3.0] * 3]),
+    )
+    metrics = {name: float(a / b) for name, (a, b) in task._metric_sums(samples).items()}
+    assert metrics == pytest.approx(
         {
             "reward": 2.0,
             "baseline": 2.0,

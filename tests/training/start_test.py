@@ -57,7 +57,7 @@ def start(small, folder, init, extra=None, **kwargs):
 
 def test_a_missing_first_stage_is_told_with_its_key(small, tmp_path):
     """The default of the experiment names a run that is not there."""
-    with pytest.raises(ValueError, match="^task.init_checkpoint=nowhere: .* --then=NAME_scst"):
+    with pytest.raises(ValueError, match="^task.init_checkpoint=nowhere: .* `then=NAME_scst`"):
         start(small, tmp_path, "nowhere")
 
 

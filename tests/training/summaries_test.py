@@ -10,9 +10,11 @@ from helpers import events, seeds
 from helpers.picture_bytes import claiming
 from PIL import Image
 
-from tfcap import configs, models, visualize
+from tfcap import configs, models
 from tfcap.data.prepared import PreparedData
 from tfcap.training import summaries
+from tfcap.visualize import figures
+from tfcap.visualize.attention import attend
 
 
 @pytest.fixture
@@ -76,10 +78,10 @@ def test_samples_are_written_with_pictures_references_and_attention(tmp_path, ta
         assert names[image] in line and all(text in line for text in references[image])
     image = sorted(task.captions)[3]
     batch = data.read("val", [image])
-    (seen,) = visualize.attended(model, data.vocab, batch, batch["boxes"], [task.captions[image]])
+    (seen,) = attend(model, data.vocab, batch, batch["boxes"], [task.captions[image]])
     picture = summaries.read_picture(data.images, names[image]).numpy()
     np.testing.assert_array_equal(tf.io.decode_image(rows["samples/3"][2]), picture)
-    expected = visualize.figure(picture, seen, **summaries.FIGURE)
+    expected = figures.figure(picture, seen, **summaries.FIGURE)
     found = tf.io.decode_image(rows["attention/3"][2])
     np.testing.assert_array_equal(found, tf.io.decode_image(expected))
 

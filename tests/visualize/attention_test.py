@@ -8,11 +8,13 @@ from helpers import small_models
 from helpers.sizes import IMAGES, LENGTH, REGIONS
 from helpers.small_models import make
 
-from tfcap import models, visualize
+from tfcap import models
 from tfcap.backbones.backbone import _adaptive_cells
 from tfcap.data.tokens import Vocab
 from tfcap.layers.recording import recording
 from tfcap.layers.trees import named_layers
+from tfcap.visualize import figures
+from tfcap.visualize.attention import attend
 
 VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
 CAPTIONS = ["a b c d", "", "i <unk> a"]
@@ -54,7 +56,7 @@ def boxes():
 @pytest.fixture(scope="module")
 def found(model, inputs, boxes):
     """What the model looks at for each word of the captions."""
-    return visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    return attend(model, VOCAB, inputs, boxes, CAPTIONS)
 
 
 def check_attended(found, boxes, kind):
@@ -77,7 +79,7 @@ def test_attention_is_a_distribution_over_an_images_own_regions(name, found, box
 @pytest.mark.slow
 def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     """Finite differences along each region's features give x_r . d log p / d x_r."""
-    found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
+    found = attend(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
     check_attended(found, boxes, "contribution")
     step, targets = 1e-2, VOCAB.ids("abcd")
     scales = np.concatenate([1 + step * np.eye(REGIONS), 1 - step * np.eye(REGIONS)])
@@ -100,7 +102,7 @@ def test_the_last_attention_to_regions_is_shown(path, inputs, boxes):
     system, path = path.split()
     model = make(system, seed=1)
     layer = dict(named_layers(model))[f"{path}/"]
-    found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    found = attend(model, VOCAB, inputs, boxes, CAPTIONS)
     tokens = tf.constant([[1, *VOCAB.ids("abc")]] * IMAGES)
     with recording() as records:
         model.decode(model.encode(inputs), tokens)
@@ -123,8 +125,8 @@ def test_recording_does_not_change_logits(model, batch):
 def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
     members = [make(member, seed=1) for member in ("xlan", "updown")]
     blind = make("mrnn", seed=1)
-    found = visualize.attended(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
-    each = [visualize.attended(member, VOCAB, inputs, boxes, CAPTIONS) for member in members]
+    found = attend(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
+    each = [attend(member, VOCAB, inputs, boxes, CAPTIONS) for member in members]
     for one, *parts in zip(found, *each, strict=True):
         expected = np.mean([part.weights for part in parts], 0)
         np.testing.assert_allclose(one.weights, expected, atol=1e-6)
@@ -138,7 +140,7 @@ def test_attention_sums_to_1_in_mixed_precision(inputs, boxes):
     finally:
         keras.mixed_precision.set_global_policy("float32")
     for name, model in low.items():
-        found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+        found = attend(model, VOCAB, inputs, boxes, CAPTIONS)
         check_attended(found, boxes, "attention" if ATTENDS[name] else "contribution")
         np.testing.assert_allclose(found[0].weights.sum(-1), 1, atol=1e-4)
 
@@ -153,18 +155,18 @@ def test_attention_sums_to_1_in_mixed_precision(inputs, boxes):
 def test_bad_arguments_are_refused(change, message, tiny, inputs, boxes):
     arguments = {"boxes": boxes, "captions": CAPTIONS, "kind": "attention"} | change
     with pytest.raises(ValueError, match=message):
-        visualize.attended(tiny, VOCAB, inputs, **arguments)
+        attend(tiny, VOCAB, inputs, **arguments)
 
 
 @pytest.mark.parametrize("cells, side", [(6, 6), (7, 7), (7, 4), (14, 6), (1, 1)])
 def test_boxes_of_a_backbone_are_a_grid(cells, side):
     """Cells of a pooled grid may overlap. Changed boxes are not a grid."""
     boxes = _adaptive_cells(cells, side)[1]
-    assert visualize.grid(boxes) == (side, side)
+    assert figures.grid(boxes) == (side, side)
     if side > 1:
-        assert visualize.grid(boxes[:-1]) is None  # cut
-        assert visualize.grid(boxes[::-1]) is None  # in another order
+        assert figures.grid(boxes[:-1]) is None  # cut
+        assert figures.grid(boxes[::-1]) is None  # in another order
         moved = boxes.copy()
         moved[3] += 0.02
-        assert visualize.grid(moved) is None
-        assert visualize.grid(boxes * 0.5) is None  # not the whole picture
+        assert figures.grid(moved) is None
+        assert figures.grid(boxes * 0.5) is None  # not the whole picture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap import errors, visualize
+from tfcap import errors
 from tfcap.visualize import figures
 from tfcap.visualize.attention import Attended
 
@@ -40,7 +40,7 @@ def attended(words="a red dog", boxes=BOXES, kind="attention", seed=0):
 def test_the_strongest_region_is_outlined(strongest):
     weights = np.full(3, 0.1)
     weights[strongest] = 0.8
-    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
+    pixels = figures.panel(GREY, weights, BOXES, 1.0)
     assert pixels.shape == (60, 90, 3) and pixels.dtype == np.uint8
     expected = BOXES[strongest] * [90, 60, 90, 60]
     np.testing.assert_allclose(outlined(pixels), expected, atol=1)
@@ -49,7 +49,7 @@ def test_the_strongest_region_is_outlined(strongest):
 def test_the_brightness_of_a_region_follows_its_weight():
     """The strongest region is the picture; others are paler, and pixels without a box palest."""
     weights = np.array([0.6, 0.3, 0.1])
-    pixels = visualize.panel(GREY, weights, BOXES, 1.0)
+    pixels = figures.panel(GREY, weights, BOXES, 1.0)
     middles = [(15, 18), (45, 67), (12, 67)]  # row and column
     first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
     nowhere = int(pixels[55, 3, 0])
@@ -62,7 +62,7 @@ def test_the_brightness_of_a_region_follows_its_weight():
 @pytest.mark.parametrize("cell", range(6))
 def test_a_grid_gives_a_heat_map(cell):
     """The cell with the weight is reddest; far cells show the picture, a little paler."""
-    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, 1.0)
+    pixels = figures.panel(GREY, np.eye(6)[cell], GRID, 1.0)
     assert not (pixels == figures.OUTLINE).all(-1).any()
     red = pixels[..., 0].astype(int) - pixels[..., 2]
     row, column = np.unravel_index(red.argmax(), red.shape)
@@ -82,7 +82,7 @@ def test_all_words_of_a_caption_have_one_scale():
     cells = np.array([[x, y, x + 0.1, y + 0.1] for y in sides for x in sides], np.float32)
     flat = np.full(100, 0.0096) + np.eye(100)[32] * 0.04  # five times as much as a uniform weight
     seen = Attended(["a", "dog"], np.stack([flat, np.eye(100)[77]]), cells, "attention")
-    pixels = image(visualize.figure(GREY, seen, size=SIZE))[36 : 36 + 60]
+    pixels = image(figures.figure(GREY, seen, size=SIZE))[36 : 36 + 60]
     first, second = pixels[:, 112:202], pixels[:, 212:302]
     assert redness(second) > 100 > 20 > redness(first)
 
@@ -93,8 +93,8 @@ def test_zero_and_nan_weights_give_a_pale_picture(boxes):
     for value in (0, np.nan):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, 1.0)
-            png = visualize.figure(
+            pixels = figures.panel(GREY, np.full(len(boxes), value), boxes, 1.0)
+            png = figures.figure(
                 GREY, Attended(["a"], np.full((1, len(boxes)), value), boxes, "attention")
             )
         assert (pixels == pixels[0, 0]).all() and image(png).any()
@@ -145,14 +145,14 @@ def test_the_ending_says_the_form_of_a_figure(tmp_path):
     """The panels of a PNG have twice the pixels of those in TensorBoard, for print."""
     heads = {"out.PNG": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
     for name, head in heads.items():
-        figures.write_picture(tmp_path / name, GREY, attended())
+        figures.write_figure(tmp_path / name, GREY, attended())
         content = (tmp_path / name).read_bytes()
         assert content.startswith(head)
-        figures.write_picture(tmp_path / name, GREY, attended())
+        figures.write_figure(tmp_path / name, GREY, attended())
         assert (tmp_path / name).read_bytes() == content  # without a date
     pixels = image((tmp_path / "out.PNG").read_bytes())
-    small = image(visualize.figure(GREY, attended()))
+    small = image(figures.figure(GREY, attended()))
     assert pixels.shape == (2 * small.shape[0], 2 * small.shape[1], 3)
     assert (pixels[72 : 72 + 240, 24 : 24 + 360] == 120).all()  # the picture
     with pytest.raises(ValueError, match=r"out.jpg, must end in \.png, \.pdf, \.svg"):
-        figures.write_picture(tmp_path / "out.jpg", GREY, attended())
+        figures.write_figure(tmp_path / "out.jpg", GREY, attended())

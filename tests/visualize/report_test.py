@@ -51,10 +51,10 @@ def test_the_page_holds_scores_captions_references_and_pictures(written):
 def test_attention_is_stored_in_bytes_and_each_grid_once(written):
     data = report_world.element(written[0], "data")
     assert len(data["boxes"]) == 1  # one grid, written once
-    assert "seen" not in data["images"][1]["runs"][0]  # image 2 has none
+    assert "attended" not in data["images"][1]["runs"][0]  # image 2 has none
     boxes = np.frombuffer(base64.b64decode(data["boxes"][0][0]), "<u2").reshape(-1, 4) / 65535
     np.testing.assert_allclose(boxes, report_world.grid(4), atol=1e-5)
-    first = data["images"][0]["runs"][0]["seen"]
+    first = data["images"][0]["runs"][0]["attended"]
     expected = report_world.attended(written[2][1][1])
     weights = np.frombuffer(base64.b64decode(first["weights"]), np.uint8).reshape(-1, 16)
     restored = weights * full_strength(expected.weights) / 255  # one scale for all words

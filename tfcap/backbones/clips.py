@@ -42,8 +42,8 @@ class Clips(tf.Module):
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:
-        """Decodes a clip string [] as `clips.decode` does, and resizes its frames."""
-        return self.resize(clips.decode(content, self.frames))
+        """Decodes a clip string [] as `clips.decode_clip` does, and resizes its frames."""
+        return self.resize(clips.decode_clip(content, self.frames))
 
     def resize(self, pixels: tf.Tensor) -> tf.Tensor:
         """Resizes the frames uint8 [N, H', W', 3] of a clip for `extract`."""

@@ -26,7 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.backbones.network import Network, float32, one_line, steady_names
+from tfcap.backbones.network import Network, one_line, steady_names
+from tfcap.layers import precision
 
 _PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
 _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
@@ -54,7 +55,7 @@ class Hub(Network):
         image_size: int | None = None,
         vector: bool = False,
     ):
-        with float32():
+        with precision.using("float32"):
             place = os.fspath(saved) if saved else preset
             hub = library()
             backbone = _load(hub.models.Backbone, preset, place, dtype="float32")

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from tfcap import private_api
 
 
 class Network:
@@ -84,17 +85,6 @@ def one_line(message: str) -> str:
 
 
 @contextlib.contextmanager
-def float32() -> Iterator[None]:
-    """Sets the global precision of Keras to float32 inside the block."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)
-
-
-@contextlib.contextmanager
 def steady_names(model: Any) -> Iterator[None]:
     """Renames automatically named layers as in a new process.
 
@@ -102,7 +92,7 @@ def steady_names(model: Any) -> Iterator[None]:
     file of weights contains the names. So the file of a second model would have other bytes.
     """
     before, numbers = {}, collections.Counter[str]()
-    for layer in model._flatten_layers():
+    for layer in private_api.all_layers(model):
         kind = re.sub(r"_\d+$", "", layer.name)
         if kind.replace("_", "") == type(layer).__name__.lower():
             before[layer] = layer.name

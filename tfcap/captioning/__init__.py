@@ -8,11 +8,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfcap import pretrained
-from tfcap.captioning.image_captioner import Caption, Failure, ImageCaptioner, Match, Neighbour
+from tfcap.captioning.image_captioner import ImageCaptioner
+from tfcap.captioning.results import Caption, Failure, Match, Neighbour
 from tfcap.files import versions
 
 if TYPE_CHECKING:
     from tfcap import runs
+
+__all__ = [
+    "Caption",
+    "Failure",
+    "ImageCaptioner",
+    "Match",
+    "Neighbour",
+    "captioner_of_run",
+    "exported_model",
+    "load",
+]
 
 
 def load(
@@ -40,21 +52,30 @@ def load(
     """
     if path is None:
         path = pretrained.DEFAULT
-    paths = [path] if isinstance(path, str | os.PathLike) else path
-    directories = [pretrained.place(one) for one in paths]
-    exports = [export for one in directories if (export := exported_model(one))]
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    exports = [export for one in paths if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
 
-        run = runs.load_together(directories, checkpoint, dtype)
-        folder = None if data_dir is None else os.fspath(data_dir)
-        return captioner_of_run(run.with_decoding(decoding, beam), folder)
-    if len(directories) > 1:
-        raise ValueError(f"An ensemble needs run directories, and {exports[0]} is an export.")
-    if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
+        run = runs.load_together(paths, checkpoint, dtype)
+        frequencies = None if data_dir is None else os.fspath(data_dir)
+        return captioner_of_run(run.with_decoding(decoding, beam), frequencies)
+    if len(paths) > 1:
         raise ValueError(
-            f"The checkpoint, precision and decoding of {exports[0]}, an export, are fixed. Load "
-            "the run directory, or export it with these options."
+            f"An ensemble needs run directories, and {exports[0]} is an export. Give the "
+            "directories of the runs."
+        )
+    options = {
+        "checkpoint": checkpoint != "best",
+        "decoding": bool(decoding),
+        "beam": bool(beam),
+        "data_dir": data_dir is not None,
+        "dtype": dtype != "float32",
+    }
+    if changed := [f"`{name}`" for name, differs in options.items() if differs]:
+        raise ValueError(
+            f"{', '.join(changed)} cannot be used with {exports[0]}, an export: what it computes "
+            "is fixed. Load the run directory, or export it with these options."
         )
     from tfcap.captioning.runtimes import ExportedModel
 
@@ -62,7 +83,12 @@ def load(
 
 
 def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCaptioner:
-    """Makes the captioner of a loaded run; `data_dir` as in `load`."""
+    """Makes the captioner of a loaded run.
+
+    Args:
+      run: the run.
+      data_dir: see `load`.
+    """
     from tfcap.captioning.runtimes import TrainedRun
 
     return ImageCaptioner(TrainedRun(run, data_dir))
@@ -71,9 +97,10 @@ def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCapti
 def exported_model(directory: str | os.PathLike) -> str | None:
     """Returns the SavedModel: `directory` itself, or its newest version; None if there is none.
 
-    A version without a SavedModel is passed over, because it may still be being copied.
+    A version without a SavedModel is passed over, because it may still be being copied. A
+    pretrained model and a run of the Hugging Face Hub are no exports.
     """
-    directory = pretrained.place(directory)
+    directory = os.path.expanduser(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []
     for path in (directory, *(os.path.join(directory, str(n)) for n in reversed(numbers))):
         if os.path.isfile(os.path.join(path, "saved_model.pb")):

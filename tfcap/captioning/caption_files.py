@@ -13,11 +13,11 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from tfcap import errors, files
-from tfcap.captioning.image_captioner import Caption
+from tfcap.captioning.results import Caption
 from tfcap.visualize import report
 
 KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
@@ -65,8 +65,8 @@ class Wording:
 
     def first(self, caption: Caption) -> Caption:
         """Returns the best hypothesis that fits, or the best one of all."""
-        every = (caption, *caption.alternatives)
-        fitting = (one for one in every if one.text and not self._is_long(one.text.split()))
+        captions = (caption, *caption.alternatives)
+        fitting = (one for one in captions if one.text and not self._is_long(one.text.split()))
         return next(fitting, caption)
 
     def _is_long(self, words: Sequence[str]) -> bool:
@@ -87,11 +87,12 @@ def sentence(caption: str) -> str:
 class Texts:
     """A text file beside each picture: `dog.txt` for `dog.jpg`, `clip.txt` for the folder `clip`.
 
+    If neither `overwrite` nor `skip_existing` is True, an existing text is an error.
+
     Args:
       pictures: the paths that will be captioned.
       overwrite: whether existing texts are replaced.
-      skip_existing: whether pictures that have a text are left out; an empty text is none. If both
-        options are False, an existing text is an error.
+      skip_existing: whether pictures that have a text are left out; an empty text is none.
 
     Attributes:
       count: number of captions that were written.
@@ -102,12 +103,12 @@ class Texts:
         owners: dict[str, str] = {}
         for picture in pictures:
             if picture == "-" or "://" in picture:
-                raise ValueError(f"--write=txt cannot write beside {picture}. Use --write=csv.")
+                raise ValueError(f"`write=txt` cannot write beside {picture}. Use `write=csv`.")
             other = owners.setdefault(self._path(picture), picture)
             if os.path.abspath(other) != os.path.abspath(picture):
                 raise ValueError(
                     f"{other} and {picture} would share a text. Rename a picture, or write a table "
-                    "with --write=csv."
+                    "with `write=csv`."
                 )
         existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
         if not skip_existing:
@@ -137,28 +138,34 @@ class Texts:
         self.count += 1
 
     def finish(self) -> str:
-        """Returns where the captions are."""
+        """Returns where the captions are, for a message."""
         return "texts beside the pictures"
 
     def _path(self, picture: str) -> str:
-        folder = os.path.isdir(picture)
-        return f"{picture.rstrip('/') if folder else os.path.splitext(picture)[0]}.txt"
+        stem = picture.rstrip("/") if os.path.isdir(picture) else os.path.splitext(picture)[0]
+        return f"{stem}.txt"
 
 
 class Table:
     """A table with the columns image, caption and score, as `.csv` or as `.jsonl`.
 
-    The names of pictures below the folder of the table are relative to it.
+    The names of pictures below the directory of the table are relative to it.
 
     Args:
       path: the table.
-      overwrite, skip_existing, count: as for `Texts`.
+      overwrite: whether an existing table is replaced.
+      skip_existing: whether pictures that have a caption in the table are left out. If both options
+        are False, an existing table is an error.
+
+    Attributes:
+      count: number of captions that were written.
     """
 
     def __init__(self, path: str, overwrite: bool, skip_existing: bool):
         self.count = 0
-        self.path, self._part = path, f"{path}.part"
-        self._folder = os.path.dirname(os.path.abspath(path))
+        self.path = path
+        self._part = f"{path}.part"
+        self._directory = os.path.dirname(os.path.abspath(path))
         self._is_csv = path.endswith(".csv")
         existing = [name for name in (self._part, path) if os.path.exists(name)]
         if not overwrite and not skip_existing:
@@ -169,7 +176,7 @@ class Table:
     @functools.cached_property
     def _file(self) -> TextIO:
         """`TABLE.part` with the rows of the table; made for the first new row."""
-        files.make_directory(self._folder)
+        files.make_directory(self._directory)
         with files.replacing(self._part) as temporary, self._open(temporary) as file:
             for row in [_COLUMNS, *self._old] if self._is_csv else self._old:
                 self._add(file, row)
@@ -196,8 +203,8 @@ class Table:
         if picture == "-" or "://" in picture:
             return picture
         path = os.path.abspath(picture)
-        inside = os.path.commonpath([path, self._folder]) == self._folder
-        return os.path.relpath(path, self._folder) if inside else path
+        inside = os.path.commonpath([path, self._directory]) == self._directory
+        return os.path.relpath(path, self._directory) if inside else path
 
     def _open(self, path: str) -> TextIO:
         # Names of files need not be UTF-8.
@@ -229,19 +236,35 @@ class Table:
         end = len(content) if path == self.path else content.rfind("\n") + 1
         lines = io.StringIO(content[:end], newline="\n")
         try:
-            if self._is_csv:
-                head, *rows = list(csv.reader(lines)) or [_COLUMNS]
-                if head != _COLUMNS:
-                    raise ValueError(f"its columns are {', '.join(head)}")
-                yield from (row for row in rows if len(row) == 3 and row[1].strip())
-            else:
-                for row in map(json.loads, lines):
-                    if str(row["caption"] or "").strip():
-                        yield [row["image"], row["caption"], str(row["score"])]
-        except (ValueError, LookupError, TypeError, csv.Error) as error:
+            yield from _csv_rows(lines) if self._is_csv else _json_rows(lines)
+        except (ValueError, csv.Error) as error:
             raise ValueError(
-                f"{path} is no table of this command ({error!r:.100}). Name another one with --out."
+                f"{path} is no table of captions: {error}. Give `out` another name."
             ) from None
+
+
+def _csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yields the rows of a .csv that have a caption."""
+    head, *rows = list(csv.reader(lines)) or [_COLUMNS]
+    if head != _COLUMNS:
+        raise ValueError(
+            f"its columns are {errors.escaped(', '.join(head))}, and not {', '.join(_COLUMNS)}"
+        )
+    yield from (row for row in rows if len(row) == 3 and row[1].strip())
+
+
+def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yields the rows of a .jsonl that have a caption."""
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            values = [row[key] for key in _COLUMNS]
+        except (ValueError, LookupError, TypeError):
+            keys = ", ".join(_COLUMNS)
+            raise ValueError(f"line {number} is no JSON object with the keys {keys}") from None
+        image, caption, score = values
+        if str(caption or "").strip():
+            yield [image, caption, str(score)]
 
 
 class Page(Table):
@@ -251,9 +274,9 @@ class Page(Table):
         """Writes the page from its rows, removes `PAGE.part`, and returns the path of the page."""
         self._file.close()
         rows = list(super()._rows(self._part))
-        folder = errors.escaped(os.path.basename(self._folder))
-        pictures = [os.path.join(self._folder, name) for name, *_ in rows]
-        report.write_captions(self.path, rows, pictures, f"Captions of {folder}")
+        name = errors.escaped(os.path.basename(self._directory))
+        pictures = [os.path.join(self._directory, row[0]) for row in rows]
+        report.write_captions(self.path, rows, pictures, f"Captions of {name}")
         os.remove(self._part)
         return self.path
 
@@ -269,17 +292,21 @@ class Several:
 
     @property
     def count(self) -> int:
+        """The number of captions that were written."""
         return max(output.count for output in self._outputs)
 
     def has(self, picture: str) -> bool:
+        """True if all files have a caption of a picture already."""
         return all(output.has(picture) for output in self._outputs)
 
     def write(self, caption: Caption, text: str) -> None:
+        """Writes the text of a caption into the files that have none of its picture."""
         for output in self._outputs:
             if not output.has(caption.source or "-"):
                 output.write(caption, text)
 
     def finish(self) -> str:
+        """Completes the files; returns where the captions are, for a message."""
         return ", ".join(output.finish() for output in self._outputs)
 
 
@@ -290,14 +317,21 @@ def open_output(
     overwrite: bool,
     skip_existing: bool,
 ) -> Several:
-    """Opens the files for captions of `pictures`: texts if `kinds` has them, and `tables`.
+    """Opens the files for captions. Nothing is written before the first caption.
 
-    The other arguments are those of `Texts`. Nothing is written before the first caption.
+    Args:
+      kinds: some of `KINDS`; `txt` writes a text beside each picture.
+      pictures: the paths that will be captioned.
+      tables: the paths of the tables, and of the page.
+      overwrite: whether existing captions are replaced.
+      skip_existing: whether a picture whose caption is written is left out.
     """
-    options = overwrite, skip_existing
-    outputs: list[Texts | Table] = [Texts(pictures, *options)] if "txt" in kinds else []
+    outputs: list[Texts | Table] = []
+    if "txt" in kinds:
+        outputs.append(Texts(pictures, overwrite, skip_existing))
     for path in tables:
-        outputs.append((Page if path.endswith(".html") else Table)(path, *options))
+        table = Page if path.endswith(".html") else Table
+        outputs.append(table(path, overwrite, skip_existing))
     return Several(outputs)
 
 
@@ -314,6 +348,6 @@ def _refuse(existing: Sequence[str]) -> None:
     if existing:
         more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         raise ValueError(
-            f"{existing[0]}{more}. --skip_existing captions the pictures that have no caption yet, "
-            "and --overwrite replaces captions."
+            f"{existing[0]}{more}. `skip_existing` captions the pictures that have no caption yet, "
+            "and `overwrite` replaces captions."
         )

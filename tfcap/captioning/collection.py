@@ -4,45 +4,57 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from tfcap import runs
-from tfcap.captioning.image_captioner import Match, Neighbour
+from tfcap.captioning.results import Match, Neighbour
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.nearest import Candidates
 from tfcap.inference.retrieval import Pairs, find
 
-if TYPE_CHECKING:
-    from tfcap.captioning.image_captioner import ImageCaptioner
-
 
 class Collection:
-    """The images of a split of prepared data; made by `ImageCaptioner.collection`."""
+    """The images of a split of prepared data; made by `ImageCaptioner.collection`.
+
+    Args:
+      run: the run that scores the images.
+      data_dir: the prepared directory; None takes the data that the run was trained on.
+      split: the split to search.
+      index: the directory in which the vectors of the images are stored; "" takes a directory
+        beside the prepared data, None holds the vectors in memory.
+      batch_size: number of images scored together.
+      extract: extracts the features float32 [B, R, F] of B pictures with R regions, and their mask
+        bool [B, R].
+    """
 
     def __init__(
         self,
-        captioner: "ImageCaptioner",
+        run: runs.Run,
         data_dir: str | os.PathLike | None,
         split: str,
+        *,
         index: str | None,
         batch_size: int,
+        extract: Callable[[Any], tuple[np.ndarray, tf.Tensor]],
     ):
-        run = captioner.engine.run
         data = PreparedData.load(data_dir or run.data_dir)
         runs.check_vocabulary(run, data)
-        self._captioner = captioner
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
-        self._options = index, run.max_regions
+        self._index = index
+        self._extract = extract
         self._scoring = threading.Lock()  # the pairs hold the texts of one call
 
     def __len__(self) -> int:
         return len(self._pairs.ids)
 
     @functools.cached_property
-    def _first(self) -> Candidates:
+    def _candidates(self) -> Candidates:
         pairs = self._pairs
-        return Candidates(pairs.data, pairs.split, *self._options)
+        return Candidates(pairs.data, pairs.split, self._index, pairs.run.max_regions)
 
     @functools.cached_property
     def sources(self) -> list[str]:
@@ -60,40 +72,53 @@ class Collection:
     def search(
         self, texts: str | Sequence[str], top: int = 5, candidates: int = 0
     ) -> list[Match] | list[list[Match]]:
-        """Finds the `top` images for which a text is most probable, by log P(text | image).
+        """Finds the images for which a text is most probable, by log P(text | image).
 
-        Only the `candidates` images whose vectors are nearest to a text are scored; 0 scores all
-        images. Returns what `ImageCaptioner.search` returns; positions are those in the split.
+        Args:
+          texts: a text, or several.
+          top: number of images for each text.
+          candidates: number of images to score for each text: those whose vectors are nearest to
+            it. 0 scores all images.
+
+        Returns:
+          A list of `Match`, best first, for one text; a list of such lists for several texts.
+          Positions are those in the split.
         """
-        wanted = [texts] if isinstance(texts, str) else list(texts)
+        queries = [texts] if isinstance(texts, str) else list(texts)
         chosen = None
         if candidates:
-            chosen = self._first.nearest(self._first.sentences(wanted), candidates)
+            vectors = self._candidates.sentences(queries)
+            chosen = self._candidates.nearest(vectors, candidates)
         with self._scoring:
-            found, note = find(self._pairs, wanted, top, chosen)
+            results, note = find(self._pairs, queries, top, chosen)
         if note:
             warnings.warn(note, stacklevel=2)
         matches = [
-            [Match(self.sources[place], place, score) for place, score in images]
-            for images in found
+            [Match(self.sources[position], position, score) for position, score in images]
+            for images in results
         ]
         return matches[0] if isinstance(texts, str) else matches
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
-        """Finds the `top` images whose vectors are nearest to the vector of each picture.
+        """Finds the images whose vectors are nearest to the vector of a picture.
 
-        Returns a list of `Neighbour` for each picture, most similar first.
+        Args:
+          images: a picture, or several.
+          top: number of images for each picture.
+
+        Returns:
+          A list of `Neighbour` for each picture, most similar first.
         """
-        features = self._captioner.features(images)
-        mask = self._captioner.engine.server.mask(features)
-        vectors = self._first.space.vectors(features, mask)
-        places, distances = self._first.index.search(vectors, top)
+        features, mask = self._extract(images)
+        vectors = self._candidates.space.vectors(features, mask)
+        positions, distances = self._candidates.index.search(vectors, top)
         # The vectors have the length 1.
         similarities = 1 - distances**2 / 2
         return [
-            [
-                Neighbour(self.sources[place], place, similarity, tuple(self.captions[place]))
-                for place, similarity in zip(own.tolist(), alike.tolist(), strict=True)
-            ]
-            for own, alike in zip(places, similarities, strict=True)
+            [self._neighbour(*pair) for pair in zip(row.tolist(), values.tolist(), strict=True)]
+            for row, values in zip(positions, similarities, strict=True)
         ]
+
+    def _neighbour(self, position: int, similarity: float) -> Neighbour:
+        captions = tuple(self.captions[position])
+        return Neighbour(self.sources[position], position, similarity, captions)

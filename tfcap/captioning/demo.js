@@ -181,16 +181,16 @@ class Model {
   show(place) {
     lookAway();
     const { words, log_probs: known, attention, tiles, captions } = this.answer;
-    const logs = known[place], seen = attention?.[place];
+    const logs = known[place], attended = attention?.[place];
     const parts = words[place].map((word, position) => {
       const span = element("span", { class: "word" }, word);
       const log = logs?.[position];
       this.shade(span, log);
-      if (logs || seen) {
+      if (logs || attended) {
         span.classList.add("seen");
         span.tabIndex = position ? -1 : 0;
         const facts = { card: work, about: typeof log === "number" ? `probability ${chance(log)}` : "" };
-        if (seen) Object.assign(facts, { seen, position, boxes: () => this.boxes, tiles });
+        if (attended) Object.assign(facts, { attended, position, boxes: () => this.boxes, tiles });
         looks.set(span, facts);
       }
       return [span, " "];

@@ -17,9 +17,9 @@ import binascii
 import dataclasses
 import functools
 import json
+import logging
 import math
 import re
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -34,14 +34,15 @@ from werkzeug.wrappers import Request, Response
 from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.files import json_text
-from tfcap.visualize import KINDS
-from tfcap.visualize import report as report_lib
+from tfcap.visualize import figures, report
+from tfcap.visualize.attended import KINDS
 
 MOST_BYTES = 20_000_000  # of one picture
 _MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
 _MOST_INSTANCES = 16
-_MOST_SEEN = 10  # captions of a picture whose attention is computed
+_MOST_ATTENDED = 10  # captions of a picture whose attention is computed
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.I)
+_log = logging.getLogger(__name__)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' blob: data:",
     "X-Content-Type-Options": "nosniff",
@@ -49,7 +50,12 @@ _HEADERS = {
 
 
 class Refused(ValueError):
-    """A bad request: the HTTP status, and a sentence that says what to do."""
+    """A bad request.
+
+    Args:
+      status: the HTTP status of the answer.
+      reason: a sentence that says what is wrong and what to do.
+    """
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -65,51 +71,64 @@ class Model:
     """
 
     def __init__(self, name: str, captioner: ImageCaptioner):
-        self.name, self.captioner = name, captioner
+        self.name = name
+        self.captioner = captioner
         # A changed decoding has graphs of its own: those of the last few are kept.
         self._decoded = functools.lru_cache(8)(captioner.with_decoding)
 
     def about(self) -> dict[str, Any]:
-        engine = self.captioner.engine
+        """Returns what the page shows of the model."""
+        runtime = self.captioner.runtime
         return {
             "name": self.name,
-            "about": str(engine),
-            "exported": engine.exported,
-            "clips": bool(engine.reads_clips),
-            # Of an exported model; the options of a run are in `decoding`.
-            "samples": bool(getattr(engine, "samples", False)),
+            "about": str(runtime),
+            "exported": runtime.exported,
+            "clips": runtime.reads_clips,
+            "samples": runtime.samples,
             "decoding": self.captioner.decoding,
         }
 
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Captions the pictures of a request; only one may run at a time.
+        """Captions the pictures of a request; only one request may run at a time.
 
-        A prediction has K `captions`, best first, and K `scores`; `words`, `log_probs` and, if
-        requested, `attention` have a list per caption. A request by columns (`inputs`) is answered
-        by columns: `outputs` has a list of these values per key.
+        Args:
+          request: a request in one of the two forms of TF Serving: `instances`, or by columns
+            (`inputs`).
+
+        Returns:
+          `predictions`, one for each instance. A prediction has K `captions`, best first, and K
+          `scores`. Its `words`, `log_probs` and, if requested, `attention` have a list for each
+          caption. A request by columns is answered by columns: `outputs` has the values of all
+          predictions by key.
+
+        Raises:
+          Refused: the request is wrong, or a picture cannot be read.
         """
         by_columns = "instances" not in request and "inputs" in request
         instances = _rows(request["inputs"]) if by_columns else request.get("instances")
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
             raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
-        kind, changes = request.get("attention") or None, request.get("decoding") or ""
-        if kind not in (None, *KINDS) or not isinstance(changes, str):
-            raise Refused(400, f"attention must be {' or '.join(KINDS)}, and decoding text.")
+        kind = request.get("attention") or None
+        changes = request.get("decoding") or ""
+        if kind not in (None, *KINDS):
+            raise Refused(400, f"attention must be {' or '.join(KINDS)}, or be left out.")
+        if not isinstance(changes, str):
+            raise Refused(400, "decoding must be text, such as beam=3,length_power=1.0.")
         try:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        if captioner.engine.exported:
+        if captioner.runtime.exported:
             kind = None
         predictions = []
         for content, seed in pictures:
             [result] = captioner.stream(
-                [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
+                [content], attention=kind, attention_captions=_MOST_ATTENDED, seed=seed
             )
             if isinstance(result, Failure):
                 raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
-            predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+            predictions.append(_prediction(result, captioner.runtime.reads_clips))
         if by_columns:
             return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
         return {"predictions": predictions}
@@ -145,30 +164,32 @@ def _seed(instance: Mapping[str, Any]) -> int:
 
 
 def _too_large() -> Refused:
-    return Refused(413, f"A picture may have {MOST_BYTES // 1_000_000} MB. Make it smaller.")
+    return Refused(
+        413, f"A picture may have at most {MOST_BYTES // 1_000_000} MB. Make it smaller."
+    )
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
-    every = (caption, *caption.alternatives)
-    found: dict[str, Any] = {
-        "captions": [one.text for one in every],
-        "scores": [_number(one.score) for one in every],
-        "words": [list(one.words) for one in every],
-        "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in every],
+    captions = (caption, *caption.alternatives)
+    prediction: dict[str, Any] = {
+        "captions": [one.text for one in captions],
+        "scores": [_number(one.score) for one in captions],
+        "words": [list(one.words) for one in captions],
+        "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in captions],
     }
-    if caption.seen is None or caption.picture is None:
-        return found
-    found["attention"] = [
-        {**report_lib.packed_weights(one.weights), "kind": one.seen.kind}
-        for one in every
-        if one.seen is not None
+    if caption.attended is None or caption.picture is None:
+        return prediction
+    prediction["attention"] = [
+        {**report.packed_weights(one.weights), "kind": one.attended.kind}
+        for one in captions
+        if one.attended is not None
     ]
-    found["boxes"] = report_lib.packed_boxes(caption.boxes)
-    found["tiles"] = report_lib.grid(caption.boxes) is not None
-    if clip:  # the boxes are places on a sheet of frames, which a browser does not have
-        sheet = report_lib.thumbnail(Image.fromarray(caption.picture), 960)
-        found["picture"] = f"data:image/jpeg;base64,{sheet}"
-    return found
+    prediction["boxes"] = report.packed_boxes(caption.boxes)
+    prediction["tiles"] = figures.grid(caption.boxes) is not None
+    if clip:  # the boxes are positions on a sheet of frames, which a browser does not have
+        sheet = report.thumbnail(Image.fromarray(caption.picture), 960)
+        prediction["picture"] = f"data:image/jpeg;base64,{sheet}"
+    return prediction
 
 
 def _number(value: float) -> float | None:
@@ -200,14 +221,15 @@ class Application:
     """The WSGI application of the page. One request at a time reaches the models.
 
     Args:
-      models: part of the URL, for example `captions` -> model; a second model is shown beside the
+      models: name in the URLs, such as `captions` -> model. A second model is shown beside the
         first.
-      debug: whether an unexpected error prints its traceback.
+      debug: whether an unexpected error shows its traceback.
     """
 
     def __init__(self, models: Mapping[str, Model], debug: bool = False):
-        self.models, self.debug = models, debug
-        self._page = "".join(report_lib.page("demo", "Caption a picture", "tfcap.captioning"))
+        self.models = models
+        self.debug = debug
+        self._page = "".join(report.page("demo", "Caption a picture", "tfcap.captioning"))
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
@@ -222,7 +244,7 @@ class Application:
             reason = _too_large() if error.code == 413 else error.description
             response = _json({"error": str(reason)}, error.code or 400)
         except Exception as error:
-            self._print(error)
+            self._tell(error)
             reason = "The program has failed. The terminal in which it runs shows the error."
             response = _json({"error": reason}, 500)
         response.headers.update(_HEADERS)
@@ -236,7 +258,7 @@ class Application:
                 with self._lock:
                     list(model.captioner.stream([picture]))
             except Exception as error:  # the first request meets it again
-                self._print(error)
+                self._tell(error)
 
     def _answer(self, request: Request) -> Response:
         _check_sender(request)
@@ -260,10 +282,10 @@ class Application:
             "most_bytes": MOST_BYTES,
         }
 
-    def _print(self, error: Exception) -> None:
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    def _tell(self, error: Exception) -> None:
+        _log.warning("error: %s: %s", type(error).__name__, error)
         if self.debug:
-            traceback.print_exception(error)
+            _log.warning("%s", "".join(traceback.format_exception(error)).rstrip())
 
 
 def _check_sender(request: Request) -> None:
@@ -302,7 +324,12 @@ class _Handler(serving.WSGIRequestHandler):
 
 
 def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:
-    """Makes a server on 127.0.0.1 with a thread for each connection; port 0 takes a free one."""
+    """Makes a server on 127.0.0.1 with a thread for each connection.
+
+    Args:
+      application: a WSGI application.
+      port: the port; 0 takes a free one.
+    """
     return serving.make_server(
         "127.0.0.1", port, application, threaded=True, request_handler=_Handler
     )

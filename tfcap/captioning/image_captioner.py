@@ -1,7 +1,7 @@
 """The captioner for Python programs: pictures in, captions out.
 
-Letters: B pictures, S texts, K captions of a picture, R regions, F feature width, T' words of a
-caption, H and W height and width of a picture.
+Letters: B pictures, S texts, K captions of a picture, R regions, F feature width, H and W height
+and width of a picture.
 """
 
 import dataclasses
@@ -11,223 +11,136 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from PIL import Image
 
-from tfcap import visualize
 from tfcap.captioning import inputs
+from tfcap.captioning.results import Caption, Failure, Match
 from tfcap.decoding.options import first_seed
+from tfcap.visualize.attended import KINDS, Attended, Kind
 
 if TYPE_CHECKING:
-    import keras
-    from typing_extensions import Unpack  # of `typing` from Python 3.11
+    import tensorflow as tf
 
     from tfcap.captioning.collection import Collection
+    from tfcap.captioning.runtimes import CaptionedBatch, Runtime, TrainedRun
+    from tfcap.models.captioner import Captioner
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
 
 
-Kind = Literal["attention", "contribution"]  # `visualize.KINDS`
+class _Prepared(NamedTuple):
+    """A picture that was read, and the result of `Runtime.prepare` for it."""
+
+    picture: inputs.Picture
+    content: Any
 
 
-class _Options(TypedDict, total=False):
-    """The options of `ImageCaptioner.stream`."""
+class _Shown(NamedTuple):
+    """The pixels uint8 [H, W, 3] of a picture, and the weights of its first captions."""
 
-    attention: Kind | None
-    attention_captions: int
-    batch_size: int
-    seed: int
-
-
-class _WhenRead:
-    """The attribute `Caption.log_probs`, computed when it is first read."""
-
-    def __get__(self, caption: Any, owner: type | None = None) -> Any:
-        if caption is None:
-            return self
-        value = caption.__dict__["log_probs"]
-        if callable(value):
-            value = caption.__dict__["log_probs"] = value()
-        return value
-
-    def __set__(self, caption: Any, value: Any) -> None:
-        caption.__dict__["log_probs"] = None if value is self else value
-
-
-_WHEN_READ: Any = _WhenRead()
-
-
-@dataclasses.dataclass(frozen=True)
-class Caption:
-    """A caption of a picture. `str(caption)` is its text.
-
-    Attributes:
-      text: the caption, words in lower case separated by spaces.
-      score: the number by which the captions of a picture are ordered, best first. For plain beam
-        search and plain sampling it is log P(caption | picture), natural logarithm. A length
-        penalty divides it by a measure of length. With a temperature, beam search gives the
-        log-probability under the tempered distribution. `order=consensus` and a reranker replace
-        it by a similarity.
-      words: the words of the text.
-      log_probs: log P(word | words before it, picture) of the model, one for each word and one for
-        the end of the caption; a caption that was cut at the largest length has no end. Their sum
-        is the score wherever the score is log P(caption | picture). They are computed when they are
-        first read. None for an exported SavedModel.
-      alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
-      source: the path or URL of the picture; None for other pictures.
-      position: the position of the picture in the input, from 0.
-      picture: uint8 [H, W, 3], upright; None without the option `attention`.
-      seen: the weights and boxes of the regions; None without the option `attention`.
-    """
-
-    text: str
-    score: float
-    words: tuple[str, ...]
-    log_probs: tuple[float, ...] | None = dataclasses.field(default=_WHEN_READ, repr=False)
-    alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
-    source: str | None = None
-    position: int = dataclasses.field(default=0, repr=False)
-    picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
-    seen: "visualize.Attended | None" = dataclasses.field(default=None, repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"log_probs": self.log_probs}
-
-    @property
-    def weights(self) -> np.ndarray:
-        """float32 [T', R], the weight of each region for each word. Needs `attention`."""
-        return self._attended().weights
-
-    @property
-    def boxes(self) -> np.ndarray:
-        """float32 [R, 4], x1, y1, x2, y2 of the regions in 0..1. Needs `attention`."""
-        return self._attended().boxes
-
-    def draw(self, path: str | os.PathLike) -> None:
-        """Writes a figure of the picture with the weights of each word: .png, .pdf or .svg."""
-        seen = self._attended()
-        assert self.picture is not None
-        visualize.write_picture(path, self.picture, seen)
-
-    def _repr_png_(self) -> bytes | None:
-        """Returns the figure for a notebook; without attention None, so that the text is shown."""
-        if self.seen is None or self.picture is None:
-            return None
-        return visualize.figure(self.picture, self.seen)
-
-    def _attended(self) -> "visualize.Attended":
-        if self.seen is None:
-            raise ValueError(
-                "This caption has no weights of regions. Call the captioner with "
-                'attention="attention" or attention="contribution".'
-            )
-        return self.seen
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """A picture that could not be captioned.
-
-    Attributes:
-      source: the path or URL of the picture; None for other pictures.
-      position: the position of the picture in the input, from 0.
-      reason: a sentence that says why.
-    """
-
-    source: str | None
-    position: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.source or f'picture {self.position}'}: {self.reason}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Neighbour:
-    """An image of prepared data whose vector is near that of a picture.
-
-    Attributes:
-      source: the path of the image file, or the file name if the file is missing.
-      position: the position of the image in the split, from 0.
-      similarity: the cosine of the angle between the vectors, from -1 to 1.
-      captions: the captions of the image in the data.
-    """
-
-    source: str
-    position: int
-    similarity: float
-    captions: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """A picture that was found for a text.
-
-    Attributes:
-      source: the path or URL of the picture; None for other pictures. In a `Collection` it is the
-        file name if the file is missing.
-      position: the position of the picture in the input or in the split, from 0.
-      score: log P(text | picture), natural logarithm.
-    """
-
-    source: str | None
-    position: int
-    score: float
+    pixels: np.ndarray
+    attended: list[Attended]
 
 
 class ImageCaptioner:
     """Captions pictures; made by `tfcap.load`.
 
     A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
-    array or tensor uint8 [H, W, 3]. Several pictures are a folder, a list or another iterable of
+    array or tensor uint8 [H, W, 3]. Several pictures are a directory, a list or another iterable of
     pictures, an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be
     JPEG, PNG, BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
 
-    A model that was trained on clips reads all of a GIF file. For such a model a folder of still
+    A model that was trained on clips reads all of a GIF file. For such a model a directory of still
     pictures is one clip, and a picture is a clip that does not move.
 
     Attributes:
-      engine: what computes: `engines.TrainedRun` or `engines.ExportedModel`.
+      runtime: what computes: `runtimes.TrainedRun` or `runtimes.ExportedModel`.
     """
 
-    def __init__(self, engine: Any):
-        self.engine = engine
+    def __init__(self, runtime: "Runtime"):
+        self.runtime = runtime
 
     def __repr__(self) -> str:
-        return f"ImageCaptioner({self.engine})"
+        return f"ImageCaptioner({self.runtime})"
 
-    # The type of a path is that of one picture; for a folder the result is a list.
+    # The type of a path is that of one picture; for a directory the result is a list.
     @overload
     def __call__(
-        self, images: str | os.PathLike | bytes | Image.Image, **options: "Unpack[_Options]"
+        self,
+        images: str | os.PathLike | bytes | Image.Image,
+        *,
+        attention: Kind | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
     ) -> Caption: ...
 
     @overload
-    def __call__(self, images: Sequence[Any], **options: "Unpack[_Options]") -> list[Caption]: ...
+    def __call__(
+        self,
+        images: Sequence[Any],
+        *,
+        attention: Kind | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> list[Caption]: ...
 
     @overload
-    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any: ...
+    def __call__(
+        self,
+        images: Any,
+        *,
+        attention: Kind | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> Any: ...
 
-    def __call__(self, images: Any, **options: "Unpack[_Options]") -> Any:
-        """Captions one picture or several; the options are those of `stream`.
+    def __call__(
+        self,
+        images: Any,
+        *,
+        attention: Kind | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> Any:
+        """Captions one picture or several.
 
-        Returns a `Caption` for one picture, and a list of `Caption`s for several. A picture that
-        cannot be read raises ValueError; `stream` would go on with the other pictures.
+        Args:
+          images: a picture, or several.
+          attention: `attention` also computes the attention weights; `contribution` computes how
+            much each region contributed, by gradients. None computes neither.
+          attention_captions: number of captions of a picture, best first, that get these weights.
+          batch_size: number of pictures captioned together. It does not change the captions.
+          seed: random seed for sampling. A caption depends on it and on the picture's position.
+
+        Returns:
+          A `Caption` for one picture, and a list of `Caption`s for several.
+
+        Raises:
+          ValueError: a picture cannot be read. `stream` goes on with the other pictures instead.
         """
+        results = self.stream(
+            images,
+            attention=attention,
+            attention_captions=attention_captions,
+            batch_size=batch_size,
+            seed=seed,
+        )
         captions: list[Caption] = []
-        for result in self.stream(images, **options):
+        for result in results:
             if isinstance(result, Failure):
                 raise ValueError(str(result))
             captions.append(result)
             if len(captions) > _UNREAD:
                 _ = captions[-_UNREAD].log_probs  # from here on they need no features
-        return captions[0] if inputs.is_single(images, self.engine.reads_clips) else captions
+        return captions[0] if inputs.is_single(images, self.runtime.reads_clips) else captions
 
     def stream(
         self,
@@ -243,7 +156,7 @@ class ImageCaptioner:
         Args:
           images: a picture, or several. An iterator is read one batch at a time.
           attention: `attention` also computes the attention weights; `contribution` computes how
-            much each region contributed, by gradients.
+            much each region contributed, by gradients. None computes neither.
           attention_captions: number of captions of a picture, best first, that get these weights.
           batch_size: number of pictures captioned together. It does not change the captions.
           seed: random seed for sampling. A caption depends on it and on the picture's position.
@@ -253,128 +166,147 @@ class ImageCaptioner:
           does not stop the other pictures. A `Caption` holds the features of its batch in memory
           until its `log_probs` are read.
         """
-        if attention not in (None, *visualize.KINDS):
-            known = ", ".join(visualize.KINDS)
-            raise ValueError(f"attention must be one of {known}, not {attention!r}.")
-        if attention and self.engine.exported:
-            self.engine.attend()
+        if attention not in (None, *KINDS):
+            raise ValueError(f"`attention` must be {', '.join(KINDS)} or None, not {attention!r}.")
+        if attention:
+            _ = self.runtime.trained  # an export raises its error now
         inputs.is_single(images)  # raises an error now and not at the first caption
         return self._stream(images, attention, attention_captions, batch_size, seed)
 
-    def _stream(self, images, attention, attention_captions, batch_size, seed):
+    def _stream(
+        self,
+        images: Any,
+        attention: Kind | None,
+        attention_captions: int,
+        batch_size: int,
+        seed: int,
+    ) -> Iterator[Caption | Failure]:
         for batch in self._batches(images, batch_size):
-            good = [item for item in batch if isinstance(item, tuple)]
+            good = [item for item in batch if isinstance(item, _Prepared)]
             results = iter(self._caption(good, attention, attention_captions, seed))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
 
-    def _batches(
-        self, images: Any, batch_size: int
-    ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
-        """Yields lists of (picture, prepared picture); a picture that fails gives a `Failure`."""
+    def _batches(self, images: Any, batch_size: int) -> Iterator[list[_Prepared | Failure]]:
+        """Yields the pictures in batches; a picture that cannot be read gives a `Failure`."""
 
-        def prepare(picture):
+        def prepare(picture: inputs.Picture) -> _Prepared | Failure:
             if picture.content is None:
                 return Failure(picture.source, picture.position, picture.reason)
             try:
-                return picture, self.engine.prepare(picture.content)
+                return _Prepared(picture, self.runtime.prepare(picture.content))
             except ValueError as error:
                 return Failure(picture.source, picture.position, str(error))
 
-        pictures = inputs.read(images, self.engine.reads_clips)
+        pictures = inputs.read(images, self.runtime.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):
                 yield list(pool.map(prepare, part))
 
     def _caption(
-        self, batch: Sequence[tuple[inputs.Picture, Any]], attention, attention_captions, seed
+        self,
+        batch: Sequence[_Prepared],
+        attention: Kind | None,
+        attention_captions: int,
+        seed: int,
     ) -> list[Caption | Failure]:
         if not batch:
             return []
         seeds = [first_seed(seed) + picture.position for picture, _ in batch]
-        found = self.engine.find([ready for _, ready in batch], seeds)
-        shown = [
-            [] if refusal else texts[:attention_captions]
-            for texts, refusal in zip(found.captions, found.refusals, strict=True)
-        ]
-        seen: Sequence[Any] = [[]] * len(batch)
-        if attention and any(shown):
-            seen = self.engine.attend(found, shown, attention)
-        log_probs = _LogProbs(self.engine, found.features, found.captions)
-        return [
-            Failure(picture.source, picture.position, found.refusals[row])
-            if found.refusals[row]
-            else self._best_first(picture, found, row, seen[row], log_probs)
-            for row, (picture, _) in enumerate(batch)
-        ]
+        result = self.runtime.caption([content for _, content in batch], seeds)
+        shown: Sequence[_Shown | None] = [None] * len(batch)
+        if attention:
+            shown = self._attend(batch, result, attention, attention_captions)
+        log_probs = None if result.features is None else _LogProbs(self.runtime.trained, result)
+        outcomes: list[Caption | Failure] = []
+        for row, (picture, _) in enumerate(batch):
+            if reason := result.refusals[row]:
+                outcomes.append(Failure(picture.source, picture.position, reason))
+            else:
+                outcomes.append(_best_caption(picture, result, row, shown[row], log_probs))
+        return outcomes
 
-    def _best_first(self, picture, found, row, seen, log_probs: "_LogProbs") -> Caption:
-        texts, scores = found.captions[row], found.scores[row]
-        pixels: Any = self.engine.picture(picture.content) if seen else None
-        captions: list[Caption] = []
-        for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
-            if captions and score <= _EMPTY:
+    def _attend(
+        self, batch: Sequence[_Prepared], result: "CaptionedBatch", kind: Kind, number: int
+    ) -> "list[_Shown | None]":
+        """Computes the weights of the regions for the first `number` captions of each picture."""
+        trained = self.runtime.trained
+        captions = [
+            [] if refusal else texts[:number]
+            for texts, refusal in zip(result.captions, result.refusals, strict=True)
+        ]
+        if not any(captions):
+            return [None] * len(batch)
+        shown: list[_Shown | None] = []
+        for (picture, _), rows in zip(batch, trained.attend(result, captions, kind), strict=True):
+            if not rows or picture.content is None:
+                shown.append(None)
                 continue
-            words = tuple(text.split())
-            later: Any = None
-            if found.features is not None:
-                later = functools.partial(lambda k: log_probs.values[row][k], place)
-            caption = Caption(
-                text, float(score), words, later, (), picture.source, picture.position
-            )
-            if place < len(seen):
-                object.__setattr__(caption, "picture", pixels)
-                placed = self.engine.placed(seen[place], *pixels.shape[:2])
-                object.__setattr__(caption, "seen", placed)
-            captions.append(caption)
-        first, *others = captions
-        object.__setattr__(first, "alternatives", tuple(others))
-        return first
+            pixels = trained.picture(picture.content)
+            height, width = pixels.shape[:2]
+            shown.append(_Shown(pixels, [trained.in_picture(row, height, width) for row in rows]))
+        return shown
 
     @property
-    def model(self) -> "keras.Model":
+    def model(self) -> "Captioner":
         """The Keras model of a run. Raises ValueError for a SavedModel."""
-        return self.engine.model
+        return self.runtime.trained.model
 
     @property
     def decoding(self) -> dict[str, Any] | None:
         """The values of the keys of `task.decoding`; None for a SavedModel."""
-        return self.engine.decoding
+        return self.runtime.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
-        """Returns a captioner with the same weights and with some decoding options changed."""
-        return ImageCaptioner(self.engine.with_decoding(decoding))
+        """Returns a captioner with the same weights and with some decoding options changed.
+
+        Args:
+          decoding: a preset, keys as in `search=sample,top_p=0.9`, or both.
+        """
+        return ImageCaptioner(self.runtime.trained.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
         """Computes log P(text | picture) of B pictures and S texts: float64 [B, S].
 
-        The texts need not be tokenized. A word that the model does not know counts as the unknown
-        word; a warning says so.
+        A word that the model does not know counts as the unknown word; a warning says so.
+
+        Args:
+          images: a picture, or several.
+          texts: a text, or several. They need not be tokenized.
+          batch_size: number of pictures scored together.
         """
-        wanted = [texts] if isinstance(texts, str) else list(texts)
-        rows = [np.zeros((0, len(wanted)))]
-        for _, batch_scores in self._scored(images, wanted, batch_size, strict=True):
-            rows.append(batch_scores)
+        queries = [texts] if isinstance(texts, str) else list(texts)
+        rows = [np.zeros((0, len(queries)))]
+        for _, scores in self._scored(images, queries, batch_size, strict=True):
+            rows.append(scores)
         return np.concatenate(rows)
 
     def search(
         self, texts: str | Sequence[str], images: Any, top: int = 5, *, batch_size: int = 16
     ) -> list[Match] | list[list[Match]]:
-        """Finds the `top` pictures for which a text is most probable, by log P(text | picture).
+        """Finds the pictures for which a text is most probable, by log P(text | picture).
 
-        Pictures that cannot be read are left out; a warning names each. Returns a list of `Match`,
-        best first, for a text, and a list of such lists for several texts.
+        A picture that cannot be read is left out; a warning names it.
+
+        Args:
+          texts: a text, or several.
+          images: the pictures to search.
+          top: number of pictures for each text.
+          batch_size: number of pictures scored together.
+
+        Returns:
+          A list of `Match`, best first, for one text; a list of such lists for several texts.
         """
-        wanted = [texts] if isinstance(texts, str) else list(texts)
+        queries = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
-        rows = [np.zeros((0, len(wanted)))]
-        for batch, batch_scores in self._scored(images, wanted, batch_size, strict=False):
+        rows = [np.zeros((0, len(queries)))]
+        for batch, scores in self._scored(images, queries, batch_size, strict=False):
             pictures += batch
-            rows.append(batch_scores)
+            rows.append(scores)
         matches = [
             [
-                Match(pictures[place].source, pictures[place].position, float(column[place]))
-                for place in np.argsort(-column, kind="stable")[:top]
+                Match(pictures[index].source, pictures[index].position, float(column[index]))
+                for index in np.argsort(-column, kind="stable")[:top]
             ]
             for column in np.concatenate(rows).T
         ]
@@ -399,49 +331,116 @@ class ImageCaptioner:
         """
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, batch_size)
-
-    def _scored(self, images, texts, batch_size, strict):
-        """Yields the pictures of each batch and their scores float64 [B, S]."""
-        for batch in self._batches(images, batch_size):
-            if ready := self._ready(batch, strict):
-                features = self.engine.features([one for _, one in ready])
-                scores, note = self.engine.score(features, texts)
-                if note:
-                    warnings.warn(note, stacklevel=3)
-                read = [picture._replace(content=None) for picture, _ in ready]
-                yield read, scores.astype(np.float64)
-
-    def _ready(self, batch, strict):
-        for item in batch:
-            if isinstance(item, Failure):
-                if strict:
-                    raise ValueError(str(item))
-                warnings.warn(f"left out: {item}", stacklevel=4)
-        return [item for item in batch if isinstance(item, tuple)]
+        run = self.runtime.trained.run
+        return Collection(
+            run, data_dir, split, index=index, batch_size=batch_size, extract=self._extract
+        )
 
     def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
-        """Extracts the features of one picture or several: float32 [B, R, F]."""
-        batches = self._batches(images, batch_size)
-        ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
-        features = [self.engine.features(batch).numpy() for batch in ready]
+        """Extracts the features of one picture or several: float32 [B, R, F].
+
+        Args:
+          images: a picture, or several.
+          batch_size: number of pictures computed together.
+        """
+        features = [
+            self._features(_without_failures(batch, strict=True)).numpy()
+            for batch in self._batches(images, batch_size)
+        ]
         if not features:
-            raise ValueError("images holds no picture.")
+            raise ValueError("`images` holds no picture. Give at least one.")
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
         """Writes a SavedModel as the next version `directory/N`; returns its path."""
-        return self.engine.export(os.path.expanduser(directory))
+        return self.runtime.trained.export(os.path.expanduser(directory))
+
+    def _extract(self, images: Any) -> "tuple[np.ndarray, tf.Tensor]":
+        """Extracts the features of pictures, and their mask bool [B, R]."""
+        features = self.features(images)
+        return features, self.runtime.trained.server.mask(features)
+
+    def _features(self, items: Sequence[_Prepared]) -> "tf.Tensor":
+        return self.runtime.trained.features([item.content for item in items])
+
+    def _scored(
+        self, images: Any, texts: Sequence[str], batch_size: int, strict: bool
+    ) -> Iterator[tuple[list[inputs.Picture], np.ndarray]]:
+        """Yields the pictures of each batch and their scores float64 [B, S]."""
+        for batch in self._batches(images, batch_size):
+            if items := _without_failures(batch, strict):
+                features = self._features(items)
+                scores, note = self.runtime.trained.score(features, texts)
+                if note:
+                    warnings.warn(note, stacklevel=3)
+                pictures = [item.picture._replace(content=None) for item in items]
+                yield pictures, scores.astype(np.float64)
+
+
+def _without_failures(batch: Sequence[_Prepared | Failure], strict: bool) -> list[_Prepared]:
+    """Returns the pictures that could be read; a failure is an error if `strict`, or a warning."""
+    items = []
+    for item in batch:
+        if isinstance(item, _Prepared):
+            items.append(item)
+        elif strict:
+            raise ValueError(str(item))
+        else:
+            warnings.warn(f"left out: {item}", stacklevel=4)
+    return items
 
 
 class _LogProbs:
     """The log-probabilities of all words of a batch, computed when the first is read."""
 
-    def __init__(self, engine: Any, features: Any, captions: Sequence[Sequence[str]]):
-        self._engine, self._features, self._captions = engine, features, captions
+    def __init__(self, trained: "TrainedRun", batch: "CaptionedBatch"):
+        self._trained = trained
+        self._batch: CaptionedBatch | None = batch
+
+    def of(self, row: int, index: int) -> tuple[float, ...]:
+        """Returns those of caption number `index` of picture number `row` of the batch."""
+        return self._values[row][index]
 
     @functools.cached_property
-    def values(self) -> list[list[tuple[float, ...]]]:
-        values = self._engine.word_log_probs(self._features, self._captions)
-        self._features = None  # the largest part of what a caption keeps
+    def _values(self) -> list[list[tuple[float, ...]]]:
+        assert self._batch is not None
+        values = self._trained.word_log_probs(self._batch.features, self._batch.captions)
+        self._batch = None  # its features are the largest part of what a caption keeps
         return values
+
+
+def _best_caption(
+    picture: inputs.Picture,
+    result: "CaptionedBatch",
+    row: int,
+    shown: _Shown | None,
+    log_probs: _LogProbs | None,
+) -> Caption:
+    """Returns the best caption of a picture, with the others as its alternatives.
+
+    Args:
+      picture: the picture.
+      result: the captions of its batch.
+      row: the position of the picture in the batch.
+      shown: the weights of the regions for the first captions; None without weights.
+      log_probs: those of the batch; None if there are none.
+    """
+    captions: list[Caption] = []
+    scored = zip(result.captions[row], result.scores[row], strict=True)
+    for index, (text, score) in enumerate(scored):
+        if captions and score <= _EMPTY:
+            continue
+        attended = shown.attended[index] if shown and index < len(shown.attended) else None
+        caption = Caption(
+            text,
+            float(score),
+            tuple(text.split()),
+            source=picture.source,
+            position=picture.position,
+            picture=shown.pixels if shown and attended else None,
+            attended=attended,
+            compute_log_probs=functools.partial(log_probs.of, row, index) if log_probs else None,
+        )
+        captions.append(caption)
+    best, *others = captions
+    return dataclasses.replace(best, alternatives=tuple(others))

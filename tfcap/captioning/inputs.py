@@ -39,16 +39,29 @@ class ClipPath(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture that was read, or the reason why it could not be read."""
+    """A picture that was read, or the reason why it could not be read.
 
-    position: int  # in the input, from 0
-    source: str | None  # its path or URL; None for others
-    content: bytes | np.ndarray | ClipPath | None  # a file, uint8 [H, W, 3], or a clip
+    Attributes:
+      position: the position of the picture in the input, from 0.
+      source: the path or URL of the picture; None for other pictures.
+      content: the bytes of a file, the pixels uint8 [H, W, 3], or a clip; None if the picture could
+        not be read.
+      reason: why the picture could not be read.
+    """
+
+    position: int
+    source: str | None
+    content: bytes | np.ndarray | ClipPath | None
     reason: str = ""
 
 
 def is_single(images: Any, clips: bool = False) -> bool:
-    """True if `images` is one picture, or one clip for a model of clips."""
+    """True if the argument is one picture, and not several.
+
+    Args:
+      images: a picture, or several.
+      clips: whether the model reads clips; then a folder of frames is one picture.
+    """
     if isinstance(images, str | os.PathLike):
         path = os.path.expanduser(images)
         return _is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
@@ -61,18 +74,23 @@ def is_single(images: Any, clips: bool = False) -> bool:
     return False
 
 
-def is_clip(folder: str | os.PathLike) -> bool:
-    """True if a folder holds the frames of one clip: pictures, no GIF file and no film."""
-    names = os.listdir(folder)
+def is_clip(directory: str | os.PathLike) -> bool:
+    """True if a directory holds the frames of one clip: pictures, no GIF file and no film."""
+    names = os.listdir(directory)
     return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
-    """Yields a `Picture` for each of `images`, in order."""
+    """Yields a `Picture` for each picture, in order.
+
+    Args:
+      images: a picture, or several.
+      clips: whether the model reads clips.
+    """
     for position, image in enumerate(_pictures(images, clips)):
         source = None
         try:
-            content = _plain(image)
+            content = _source_or_content(image)
             if isinstance(content, str):
                 source = content
                 yield Picture(position, source, _read_path(source, clips))
@@ -92,54 +110,65 @@ def expand(
 ) -> list[str]:
     """Replaces each directory by the pictures in it; a directory without pictures stays.
 
-    For a model of clips a directory is replaced by its GIF files, films and folders of frames, and
-    a folder of frames stays. With `recursive` the folders in a directory are searched, too, but not
-    hidden folders and links. The other files of the folders are added to `others`.
+    Args:
+      paths: files, directories and URLs.
+      clips: whether the model reads clips. Then a directory is replaced by its GIF files, films and
+        directories of frames; a directory of frames stays.
+      recursive: whether the directories in a directory are searched, too. Hidden ones and links are
+        not.
+      others: a list that gets the other files of the directories.
     """
     sources: list[str] = []
     others = [] if others is None else others
     for path in paths:
         if os.path.isdir(path) and not (clips and is_clip(path)):
-            sources += list(_held(path, clips, recursive, others)) or [path]
+            sources += list(_inside(path, clips, recursive, others)) or [path]
         else:
             sources.append(path)
     return sources
 
 
 def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
-    """Returns notes on the pictures and films among files that `expand` leaves out."""
+    """Returns notes on the pictures and films among the files that `expand` leaves out.
+
+    Args:
+      others: these files.
+      clips: whether the model reads clips.
+    """
     notes = [note] if (note := image_files.left_out(others)) else []
-    endings, kind, why = films.ENDINGS, "films", "a model of clips reads them"
-    if clips:
-        endings, kind, why = ENDINGS, "still pictures", "the model reads clips"
+    endings = ENDINGS if clips else films.ENDINGS
     names = [name for name in map(os.path.basename, others) if is_picture_name(name, endings)]
-    if names:
-        notes.append(f"{kind} are left out ({image_files.by_ending(names)}): {why}")
+    if names and clips:
+        counts = image_files.by_ending(names)
+        notes.append(f"still pictures are left out ({counts}): the model reads clips")
+    elif names:
+        counts = image_files.by_ending(names)
+        notes.append(f"films are left out ({counts}): a model of clips reads them")
     return notes
 
 
-def _held(folder: str, clips: bool, recursive: bool, others: list[str]) -> Iterator[str]:
-    """Yields the pictures or clips in a folder, sorted by name; adds other files to `others`."""
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        is_folder = os.path.isdir(path)
-        if _is_held(path, clips, is_folder):
+def _inside(directory: str, clips: bool, recursive: bool, others: list[str]) -> Iterator[str]:
+    """Yields the pictures or clips in a directory, sorted by name; adds other files to `others`."""
+    for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
+        is_directory = os.path.isdir(path)
+        if _is_input(path, clips, is_directory):
             yield path
-        elif not is_folder:
+        elif not is_directory:
             others.append(path)
         elif recursive and not os.path.islink(path) and name[0] != ".":
-            yield from _held(path, clips, recursive, others)
+            yield from _inside(path, clips, recursive, others)
 
 
-def _is_held(path: str, clips: bool, is_folder: bool) -> bool:
-    """True for a picture, or for a model of clips for a film, GIF file or folder of frames."""
+def _is_input(path: str, clips: bool, is_directory: bool) -> bool:
+    """True for a picture; for a model of clips, true for a film, GIF file or folder of frames."""
     if clips:
-        return is_clip(path) if is_folder else is_picture_name(os.path.basename(path), _CLIPS)
-    return not is_folder and is_picture(path)
+        return is_clip(path) if is_directory else is_picture_name(os.path.basename(path), _CLIPS)
+    return not is_directory and is_picture(path)
 
 
 def _pictures(images: Any, clips: bool) -> Iterator[Any]:
-    """Yields the pictures of `images`; folders and batches are replaced by what they hold."""
+    """Yields the pictures of `images`; directories and batches are replaced by their pictures."""
     if is_single(images, clips):
         yield images
     elif isinstance(images, str | os.PathLike):
@@ -153,7 +182,7 @@ def _pictures(images: Any, clips: bool) -> Iterator[Any]:
             yield from _pictures(image, clips) if several else [image]
 
 
-def _plain(image: Any) -> str | bytes | np.ndarray:
+def _source_or_content(image: Any) -> str | bytes | np.ndarray:
     """Returns a path or URL, the bytes of a file, or uint8 [H, W, 3]."""
     if isinstance(image, Image.Image):
         try:
@@ -227,7 +256,7 @@ def _ascii(url: str) -> str:
 
 def _small_enough(content: bytes) -> bytes:
     if len(content) > MOST_BYTES:
-        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes.")
+        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes. Save it smaller.")
     return content
 
 

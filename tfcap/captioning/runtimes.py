@@ -3,65 +3,127 @@
 Only `TrainedRun` imports the models, so that an export starts faster.
 
 Letters: B pictures, K captions of a picture, R regions, F feature width, S texts, H and W height
-and width of a picture.
+and width of a picture, N frames of a clip.
 """
 
 import copy
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, pretrained, visualize
+from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath
 from tfcap.data import clips, pictures
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
 from tfcap.images import refusal
+from tfcap.visualize.attended import Attended
+from tfcap.visualize.attention import attend
 
 if TYPE_CHECKING:
-    from tfcap import runs
+    from tfcap.inference.likelihood import PairScorer
+    from tfcap.inference.rerank import ConsensusReranker
+    from tfcap.models.captioner import Captioner
+    from tfcap.runs import Run
+
+Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3], or a clip
 
 
-class Found(NamedTuple):
-    """The captions that a model finds for B pictures."""
+class CaptionedBatch(NamedTuple):
+    """The captions of B pictures.
 
-    captions: Sequence[Sequence[str]]  # [B][K], best first
-    scores: Any  # [B][K]
-    features: Any  # [B, R, F], or None from a SavedModel
-    refusals: Sequence[str]  # why a picture has no captions; empty if it has
-    boxes: Any = None  # [B, R, 4] in pixels of the pictures, of a detector
+    Attributes:
+      captions: the texts [B][K], best first.
+      scores: the scores [B][K]; a slot of the beam that no caption fills has about -1e9.
+      refusals: why a picture has no captions, [B]; "" if it has.
+      features: float32 [B, R, F]; None from a SavedModel.
+      boxes: float32 [B, R, 4], corners of the regions of a detector in pixels; None for a grid,
+        whose boxes are always the same.
+    """
+
+    captions: Sequence[Sequence[str]]
+    scores: Sequence[np.ndarray] | np.ndarray
+    refusals: Sequence[str]
+    features: tf.Tensor | None = None
+    boxes: tf.Tensor | None = None
+
+
+class Runtime(Protocol):
+    """What an `ImageCaptioner` computes with. `str(runtime)` says which model it is."""
+
+    @property
+    def exported(self) -> bool:
+        """Whether the model is a SavedModel, which only captions pictures."""
+
+    @property
+    def reads_clips(self) -> bool:
+        """Whether the model reads clips; then a directory of pictures is one clip."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether the captions are sampled, so that they depend on the seeds."""
+
+    @property
+    def decoding(self) -> dict[str, Any] | None:
+        """The values of the keys of `task.decoding`; None if they are not known."""
+
+    @property
+    def trained(self) -> "TrainedRun":
+        """The runtime itself, if it has a run; a SavedModel raises ValueError."""
+
+    def prepare(self, content: Content) -> Any:
+        """Makes of a picture what `caption` takes. Raises ValueError for a bad picture."""
+
+    def caption(self, prepared: Sequence[Any], seeds: Sequence[int]) -> CaptionedBatch:
+        """Captions pictures.
+
+        Args:
+          prepared: B results of `prepare`.
+          seeds: B random seeds, for sampling only.
+        """
 
 
 class TrainedRun:
-    """The captioner of a run, or of an ensemble of runs; `data_dir` is that of `load`.
+    """The runtime of a run, or of an ensemble of runs.
 
-    If there is a `reranker` (a `ConsensusReranker`), it orders the captions again.
+    Args:
+      run: the run.
+      data_dir: prepared data whose document frequencies `order=consensus` uses; None takes the
+        run's own copy of them.
+
+    Attributes:
+      reranker: orders the captions of each picture again; None keeps their order.
+      regions: largest number of regions of a picture, R.
     """
 
     exported = False
 
-    def __init__(self, run: "runs.Run", data_dir: str | None = None):
+    def __init__(self, run: "Run", data_dir: str | None = None):
         from tfcap.serving import saved_model
 
-        self.run, self.model = run, run.model
+        self.run = run
+        self.model: Captioner = run.model
         self.server = saved_model.server(run, data_dir=data_dir)
+        self.reranker: ConsensusReranker | None = None
         self._data_dir = data_dir
-        self.reranker: Any = None
-        if self.server.backbone is None:
+        backbone = self.server.backbone
+        if backbone is None:
             raise ValueError(
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
                 f"features. {_remedy(run.fingerprint)}"
             )
+        self._backbone = backbone
         self.reads_clips = self.server.frames is not None
-        regions = self.server.backbone.num_regions
-        self.regions = min(regions, self.server.max_regions or regions)  # R
+        regions = backbone.num_regions
+        self.regions = min(regions, self.server.max_regions or regions)
         self._extract = _traced(self._features_of)
-        self._find = _traced(self._captions_of)
+        self._search = _traced(self.server.from_regions)
         self._score_words = _traced(self._word_scores)
-        self._scorer: Any = None
+        self._scorer: PairScorer | None = None
         self._scoring = threading.Lock()  # the scorer holds the texts of one call
 
     def __str__(self) -> str:
@@ -70,37 +132,48 @@ class TrainedRun:
         return f"{self.model.name} of {pretrained.shown(self.run.checkpoint)}, {how}"
 
     @property
+    def trained(self) -> "TrainedRun":
+        return self
+
+    @property
+    def samples(self) -> bool:
+        return self.server.search.samples
+
+    @property
     def decoding(self) -> dict[str, Any]:
         return self.run.params.task.decoding.as_dict()
 
     def with_decoding(self, changes: str) -> "TrainedRun":
-        """Returns an engine with the same weights and with some decoding options changed."""
+        """Returns a runtime with the same weights and with some decoding options changed."""
         from tfcap.serving import saved_model
 
-        other, server = copy.copy(self), self.server
+        server = self.server
+        other = copy.copy(self)
         other.run = self.run.with_decoding(changes)
-        search = other.run.search(data_dir=self._data_dir)
-        rest = server.backbone, server.max_regions, server.max_pixels
-        other.server = saved_model.CaptionServer(server.model, server.vocab, search, *rest)
-        other._find = _traced(other._captions_of)
+        other.server = saved_model.CaptionServer(
+            server.model,
+            server.vocab,
+            other.run.search(data_dir=self._data_dir),
+            self._backbone,
+            server.max_regions,
+            server.max_pixels,
+        )
+        other._search = _traced(other.server.from_regions)
         return other
 
-    def prepare(self, content: bytes | np.ndarray | ClipPath) -> tf.Tensor:
-        """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
-
-        `content` is the bytes of a file, a picture uint8 [H, W, 3], or a clip.
-        """
+    def prepare(self, content: Content) -> tf.Tensor:
+        """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`."""
         try:
             if not self.reads_clips:
-                return self.server.backbone.resize(self.picture(content))
-            resize = self.server.backbone.backbone.resize
+                return self._backbone.resize(self.picture(content))
+            resize = self._backbone.backbone.resize
             return tf.stack([resize(frame) for frame in self._frames(content)])
         except OSError as error:
             raise ValueError(error.strerror or str(error)) from None
         except tf.errors.OpError as error:
             raise ValueError(str(error).splitlines()[0]) from error
 
-    def picture(self, content: bytes | np.ndarray | ClipPath) -> np.ndarray:
+    def picture(self, content: Content) -> np.ndarray:
         """Returns the picture over which figures draw the regions, upright: uint8 [H, W, 3].
 
         For a clip it is one picture of all frames that the model reads, row by row.
@@ -112,34 +185,40 @@ class TrainedRun:
             return content
         return pictures.read(content)
 
-    def _frames(self, content: bytes | np.ndarray | ClipPath) -> clips.Frames:
-        frames = self.server.backbone.frames
+    def _frames(self, content: Content) -> clips.Frames:
+        frames = self._backbone.frames
         if isinstance(content, ClipPath):
-            return clips.read_path(content.path, frames)
+            return clips.read_clip(content.path, frames)
         if isinstance(content, np.ndarray):
             return [content] * frames
-        return clips.read(content, frames)
+        return clips.read_clip_bytes(content, frames)
 
     def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
         """Extracts the features of prepared pictures, float32 [B, R, F]."""
         return self._extract(tf.stack(prepared))[0]
 
-    def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> Found:
-        """Finds the captions of B results of `prepare`. `seeds` has B seeds, for sampling only."""
+    def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
+        """See `Runtime.caption`."""
         features, boxes = self._extract(tf.stack(prepared))
-        results = self._find(features, tf.constant(seeds, tf.int64))
-        captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+        results = self._search(features, tf.constant(seeds, tf.int64))
+        captions = _decoded(results)
         scores = results["scores"].numpy()
         if self.reranker is not None:
             vectors = self.reranker.vectors(features, self.server.mask(features))
             ranked = self.reranker.rerank(vectors, captions)
-            captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
-        return Found(captions, scores, features, _refusals(results), boxes)
+            captions = [row.captions for row in ranked]
+            scores = [row.scores for row in ranked]
+        return CaptionedBatch(captions, scores, _refusals(results), features, boxes)
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
     ) -> list[list[tuple[float, ...]]]:
-        """Computes the log-probability of each word and of the end of each caption [B][K]."""
+        """Computes the log-probability of each word and of the end of each caption.
+
+        Args:
+          features: those of B pictures, float32 [B, R, F].
+          captions: texts [B][K]; K may differ between pictures.
+        """
         longest = self.server.search.max_length
         tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
         for rows, texts in zip(tokens, captions, strict=True):
@@ -155,32 +234,45 @@ class TrainedRun:
         ]
 
     def attend(
-        self, found: Found, captions: Sequence[Sequence[str]], kind: str
-    ) -> list[list["visualize.Attended"]]:
-        """Computes the weights of the regions for captions [B][K], from a result of `find`.
+        self, batch: CaptionedBatch, captions: Sequence[Sequence[str]], kind: str
+    ) -> list[list[Attended]]:
+        """Computes the weights of the regions for each of the captions.
 
-        `kind` is `attention` or `contribution`. Returns one result for each caption.
+        Args:
+          batch: a result of `caption`.
+          captions: texts [B][K]; K may differ between pictures.
+          kind: `attention` or `contribution`.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
-        features = tf.gather(found.features, rows)
-        if found.boxes is None:
-            boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(rows), 1, 1))
+        features = tf.gather(batch.features, rows)
+        if batch.boxes is None:
+            boxes = np.tile(self._backbone.boxes[None, : self.regions], (len(rows), 1, 1))
         else:
-            boxes = tf.gather(found.boxes, rows).numpy()
+            boxes = tf.gather(batch.boxes, rows).numpy()
         inputs = {"features": features, "mask": self.server.mask(features)}
-        texts = [text for texts in captions for text in texts]
-        seen = iter(visualize.attended(self.model, self.run.vocab, inputs, boxes, texts, kind))
-        return [[next(seen) for _ in texts] for texts in captions]
+        flat = [text for texts in captions for text in texts]
+        results = iter(attend(self.model, self.run.vocab, inputs, boxes, flat, kind))
+        return [[next(results) for _ in texts] for texts in captions]
 
-    def placed(self, seen: "visualize.Attended", height: int, width: int) -> "visualize.Attended":
-        """Returns a result of `attend` whose boxes are relative to the whole picture."""
-        boxes = self.server.backbone.boxes_in(height, width)
+    def in_picture(self, attended: Attended, height: int, width: int) -> Attended:
+        """Returns a result of `attend` with boxes that are relative to the whole picture.
+
+        Args:
+          attended: the weights and boxes of a caption.
+          height, width: those of the picture in pixels.
+        """
+        boxes = self._backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
-            boxes = np.clip(seen.boxes / boxes, 0, 1)
-        return dataclasses.replace(seen, boxes=boxes[: self.regions])
+            boxes = np.clip(attended.boxes / boxes, 0, 1)
+        return dataclasses.replace(attended, boxes=boxes[: self.regions])
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
-        """Computes log P(text | picture) float32 [B, S], and a note on unknown words."""
+        """Computes log P(text | picture) float32 [B, S], and a note on unknown words.
+
+        Args:
+          features: those of B pictures, float32 [B, R, F].
+          texts: S texts.
+        """
         from tfcap.inference.likelihood import PairScorer, encode_captions
 
         encoded = encode_captions(self.run.vocab, texts, self.model.max_length)
@@ -197,16 +289,13 @@ class TrainedRun:
 
         return saved_model.export(self.server, directory)
 
-    def _features_of(self, images):
+    def _features_of(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         features, boxes = self.server.regions(images)
         return features[:, : self.regions], None if boxes is None else boxes[:, : self.regions]
 
-    def _captions_of(self, features, seeds):
-        return self.server.from_regions(features, seeds)
-
-    def _word_scores(self, features, tokens):
+    def _word_scores(self, features: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
         context = self.model.encode({"features": features, "mask": self.server.mask(features)})
-        return decoding.score(self.model, context, tokens)
+        return word_log_probs(self.model, context, tokens)
 
 
 def _traced(function: Callable) -> Any:
@@ -215,7 +304,11 @@ def _traced(function: Callable) -> Any:
 
 
 class ExportedModel:
-    """An exported SavedModel. It captions pictures; scores and attention need the run."""
+    """The runtime of an exported SavedModel. It captions pictures and does nothing else.
+
+    Args:
+      path: the directory of the SavedModel.
+    """
 
     exported = True
     decoding = None  # its options are not in the file
@@ -226,12 +319,15 @@ class ExportedModel:
             self._loaded: Any = tf.saved_model.load(path)
         except Exception as error:  # a damaged graph raises errors of all kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"The SavedModel {path} cannot be loaded: {reason}.") from error
+            raise ValueError(
+                f"The SavedModel {path} cannot be loaded: {reason}. Export the run again."
+            ) from error
         self._function = self._loaded.signatures.get("serving_default")
         inputs = self._function.structured_input_signature[1] if self._function else {}
         if "image_bytes" not in inputs:
             raise ValueError(
-                f"{path} takes no pictures. Export a run that was trained on pictures."
+                f"The SavedModel {path} takes features and no pictures. Export a run that was "
+                "trained on pictures."
             )
         self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `serving.saved_model`
@@ -239,7 +335,14 @@ class ExportedModel:
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
 
-    def prepare(self, content: bytes | np.ndarray | ClipPath) -> bytes:
+    @property
+    def trained(self) -> TrainedRun:
+        raise ValueError(
+            f"An exported SavedModel only captions pictures: {self.path}. Load the run directory "
+            "that it was exported from."
+        )
+
+    def prepare(self, content: Content) -> bytes:
         """Returns the bytes of a picture file; an array uint8 [H, W, 3] becomes a PNG file."""
         if isinstance(content, ClipPath):
             raise ValueError(
@@ -250,38 +353,31 @@ class ExportedModel:
             return content
         return tf.io.encode_png(content, compression=0).numpy()
 
-    def find(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> Found:
-        """See `TrainedRun.find`. Exports of earlier versions of tfcap return no `status`."""
+    def caption(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> CaptionedBatch:
+        """See `Runtime.caption`."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)
         results = self._function(**inputs)
-        captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
-        refusals = [""] * len(captions)
-        if "status" in results:
-            known = ("features", "no region", "too many")
-            refusals = [
-                # Of a file that the decoder refuses, `refusal` also says what to do.
-                reason if not reason or reason.startswith(known) else refusal(content)
-                for content, reason in zip(prepared, _refusals(results), strict=True)
-            ]
-        return Found(captions, results["scores"].numpy(), None, refusals)
+        complete = ("features", "no region", "too many")
+        refusals = [
+            # Of a file that the decoder refuses, `refusal` also says what to do.
+            reason if not reason or reason.startswith(complete) else refusal(content)
+            for content, reason in zip(prepared, _refusals(results), strict=True)
+        ]
+        return CaptionedBatch(_decoded(results), results["scores"].numpy(), refusals)
 
-    def _refuse(self, *_) -> NoReturn:
-        raise ValueError(
-            f"An exported SavedModel only captions pictures: {self.path}. Load the run directory "
-            "that it was exported from."
-        )
 
-    attend = features = score = export = with_decoding = _refuse
-    run = model = property(_refuse)
+def _decoded(results: Mapping[str, tf.Tensor]) -> list[list[str]]:
+    """Returns the texts [B][K] of a result of a server."""
+    return [[text.decode() for text in row] for row in results["captions"].numpy()]
 
 
 def _remedy(fingerprint: Mapping[str, Any]) -> str:
     """Says what to do with a run that reads features and no pictures."""
     if "converted" in fingerprint:
         return (
-            "Convert it again with --regions DETECTOR, the directory of a detector of the same "
+            "Convert it again with `regions=DETECTOR`, the directory of a detector of the same "
             "regions; or use tfcap.evaluate on prepared features."
         )
     return "Use tfcap.evaluate on prepared features."

@@ -6,10 +6,12 @@ Letters: B images of a batch, K captions of an image.
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, progress
+from tfcap import progress
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
+from tfcap.decoding.sampling import image_seeds
+from tfcap.decoding.search import Search
 from tfcap.metrics.results import Hypotheses
 from tfcap.runs import Run
 
@@ -20,7 +22,7 @@ def decode_split(
     split: str,
     batch_size: int,
     *,
-    search: decoding.Search | None = None,
+    search: Search | None = None,
     limit: int = 0,
     seed: int = 1,
 ) -> Hypotheses:
@@ -37,21 +39,20 @@ def decode_split(
     """
     model = run.model
     search = search or run.search()
-    batches = pipeline.decoding_batches(
-        data,
+    options = pipeline.BatchOptions(
         split=split,
         batch_size=batch_size,
         captions_per_image=1,
         max_length=search.max_length,
         max_regions=run.max_regions,
-        limit=limit or None,
     )
+    batches = pipeline.decoding_batches(data, options, limit=limit or None)
 
     @tf.function(
         input_signature=[dict(data.input_specs), tf.TensorSpec([None], tf.int64)], autograph=False
     )
     def decode(inputs, ids):
-        tokens, scores = search(model, model.encode(inputs), decoding.image_seeds(seed, ids))
+        tokens, scores = search(model, model.encode(inputs), image_seeds(seed, ids))
         return run.vocab.detokenize(tokens), scores
 
     captions: dict[int, list[str]] = {}

@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, progress
+from tfcap import progress
 from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab, tokenize_all
+from tfcap.decoding.constraints import log_probs
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.layers.loops import loop
 from tfcap.layers.trees import Tree, take
@@ -187,7 +189,7 @@ def score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.Te
         cache = take(cache, tf.reshape(rows, [-1]))
         words = tf.tile(prefixes.words[t, :number], [size])  # image-major
         logits, cache = model.step(context, cache, words, t)
-        logps = tf.reshape(decoding.log_probs(logits), [-1])  # [B U V]
+        logps = tf.reshape(log_probs(logits), [-1])  # [B U V]
         now = prefixes.tokens[:, t]
         rows = images * number + prefixes.index_of[t]
         chosen = tf.gather(logps, rows * model.vocab_size + now)
@@ -264,7 +266,7 @@ class PairScorer:
         if isinstance(captions, Prefixes):
             return score_prefixes(self.model, context, captions)
         size = tf.shape(tf.nest.flatten(context)[0])[0]
-        logps = decoding.score(self.model, context, tf.tile(captions, (size, 1)))  # image-major
+        logps = word_log_probs(self.model, context, tf.tile(captions, (size, 1)))  # image-major
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(captions)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
@@ -404,7 +406,7 @@ def perplexities_of_split(
         input_signature=[data.input_specs, tf.TensorSpec([None, None], tf.int32)], autograph=False
     )
     def score(inputs, tokens):
-        return decoding.score(run.model, run.model.encode(inputs), tokens)
+        return word_log_probs(run.model, run.model.encode(inputs), tokens)
 
     blocks = read_images(data, split, positions, batch_size, run.max_regions)
     total = math.ceil(len(ids) / batch_size)

@@ -10,10 +10,11 @@ import numpy as np
 from tfcap import errors, pretrained, progress, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.decode import decode_split
-from tfcap.inference.subject import Kind, Other, PictureCaptioner
+from tfcap.inference.subject import Other, PictureCaptioner
 from tfcap.metrics import results
 from tfcap.runs import Run
-from tfcap.visualize.attention import attended_split
+from tfcap.visualize.attended import Kind
+from tfcap.visualize.attention import attend_split
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def load_others(
       beam: beam width; 0 for that of each run.
       directory: the directory of the picture files; None for that of `data`.
     """
-    paths = {name: pretrained.place(path) for name, path in paths.items()}
+    paths = {name: pretrained.directory_of(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
     captions = results.load_runs(files, references)
     others: dict[str, Other] = {}
@@ -129,14 +130,14 @@ def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> N
     for name, other in others.items():
         if other.run is None or other.data is None or other.attention:
             continue
-        other.attention = attended_split(
+        other.attention = attend_split(
             other.run.model,
             other.run.vocab,
             other.data,
             split,
             other.captions,
-            batch_size,
-            other.run.max_regions,
+            batch_size=batch_size,
+            max_regions=other.run.max_regions,
         )
         if not other.attention:
             _log.info(f"note: there is no attention of {name}, because the regions have no boxes")
@@ -162,7 +163,7 @@ def _caption_pictures(
     seed: int,
     attention: Kind | None,
 ) -> None:
-    _log.info(f"{name}: {captioner.engine}, {len(other.pictures)} pictures")
+    _log.info(f"{name}: {captioner.runtime}, {len(other.pictures)} pictures")
     images = list(other.pictures)
     starts = range(0, len(images), batch_size)
     for start in progress.progress(starts, len(starts), "captions"):
@@ -171,8 +172,8 @@ def _caption_pictures(
         captions = captioner(paths, attention=attention, seed=seed)
         for image, caption in zip(batch, captions, strict=True):
             other.captions[image] = caption.text
-            if caption.seen is not None:
-                other.attention[image] = caption.seen
+            if caption.attended is not None:
+                other.attention[image] = caption.attended
 
 
 def _pictures_of(

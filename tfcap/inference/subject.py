@@ -7,19 +7,18 @@ import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tfcap import errors
 from tfcap.metrics import inputs, results
 from tfcap.metrics.results import Hypotheses
+from tfcap.visualize.attended import Attended, Kind
 
 if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
-    from tfcap.decoding import Search
+    from tfcap.decoding.search import Search
     from tfcap.runs import Run
-    from tfcap.visualize import Attended
 
-Kind = Literal["attention", "contribution"]  # of attention, see `visualize.KINDS`
 _log = logging.getLogger(__name__)
 
 
@@ -57,13 +56,14 @@ class PictureCaption(Protocol):
     @property
     def text(self) -> str: ...
     @property
-    def seen(self) -> "Attended | None": ...
+    def attended(self) -> Attended | None: ...
 
 
 class PictureCaptioner(Protocol):
-    """Captions picture files, as `captioning.ImageCaptioner` does; `engine` describes it."""
+    """Captions picture files, as `captioning.ImageCaptioner` does; `runtime` describes it."""
 
-    engine: Any
+    @property
+    def runtime(self) -> object: ...
 
     def __call__(
         self, images: Sequence[str], *, attention: Kind | None, seed: int
@@ -91,7 +91,7 @@ class Other:
     search: "Search | None" = None
     captioner: PictureCaptioner | None = None
     pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    attention: "dict[int, Attended]" = dataclasses.field(default_factory=dict)
+    attention: dict[int, Attended] = dataclasses.field(default_factory=dict)
 
 
 def subject_of_run(
@@ -106,7 +106,7 @@ def subject_of_run(
       split: name of the split.
       limit: number of images, from the start of the split; 0 for all.
     """
-    from tfcap.data.prepared import unlike_references
+    from tfcap.data.notes import unknown_words_note
 
     images = data.index(split).id[: limit or None].tolist()
     captions = data.references(split)
@@ -114,7 +114,7 @@ def subject_of_run(
     if 0 < len(references) < len(images):
         missing = len(images) - len(references)
         _log.info(f"note: {missing} images have no captions and are not scored")
-    if warning := unlike_references(data, split):
+    if warning := unknown_words_note(data, split):
         _log.warning(f"warning: {warning}")
     return Subject(errors.escaped(name), split, images, references, run=run, data=data)
 

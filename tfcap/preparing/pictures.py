@@ -224,10 +224,10 @@ class ClipFeatures(Pictures):
     def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
         pixels: clips.Frames
         if entry.content is not None:
-            pixels = clips.read(entry.content.read(), self.regions)
+            pixels = clips.read_clip_bytes(entry.content.read(), self.regions)
         else:
             path = os.path.join(self.directory or "", entry.file_name)
-            pixels = clips.read_path(path, self.regions)
+            pixels = clips.read_clip(path, self.regions)
         resized = np.stack([self._resize(frame).numpy() for frame in pixels])
         return Extracted(entry, None, clips.sheet_boxes(self.regions), None), resized
 

@@ -494,7 +494,7 @@ class ReadyFeatures:
             return Extracted(entry, None, None, reason)
         if self.frames is not None:
             features, boxes = np.asarray(extracted.features), clips.sheet_boxes(self.frames)
-            kept = clips.places(len(features), self.frames).numpy()
+            kept = clips.frame_positions(len(features), self.frames).numpy()
             extracted = extracted._replace(features=features[kept], boxes=boxes)
         return extracted
 

@@ -18,7 +18,8 @@ from tfcap.data.document_frequency import (
     ends,
     load_document_frequencies,
 )
-from tfcap.data.prepared import VOCABULARY, cut_note
+from tfcap.data.notes import cut_note
+from tfcap.data.prepared import VOCABULARY
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.settings import Settings

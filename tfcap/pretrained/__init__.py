@@ -1,7 +1,7 @@
 """Captioners that come with the package: `tfcap.load("flickr8k")`.
 
-Each folder beside this file is a run directory, as `tfcap.export --format=run` writes it, with a
-model card. The name of the folder is the name of the model, and `--model_dir` takes this name.
+Each directory beside this file is a run, as `tfcap.export --format=run` writes it, with a model
+card. The name of the directory is the name of the model, and `--model_dir` takes this name.
 """
 
 import os
@@ -11,42 +11,45 @@ from tfcap.pretrained import hub
 
 CARD = "MODEL_CARD.md"
 DEFAULT = "flickr8k"  # the model of `tfcap.load()`, and of caption and demo without --model_dir
-_FOLDER = pathlib.Path(__file__).parent
+_DIRECTORY = pathlib.Path(__file__).parent
 # What a run directory, an export, or the directory of the versions of an export holds.
 _MODEL = ("params.yaml", "saved_model.pb")
 
 
 def names() -> list[str]:
-    return sorted(path.parent.name for path in _FOLDER.glob(f"*/{CARD}"))
+    """Returns the names of the pretrained models, sorted."""
+    return sorted(path.parent.name for path in _DIRECTORY.glob(f"*/{CARD}"))
 
 
-def directory(name: str) -> str:
+def packaged_directory(name: str) -> str:
+    """Returns the directory of a pretrained model."""
     if name not in names():
         raise ValueError(f"There is no pretrained model {name!r}. {hint()}")
-    return str(_FOLDER / name)
+    return str(_DIRECTORY / name)
 
 
-def place(model_dir: str | os.PathLike) -> str:
-    """Returns the directory for a `--model_dir`; downloads a run of the Hugging Face Hub.
+def directory_of(name: str | os.PathLike) -> str:
+    """Returns the directory of a model that a user names; downloads a run of the Hugging Face Hub.
 
-    `model_dir` is a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
+    If a directory in the working directory has the name of a pretrained model and holds a run or an
+    export, that directory is used. Any other directory of this name, such as one of photographs, is
+    ignored. `./NAME` always means the directory.
 
-    If a directory with the name of a pretrained model holds a run or an export, that directory is
-    used. Any other directory of this name, such as a folder of photographs, is ignored. `./NAME`
-    always means the directory.
+    Args:
+      name: a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
     """
-    path = os.path.expanduser(model_dir)
+    path = os.path.expanduser(name)
     if path.startswith(hub.PREFIX):
         return hub.download(path)
     if path not in names() or _holds_model(path):
         return path
-    return directory(path)
+    return packaged_directory(path)
 
 
 def shown(path: str) -> str:
     """Returns the name of the pretrained model for a path inside it; other paths do not change."""
-    folder = pathlib.Path(path).parent
-    return folder.name if folder.parent == _FOLDER else path
+    directory = pathlib.Path(path).parent
+    return directory.name if directory.parent == _DIRECTORY else path
 
 
 def hint() -> str:
@@ -56,5 +59,5 @@ def hint() -> str:
 
 def _holds_model(path: str) -> bool:
     """True if a directory holds a run, an export, or versions of an export."""
-    found = os.listdir(path) if os.path.isdir(path) else []
-    return any(name in _MODEL or name.isdecimal() for name in found)
+    inside = os.listdir(path) if os.path.isdir(path) else []
+    return any(name in _MODEL or name.isdecimal() for name in inside)

@@ -22,7 +22,7 @@ _FILES = (
 )
 
 
-@functools.cache  # a command asks several times
+@functools.cache  # training asks several times for the checkpoint that it starts from
 def download(address: str) -> str:
     """Downloads a run, or finds it in the cache of huggingface_hub; returns its directory.
 
@@ -38,13 +38,19 @@ def download(address: str) -> str:
         raise ValueError(f"{address} needs huggingface_hub: pip install huggingface_hub") from None
     name, _, revision = address.removeprefix(PREFIX).partition("@")
     try:
-        folder = huggingface_hub.snapshot_download(
+        directory = huggingface_hub.snapshot_download(
             name, revision=revision or None, allow_patterns=list(_FILES)
         )
     except (OSError, ValueError) as error:  # the errors of huggingface_hub are OSErrors
-        reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"{address} cannot be downloaded: {reason}") from None
-    backbone = read_json(os.path.join(folder, "dataset.json"), "It is no run.").get("backbone")
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{address} cannot be downloaded: {reason}. Check the address and the network."
+        ) from None
+    remedy = f"{address} is no run of tfcap: give the address of one."
+    backbone = read_json(os.path.join(directory, "dataset.json"), remedy).get("backbone")
     if backbone and backbone["name"].startswith(HUB) and not backbone["weights"]:
-        raise ValueError(f"{address} names another model of a hub as its backbone, and holds none.")
-    return folder
+        raise ValueError(
+            f"{address} names another model of a hub as its backbone, and does not hold its "
+            "weights. Ask its owner for a run with backbone.preset/."
+        )
+    return directory

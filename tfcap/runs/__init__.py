@@ -1,33 +1,20 @@
-"""Training runs on disk: begin, create, load, search."""
+"""Training runs on disk: begin, go on, create, load."""
 
+from tfcap.runs.build import build_model, build_search, count_parameters, width_of, with_backbone
 from tfcap.runs.checkpoints import newest_checkpoint, step_of
-from tfcap.runs.directory import (
+from tfcap.runs.directory import begin, create, differing
+from tfcap.runs.fingerprint import read_fingerprint, source_of_features
+from tfcap.runs.info import (
     INFO,
     PARAMS,
     UNKNOWN,
-    begin,
     best_directory,
-    create,
-    differing,
     read_best,
-    read_fingerprint,
     read_info,
     signature,
     signature_of,
-    source_of_features,
-    width_of,
 )
-from tfcap.runs.run import (
-    Run,
-    build_model,
-    build_search,
-    check_vocabulary,
-    count_parameters,
-    load,
-    load_data,
-    load_together,
-    with_backbone,
-)
+from tfcap.runs.run import Run, check_vocabulary, load, load_data, load_together
 
 __all__ = [
     "INFO",

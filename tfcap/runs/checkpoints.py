@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +12,8 @@ from tfcap import pretrained
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
 
-FITS = (
-    "The options of task.model must be those in the params.yaml of its run. With --then, a later "
+_REMEDY = (
+    "The options of task.model must be those in the params.yaml of its run. With `then`, a later "
     "stage has those of the stage before it; the second stage of finetune is finetune_scst."
 )
 
@@ -32,9 +32,18 @@ def newest_checkpoint(directory: str) -> str | None:
     return os.path.join(directory, newest[1]) if newest else None
 
 
-def find(checkpoint: str) -> str:
-    """Returns the newest checkpoint of a directory or of a pretrained model; checks a path."""
-    checkpoint = pretrained.place(checkpoint)
+def find(name: str) -> str:
+    """Returns the path of a checkpoint that a user names.
+
+    Args:
+      name: path of a checkpoint, or of a directory or a pretrained model, whose newest checkpoint
+        is taken.
+    """
+    return path_of(pretrained.directory_of(name))
+
+
+def path_of(checkpoint: str) -> str:
+    """Returns `checkpoint`, the path of a checkpoint, or the newest one if it is a directory."""
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
         raise ValueError(
@@ -47,20 +56,23 @@ def find(checkpoint: str) -> str:
 def restore_weights(
     model: Captioner, checkpoint: str, rows: np.ndarray | None = None, start: bool = False
 ) -> str:
-    """Restores all weights of `model` from a checkpoint, and returns its path.
+    """Restores all weights of a model from a checkpoint.
 
     If training kept a moving average of the weights (`ema_decay`), the average is restored.
 
     Args:
       model: the captioner.
-      checkpoint: as in `find`.
+      checkpoint: path of the checkpoint, or of a directory, as in `path_of`.
       rows: for a checkpoint of another vocabulary: int [V], for each word of the model its id in
         the checkpoint, or -1 if the checkpoint does not know the word. Weights of unknown words do
         not change.
       start: whether another run starts from the checkpoint. Then the checkpoint may lack a
         backbone, and the backbone of `model` has the weights of the prepared data.
+
+    Returns:
+      The path of the checkpoint.
     """
-    path = find(checkpoint)
+    path = path_of(checkpoint)
     weights = model.checkpoint_items["weights"]
     axes = {} if rows is None else model.vocabulary_axes
     # Weights are read by name: tf.train.Checkpoint would print a warning for each tensor of the
@@ -68,48 +80,83 @@ def restore_weights(
     with damage_named(path):
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
-        started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
-        averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
-        group = "average" if averaged else "weights"
-        known = {_tensor_name(name, group) for name in weights}
-        for key in sorted(shapes):
-            if key.startswith(f"{group}/") and key not in known:
-                weight = readable_name(key)
-                raise ValueError(f"{path} has a weight {weight} and {model.name} has none. {FITS}")
+        group = _group(reader)
+        _check_none_left(model.name, weights, path, shapes, group)
         backbone = [name for name in weights if name.startswith(PREFIX)]
         if start and not any(_tensor_name(name, group) in shapes for name in backbone):
             weights = {n: weight for n, weight in weights.items() if n not in backbone}
         for name, variable in weights.items():
-            shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
+            shape = shapes.get(_tensor_name(name, group))
+            expected = variable.shape.as_list()
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
-                wanted[axes[name]] = shape[axes[name]]
+                expected[axes[name]] = shape[axes[name]]
             if shape is None:
-                raise ValueError(f"{model.name} has a weight {name} and {path} has none. {FITS}")
-            if shape != wanted:
+                raise ValueError(f"{model.name} has a weight {name} and {path} has none. {_REMEDY}")
+            if shape != expected:
                 raise ValueError(
                     f"{path} does not fit this model ({model.name}): {name} has the shape "
-                    f"{variable.shape.as_list()} here and {shape} there. {FITS}"
+                    f"{variable.shape.as_list()} here and {shape} there. {_REMEDY}"
                 )
         values = {name: reader.get_tensor(_tensor_name(name, group)) for name in weights}
     for name, variable in weights.items():
         value = values[name]
         if rows is not None and name in axes:
-            shared = np.moveaxis(value, axes[name], 0)[rows[rows >= 0]]
-            value = variable.numpy().copy()
-            np.moveaxis(value, axes[name], 0)[rows >= 0] = shared  # a view of `value`
+            value = _with_rows(variable.numpy(), value, rows, axes[name])
         variable.assign(value)  # TensorFlow converts the float16 of a small run
     return path
 
 
+def _group(reader) -> str:
+    """Returns the name before the weights to restore: `average` if the checkpoint has one.
+
+    Args:
+      reader: the result of `tf.train.load_checkpoint`.
+    """
+    started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
+    return "average" if reader.has_tensor(started) and reader.get_tensor(started) else "weights"
+
+
+def _check_none_left(
+    model: str, weights: Iterable[str], path: str, tensors: Iterable[str], group: str
+) -> None:
+    """Raises ValueError if a checkpoint has a weight that the model does not have."""
+    expected = {_tensor_name(name, group) for name in weights}
+    for key in sorted(tensors):
+        if key.startswith(f"{group}/") and key not in expected:
+            weight = readable_name(key)
+            raise ValueError(f"{path} has a weight {weight} and {model} has none. {_REMEDY}")
+
+
+def _with_rows(value: np.ndarray, stored: np.ndarray, rows: np.ndarray, axis: int) -> np.ndarray:
+    """Returns a weight with the rows of words that a checkpoint of another vocabulary has.
+
+    Args:
+      value: the weight of the model; its axis `axis` counts its words.
+      stored: the weight in the checkpoint.
+      rows: as in `restore_weights`.
+      axis: the axis of the words.
+    """
+    result = value.copy()
+    shared = np.moveaxis(stored, axis, 0)[rows[rows >= 0]]
+    np.moveaxis(result, axis, 0)[rows >= 0] = shared  # a view of `result`
+    return result
+
+
 def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Variable]:
-    """Returns copies of weights in dtype `dtype`, by name; with "" the weights themselves."""
+    """Returns copies of weights in another dtype, by name; for "" the weights themselves.
+
+    A number that becomes infinite raises ValueError.
+    """
     if not dtype:
         return dict(weights)
     with np.errstate(over="ignore"):
         values = {name: weight.numpy().astype(dtype) for name, weight in weights.items()}
     for name, value in values.items():
         if (np.isinf(value) & np.isfinite(weights[name].numpy())).any():
-            raise ValueError(f"{name} is too large for {dtype}. Store the weights as float32.")
+            raise ValueError(
+                f"A number of the weight {name} is too large for {dtype}. Store the weights with "
+                "`weights=float32`."
+            )
     return {name: tf.Variable(value) for name, value in values.items()}
 
 
@@ -154,7 +201,10 @@ def step_of(checkpoint: str | None) -> int:
 
 @contextlib.contextmanager
 def damage_named(checkpoint: str) -> Iterator[None]:
-    """Turns TensorFlow's errors about a damaged checkpoint into a ValueError with its path."""
+    """Turns TensorFlow's errors about a damaged checkpoint into a ValueError with its path.
+
+    Other errors inside the block do not change.
+    """
     try:
         yield
     except (tf.errors.OpError, RuntimeError, IndexError) as error:

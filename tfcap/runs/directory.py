@@ -1,4 +1,4 @@
-"""The directory of a training run (`--model_dir`): begin, create, load, search.
+"""The directory of a training run: begins a run, goes on with one, writes a new one.
 
 It holds everything that resuming, evaluation and serving need:
 
@@ -14,21 +14,20 @@ best_ckpt/             the best checkpoint by the validation metric, and info.js
 train/, validation/    curves for TensorBoard
 """
 
+import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfcap import __version__, configs, files, models
+from tfcap import configs, files
 from tfcap.backbones import saved
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import FINGERPRINT, VOCABULARY, PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.files import read_json, write_json
 from tfcap.models.captioner import Captioner
-from tfcap.objectives import rewards
 from tfcap.runs.checkpoints import (
     converted,
     has_half_weights,
@@ -36,15 +35,10 @@ from tfcap.runs.checkpoints import (
     saved_steps,
     step_of,
 )
+from tfcap.runs.fingerprint import check_data, read_fingerprint
+from tfcap.runs.info import PARAMS, best_directory, read_best, read_info
 
-PARAMS = "params.yaml"
-INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
-CROSS_ENTROPY = "cross-entropy"
-UNKNOWN = "unknown (converted or averaged)"  # the signature of weights that were not trained here
-
-
-# ---- begin and go on -----------------------------------------------------------------------------
-
+_log = logging.getLogger(__name__)
 
 # What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
 _SCORE = "by it the best checkpoint was chosen"
@@ -64,20 +58,33 @@ MUST_STAY = {
 # same state, and SGD has none.
 _APART = {"trainer.optimizer_config.name": "sgd", "runtime.mixed_precision_dtype": "float16"}
 # Keys that say where something is, and change no number.
-_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
+_LOCATIONS = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
+
+
+# ---- begin and go on -----------------------------------------------------------------------------
 
 
 def begin(
-    directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
+    directory: str,
+    experiment: str,
+    params: configs.Experiment,
+    data: PreparedData,
+    train: bool = True,
 ) -> int:
-    """Starts a run in `directory`, or resumes it; returns the number of steps that are done.
+    """Starts a run, or resumes the run that is in the directory.
 
-    `params` and `data` are the configuration and data for the next steps; `experiment` is the name
-    of the experiment. If `train` is False, no file changes, because another process may be training
-    in the directory.
+    Args:
+      directory: directory of the run.
+      experiment: name of the experiment.
+      params: configuration for the next steps.
+      data: prepared data for the next steps.
+      train: whether steps follow. If not, no file changes, because another process may be training
+        in the directory.
+
+    Returns:
+      The number of steps that are done.
     """
     _check_local(directory)
-    path = os.path.join(directory, PARAMS)
     if train:
         files.make_directory(directory)
     if not train or any(name.startswith("ckpt-") for name in os.listdir(directory)):
@@ -87,36 +94,20 @@ def begin(
     if newest and has_half_weights(newest):
         raise ValueError(
             f"Training cannot continue from {newest}: its weights are float16. Start a new run "
-            f"from them: --params_override=task.init_checkpoint={newest}"
+            f"from them with `params_override=task.init_checkpoint={newest}`."
         )
     if not train:
         if not newest:
             raise ValueError(f"{directory} has no checkpoint yet: wait until training saves one.")
         return step
-    best = best_directory(directory, params)
     if newest:  # also the first weights of an averaged or converted run, at step 0
-        old = configs.load(path)
-        if step:
-            _note_changes(directory, old, params, step)
-        # `init_checkpoint` is read at the first start alone: another one would be a false origin.
-        origin = {key: getattr(old.task, key) for key in ("init_checkpoint", "remap_vocab")}
-        params = params.replace(task=origin)
-    elif read_best(best).get("best_ckpt_global_step"):
-        raise ValueError(
-            f"{best} is left from a training whose checkpoints were deleted. Move it away, or "
-            "choose another --model_dir."
-        )
-    elif os.path.exists(best):  # self-critical training keeps one before its first step
-        shutil.rmtree(best)
-    for name in (VOCABULARY, FINGERPRINT, *saved.SAVED, DOCUMENT_FREQUENCY):
-        source, target = os.path.join(data.folder, name), os.path.join(directory, name)
-        if files.exists(source):
-            saved.copy(source, target)
-        else:  # it may be left by an earlier start that never saved a checkpoint
-            files.remove(target)
+        params = _continue(directory, params, step)
+    else:
+        _remove_best(best_directory(directory, params))
+    _copy_from_data(data, directory)
     if params.task.data_dir:  # a relative path would be lost in another directory
         params = params.replace(task={"data_dir": files.absolute(data.folder)})
-    configs.save(params, experiment, path)
+    configs.save(params, experiment, os.path.join(directory, PARAMS))
     return step
 
 
@@ -127,50 +118,100 @@ def _check_same(
     trained_as, old = configs.resume(os.path.join(directory, PARAMS))
     if trained_as != experiment:
         raise ValueError(
-            f"{directory} is a run of the experiment {trained_as}: choose another --model_dir."
+            f"{directory} is a run of the experiment {trained_as}: choose another `model_dir`."
         )
-    trained = train and max(saved_steps(directory), default=0) > 0
-    scored = train and bool(read_info(best_directory(directory, params)))
+    has_state = train and max(saved_steps(directory), default=0) > 0
+    has_scores = train and bool(read_info(best_directory(directory, params)))
     for key, (before, now) in differing(old, params, MUST_STAY).items():
-        why = next(why for group, why in MUST_STAY.items() if key.startswith(group))
-        if why == _SCORE and not scored:
+        reason = next(reason for group, reason in MUST_STAY.items() if key.startswith(group))
+        if reason == _SCORE and not has_scores:
             continue
-        if key in _APART and not (trained and _APART[key] in (before, now)):
+        if key in _APART and not (has_state and _APART[key] in (before, now)):
             continue
         raise ValueError(
-            f"{key} must stay {before!r} in {directory}, not {now!r}: {why}. Keep the value, or "
-            "choose another --model_dir."
+            f"{key} must stay {before!r} in {directory}, not {now!r}: {reason}. Keep the value, or "
+            "choose another `model_dir`."
         )
-    known = read_fingerprint(directory)
-    check_data(data.fingerprint, data.folder, known, directory, params.task)
+    check_data(
+        data.fingerprint,
+        data.folder,
+        of_run=read_fingerprint(directory),
+        directory=directory,
+        task=params.task,
+    )
 
 
 def differing(
     old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
 ) -> dict[str, tuple[Any, Any]]:
-    """Returns key -> (old, new) for each key that differs and begins with one of `groups`."""
-    before, groups = configs.values(old), tuple(groups)
+    """Returns the old and the new value of each key that differs between two configurations.
+
+    Args:
+      old: the first configuration.
+      new: the second configuration.
+      groups: beginnings of the dotted keys that are compared; by default all are.
+    """
+    before = configs.values(old)
+    prefixes = tuple(groups)
     return {
         key: (before[key], value)
         for key, value in configs.values(new).items()
-        if key.startswith(groups) and before.get(key, value) != value
+        if key.startswith(prefixes) and before.get(key, value) != value
     }
+
+
+def _continue(directory: str, params: configs.Experiment, step: int) -> configs.Experiment:
+    """Returns the configuration of a run that goes on; tells and keeps what changes."""
+    old = configs.load(os.path.join(directory, PARAMS))
+    if step:
+        _note_changes(directory, old, params, step)
+    # `init_checkpoint` is read at the first start alone: another one would be a false origin.
+    origin = {key: getattr(old.task, key) for key in ("init_checkpoint", "remap_vocab")}
+    return params.replace(task=origin)
 
 
 def _note_changes(
     directory: str, old: configs.Experiment, params: configs.Experiment, step: int
 ) -> None:
-    """Prints the changed keys of a resumed run, and saves a copy of the old configuration."""
-    changed = {k: v for k, v in differing(old, params).items() if k not in _OF_PLACE}
+    """Tells the changed keys of a resumed run, and saves a copy of the old configuration."""
+    changed = {k: v for k, v in differing(old, params).items() if k not in _LOCATIONS}
     for key, (before, now) in changed.items():
-        print(f"note: {key} {before} -> {now} from step {step}", flush=True)
+        _log.info(f"note: {key} {before} -> {now} from step {step}")
     source = params.task.init_checkpoint
     if source not in ("", old.task.init_checkpoint):
-        print(f"note: the run goes on, so task.init_checkpoint={source} is not read", flush=True)
+        _log.info(f"note: the run goes on, so task.init_checkpoint={source} is not read")
     copy = os.path.join(directory, f"params_until_step_{step}.yaml")
     if changed and not os.path.exists(copy):
         shutil.copyfile(os.path.join(directory, PARAMS), copy)
-        print(f"note: {copy} keeps the old values", flush=True)
+        _log.info(f"note: {copy} keeps the old values")
+
+
+def _remove_best(best: str) -> None:
+    """Removes the best checkpoint of a start that made no step; one of real training is an error.
+
+    Self-critical training saves a best checkpoint before its first step.
+    """
+    if read_best(best).get("best_ckpt_global_step"):
+        raise ValueError(
+            f"{best} is left from a training whose checkpoints were deleted. Move it away, or "
+            "choose another `model_dir`."
+        )
+    if os.path.exists(best):
+        shutil.rmtree(best)
+
+
+def _copy_from_data(data: PreparedData, directory: str) -> None:
+    """Copies the files of the prepared data that a run keeps."""
+    for name in (VOCABULARY, FINGERPRINT, *saved.SAVED, DOCUMENT_FREQUENCY):
+        source = os.path.join(data.folder, name)
+        target = os.path.join(directory, name)
+        if files.exists(source):
+            saved.copy(source, target)
+        else:  # it may be left by a start with other data that never saved a checkpoint
+            files.remove(target)
+
+
+# ---- create --------------------------------------------------------------------------------------
 
 
 def create(
@@ -178,21 +219,22 @@ def create(
     experiment: str,
     params: configs.Experiment,
     vocab: Vocab,
-    fingerprint: dict,
+    fingerprint: dict[str, Any],
     model: Captioner,
-    files: Sequence[str] = (),
+    copied: Sequence[str] = (),
     dtype: str = "",
 ) -> str:
     """Writes a new run directory; returns the path of its checkpoint, which is written last.
 
     Args:
       directory: path of the new directory; it may exist if it is empty.
-      experiment, params: the name of the experiment, and the configuration of `model`.
-      vocab: the vocabulary of `model`.
+      experiment: name of the experiment.
+      params: configuration of `model`.
+      vocab: vocabulary of `model`.
       fingerprint: the fingerprint of the data, as `prepare` writes it.
       model: the captioner, whose weights become the checkpoint of step 0.
-      files: other files and directories to copy into it.
-      dtype: the dtype of the stored weights; "" does not convert them.
+      copied: other files and directories to copy into it.
+      dtype: dtype of the stored weights; "" does not convert them.
     """
     _check_local(directory)
     os.makedirs(directory, exist_ok=True)
@@ -201,142 +243,17 @@ def create(
     weights = converted(model.checkpoint_items["weights"], dtype)
     configs.save(params, experiment, os.path.join(directory, PARAMS))
     vocab.save(os.path.join(directory, VOCABULARY))
-    write_json(os.path.join(directory, FINGERPRINT), fingerprint)
-    for path in files:
+    files.write_json(os.path.join(directory, FINGERPRINT), fingerprint)
+    for path in copied:
         saved.copy(path, os.path.join(directory, os.path.basename(path)))
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    path = os.path.join(directory, "ckpt-0")
-    tf.train.Checkpoint(global_step=step, weights=weights).write(path)
+    checkpoint = os.path.join(directory, "ckpt-0")
+    tf.train.Checkpoint(global_step=step, weights=weights).write(checkpoint)
     with open(os.path.join(directory, "checkpoint"), "w", encoding="utf-8") as file:
         file.write('model_checkpoint_path: "ckpt-0"\nall_model_checkpoint_paths: "ckpt-0"\n')
-    return path
+    return checkpoint
 
 
 def _check_local(directory: str) -> None:
     if files.is_remote(directory):
         raise ValueError(f"{directory} is not on a disk. Write the run to a disk and copy it.")
-
-
-# ---- the data that fits a run --------------------------------------------------------------------
-
-
-def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
-    """Returns F, the width of the features that the system reads, from an entry of dataset.json.
-
-    Some systems read the vector of the whole image, where the data has one.
-    """
-    reads_image = models.MODELS[task.model.type or ""].reads_image
-    return features["image_dim" if reads_image and "image_dim" in features else "dim"]
-
-
-# What must agree in the fingerprints of a run and of the data that it reads.
-_SAME_DATA: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
-    "vocabulary": lambda fingerprint, task: fingerprint["vocab_sha256"][:12],
-    "feature width": lambda fingerprint, task: width_of(task, fingerprint["features"]),
-    "backbone": lambda fingerprint, task: source_of_features(fingerprint),
-    "number of frames": lambda fingerprint, task: fingerprint.get("frames") or "none",
-}
-
-
-def check_data(
-    data: Mapping[str, Any],
-    folder: str,
-    known: Mapping[str, Any],
-    directory: str,
-    task: configs.Task,
-) -> None:
-    """Raises ValueError if the data in `folder` does not fit the run in `directory`."""
-    for name, value in _SAME_DATA.items():
-        if (got := value(data, task)) != (wanted := value(known, task)):
-            words = os.path.join(directory, VOCABULARY)
-            again = f", or prepare with its words: --vocab {words}" * (name == "vocabulary")
-            raise ValueError(
-                f"{folder} has another {name} ({got}) than {directory} ({wanted}). Use the data "
-                f"that {directory} was trained on{again}."
-            )
-
-
-def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a fingerprint of pictures as if its backbone had no weights."""
-    made_by = fingerprint["backbone"]
-    if made_by is None or fingerprint.get("frames"):
-        return fingerprint
-    return {**fingerprint, "backbone": {**made_by, "weights_sha256": None}}
-
-
-def read_fingerprint(directory: str) -> dict:
-    """Reads the fingerprint of the data that a run was trained on."""
-    return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
-
-
-def source_of_features(fingerprint: Mapping[str, Any]) -> str:
-    """Describes in words the network that made the features, with grid and weights."""
-    made_by = fingerprint["backbone"]
-    if made_by is None:
-        return "ready features"
-    weights = (made_by["weights_sha256"] or "none")[:12]
-    size = f"grid {made_by['grid']} of" if made_by["grid"] else "regions,"
-    size += f" {made_by['image_size']} pixels"
-    size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
-    size += ", one vector" if made_by.get("vector") else ""
-    size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
-    return f"{made_by['name']}, {size}, weights {weights}"
-
-
-# ---- the best checkpoint -------------------------------------------------------------------------
-
-
-def best_directory(directory: str, params: configs.Experiment) -> str:
-    """Returns the folder of the best checkpoint of a run."""
-    return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
-
-
-def read_info(best: str) -> dict[str, Any]:
-    """Reads the file beside the best checkpoint; empty if there is none yet.
-
-    The file has the scores by name, `best_ckpt_global_step`, `signature`, `images` (the number of
-    validated images) and `intervals` (low and high of each score, 95 %).
-    """
-    path = os.path.join(best, INFO)
-    remedy = "Remove it: the scores beside the checkpoint are then unknown."
-    return read_json(path, remedy) if os.path.exists(path) else {}
-
-
-def read_best(best: str) -> dict[str, float]:
-    """Reads the scores of the best checkpoint; empty if there is none yet."""
-    return scores_in(read_info(best))
-
-
-def scores_in(info: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in info.items() if isinstance(value, float)}
-
-
-def info_of(path: str) -> dict[str, Any]:
-    """Reads the file that describes the checkpoint `path`; empty if there is none."""
-    folder = os.path.dirname(path)
-    # The file in a small run describes its own checkpoint, and not those that training adds.
-    added = os.path.exists(os.path.join(folder, PARAMS)) and step_of(path)
-    return {} if added else read_info(folder)
-
-
-def signature_of(path: str, task: configs.Task | None) -> str:
-    """Returns what the checkpoint `path` was trained for; `task` is that of its run, if known."""
-    signed = info_of(path).get("signature")
-    if not signed:
-        signed = signature(task) if task and step_of(path) else UNKNOWN
-    return CROSS_ENTROPY if signed == "XE" else signed  # so written by earlier versions
-
-
-def signature(task: configs.Task, hook: bool = False) -> str:
-    """Returns the objective as text, for self-critical training as SacreEOS (Hu et al. 2023) does.
-
-    The text says whether the end mark counts, and gives the reward, the baseline with the samples
-    per image, and the version. `hook` says whether a user-defined reward is added.
-    """
-    if task.objective == "xe":
-        return CROSS_ENTROPY
-    options = task.self_critical
-    baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
-    weights = options.reward.as_dict() | ({"hook": 1.0} if hook else {})
-    reward = rewards.signature(**weights)
-    return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"

@@ -21,7 +21,7 @@ function unpackedBoxes(text) {
 }
 
 /* Element of a word -> card (holds .picture and .told) and about (what to say of the word, may be
-   missing). If its attention is known, also seen (weights and peaks, see `report.packed_weights`, and
+   missing). If its attention is known, also attended (weights and peaks, see `report.packed_weights`, and
    kind), position of the word, boxes (a function), and tiles (whether the boxes are cells of a grid). */
 const looks = new WeakMap();
 let active = null;
@@ -29,21 +29,21 @@ function look(word) {
   if (active === word) return;
   lookAway();
   const { card, about, ...own } = looks.get(word);
-  const facts = [about, own.seen && drawAttention(card.querySelector(".picture"), own)].filter(Boolean);
+  const facts = [about, own.attended && drawAttention(card.querySelector(".picture"), own)].filter(Boolean);
   card.querySelector(".told").textContent = `“${word.textContent}”: ${facts.join("; ")}`;
   word.classList.add("on");
   active = word;
 }
 /* Draws the attention of a word over the picture; returns a sentence on it. */
-function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
+function drawAttention(picture, { attended, position, boxes: boxesOfWord, tiles }) {
   const boxes = boxesOfWord();
-  seen.bytes ??= bytes(seen.weights);
-  const weights = seen.bytes.subarray(position * boxes.length, (position + 1) * boxes.length);
+  attended.bytes ??= bytes(attended.weights);
+  const weights = attended.bytes.subarray(position * boxes.length, (position + 1) * boxes.length);
   const strongest = weights.indexOf(Math.max(...weights));
-  const peak = seen.peaks[position], uniform = 1 / boxes.length;
+  const peak = attended.peaks[position], uniform = 1 / boxes.length;
   // As `figures.spread_evenly`: shading would only darken the whole picture.
   if (peak > 0 && peak < uniform * (2 - uniform))
-    return `spread evenly, ${seen.kind} at most ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`;
+    return `spread evenly, ${attended.kind} at most ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`;
   const svg = element("svg:svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", class: "overlay" });
   const rect = (box, attributes) => element("svg:rect", {
     x: boxes[box][0], y: boxes[box][1], width: boxes[box][2] - boxes[box][0], height: boxes[box][3] - boxes[box][1],
@@ -67,7 +67,7 @@ function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
   picture.append(svg);
   const where = `in ${tiles ? "cell" : "region"} ${strongest + 1} of ${boxes.length}`;
   return peak > 0
-    ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`
+    ? `strongest ${where}, ${attended.kind} ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`
     : "no region has a positive contribution";
 }
 function lookAway() {

@@ -1,13 +1,12 @@
 """Computes for each word of a caption which regions of the image the captioner used.
 
-The weights are either the attention, recorded while the finished caption is decoded by teacher
-forcing, or the contribution of each region to the word, from gradients. Every system has
-contributions.
+The weight of a region is its attention or its contribution. The attention is recorded while the
+finished caption is decoded by teacher forcing. The contribution comes from gradients, so every
+system has it.
 
 Letters: B images, R regions of an image, T' words of a caption, F feature width.
 """
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -25,29 +24,12 @@ from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import recording
 from tfcap.layers.trees import named_layers
 from tfcap.models.captioner import Captioner
+from tfcap.visualize.attended import Attended
 
 _SHEETS: list[tempfile.TemporaryDirectory] = []  # of `shown_paths`, removed at the end
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Attended:
-    """A caption and the weights of the regions for each of its words.
-
-    Attributes:
-      words: the words of the caption, without the end mark.
-      weights: float32 [T', R], for each word a distribution over the regions. Contributions of a
-        word are all 0 if no region has a positive contribution.
-      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1; for a grid the boxes of its cells.
-      kind: `attention` or `contribution`.
-    """
-
-    words: list[str]
-    weights: np.ndarray
-    boxes: np.ndarray
-    kind: str
-
-
-def attended(
+def attend(
     model: Captioner,
     vocab: Vocab,
     inputs: Mapping[str, tf.Tensor | np.ndarray],
@@ -61,19 +43,22 @@ def attended(
       over its heads; for an ensemble the mean over the members with attention. A model without
       attention gives the contribution instead.
     * `contribution`: x_r . d log p(word) / d x_r for the features x_r of region r, positive parts
-      only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713;
-      [GUESS] log-probabilities and the positive part).
+      only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713; our
+      reading: the gradient is that of log-probabilities, and negative products count as 0).
 
     The computation runs eagerly, with all images in one batch.
 
     Args:
-      model: the captioner, weights restored.
-      vocab: its words.
+      model: the captioner, with its weights restored.
+      vocab: the vocabulary of the captioner.
       inputs: `features` [B, R, F] and `mask` bool [B, R]; if the data has vectors of whole images
         also `image` [B, F2]. Other entries are ignored.
-      boxes: [B, R, 4], x1, y1, x2, y2 in 0..1.
+      boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
+
+    Raises:
+      ValueError: the regions have no boxes, or a caption has more words than the model can decode.
     """
     if not has_boxes(boxes):
         raise ValueError(
@@ -84,29 +69,30 @@ def attended(
         key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)
         for key, value in inputs_of(inputs).items()
     }
-    words = [caption.split() for caption in captions]
-    longest = max(words, key=len)
+    texts = [caption.split() for caption in captions]
+    longest = max(texts, key=len)
     if len(longest) > model.max_length:
         raise ValueError(
             f"Attention needs captions of at most {model.max_length} words, and this one is "
             f"longer: {' '.join(longest)}"
         )
-    targets = np.full((len(words), max(1, len(longest))), PAD, np.int32)  # [B, T']
-    for row, own in zip(targets, words, strict=True):
-        row[: len(own)] = vocab.ids(own)
+    targets = np.full((len(texts), max(1, len(longest))), PAD, np.int32)  # [B, T']
+    for row, words in zip(targets, texts, strict=True):
+        row[: len(words)] = vocab.ids(words)
     tokens = tf.constant(np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1])
     weights = _attention(model, tensors, tokens) if kind == "attention" else None
     if weights is None:
-        kind, weights = "contribution", _contribution(model, tensors, tokens, targets)
+        kind = "contribution"
+        weights = _contribution(model, tensors, tokens, targets)
+    masks = tensors["mask"].numpy()
+    corners = np.asarray(boxes, np.float32)
     return [
-        Attended(own, rows[: len(own), real], corners[real], kind)  # without padding
-        for own, rows, real, corners in zip(
-            words, weights, tensors["mask"].numpy(), np.asarray(boxes, np.float32), strict=True
-        )
+        Attended(words, rows[: len(words), mask], image_corners[mask], kind)  # without padding
+        for words, rows, mask, image_corners in zip(texts, weights, masks, corners, strict=True)
     ]
 
 
-def attended_split(
+def attend_split(
     model: Captioner,
     vocab: Vocab,
     data: PreparedData,
@@ -115,39 +101,53 @@ def attended_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> dict[int, Attended]:
-    """Computes the attention of every word of the caption of each image, by image id.
+    """Computes the attention of every word of the captions of a split.
 
-    Images whose regions have no boxes are left out.
+    Args:
+      model, vocab: see `attend`.
+      data: the prepared data that the images are in.
+      split: the split of the data that the images are in.
+      captions: image id -> caption.
+      batch_size: number of images that are computed together.
+      max_regions: number of regions of an image that are read; None reads all.
+
+    Returns:
+      Image id -> attention. Images whose regions have no boxes are left out.
     """
     images = list(captions)
     result: dict[int, Attended] = {}
     starts = range(0, len(images), batch_size)
     for start in progress.progress(starts, len(starts), "attention"):
-        part = images[start : start + batch_size]
-        batch = data.read(split, part, max_regions)
-        places = [place for place, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
-        if not places:
+        ids = images[start : start + batch_size]
+        batch = data.read(split, ids, max_regions)
+        rows = [row for row, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
+        if not rows:
             continue
-        inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
-        boxes = tf.gather(batch["boxes"], places)
-        shown = [part[place] for place in places]
-        rows = attended(model, vocab, inputs, boxes, [captions[image] for image in shown])
-        result |= dict(zip(shown, rows, strict=True))
+        inputs = {key: tf.gather(value, rows) for key, value in inputs_of(batch).items()}
+        boxes = tf.gather(batch["boxes"], rows)
+        ids = [ids[row] for row in rows]
+        attended = attend(model, vocab, inputs, boxes, [captions[image] for image in ids])
+        result |= dict(zip(ids, attended, strict=True))
     return result
 
 
 def shown_paths(
     data: PreparedData,
     split: str,
-    folder: str | os.PathLike | None = None,
+    directory: str | os.PathLike | None = None,
     ids: Collection[int] | None = None,
 ) -> dict[int, str]:
     """Returns image id -> path of the picture over which figures draw the regions.
 
-    Pictures are looked for in `folder`, or in the directory that the data names. For a clip, the
-    picture shows all frames; these temporary pictures are removed when the program ends.
+    For a clip, the picture shows all frames; these temporary pictures are removed when the program
+    ends.
+
+    Args:
+      data, split: the prepared data, and one of its splits.
+      directory: where the pictures are; None means the directory that the data names.
+      ids: the images whose pictures are wanted; None means all images of the split.
     """
-    paths = data.picture_paths(split, folder)
+    paths = data.picture_paths(split, directory)
     if ids is not None:
         paths = {image: paths[image] for image in ids if image in paths}
     if not data.frames:
@@ -158,7 +158,7 @@ def shown_paths(
         stem = os.path.splitext(os.path.basename(path))[0]
         target = os.path.join(_SHEETS[-1].name, str(image), f"{stem}.png")
         try:
-            pixels = clips.sheet(clips.read_path(path, data.frames))
+            pixels = clips.sheet(clips.read_clip(path, data.frames))
         except (ValueError, OSError):
             continue  # as a picture that cannot be read, it is left out
         os.makedirs(os.path.dirname(target))
@@ -167,34 +167,34 @@ def shown_paths(
     return sheets
 
 
-def pictures_of(
-    data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
+def require_shown_paths(
+    data: PreparedData, split: str, directory: str | os.PathLike | None, ids: Sequence[int]
 ) -> dict[int, str]:
-    """Returns `shown_paths`; raises an error if no picture or no box is found."""
-    pictures = shown_paths(data, split, folder, ids)
-    if not pictures:
-        where = f" in {folder or data.images}" if folder or data.images else ""
+    """Returns `shown_paths`; raises UsageError if there is no picture or if regions have no box."""
+    paths = shown_paths(data, split, directory, ids)
+    if not paths:
+        where = f" in {directory or data.images}" if directory or data.images else ""
         raise errors.UsageError(
-            f"--attention finds no picture of split {split}{where}. Give --images, the directory "
+            f"`attention` finds no picture of split {split}{where}. Give `images`, the directory "
             "that the file names of the data are relative to."
         )
     if not has_boxes(data.read(split, ids[:1])["boxes"]):
         raise errors.UsageError(
-            f"--attention needs features with boxes, and {data.folder} has none: prepare it from "
+            f"`attention` needs features with boxes, and {data.folder} has none: prepare it from "
             "pictures, or from features with boxes."
         )
-    return pictures
+    return paths
 
 
 def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
-    """True if all images of `boxes` [..., R, 4] have boxes. Zeros mean no boxes."""
+    """True if all images of `boxes` [..., R, 4] have boxes. Only zeros mean that there are none."""
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 
 
 def _attention(model, inputs, tokens) -> np.ndarray | None:
     """Computes [B, T', R]: the last attention of each member, mean over heads and members.
 
-    In every system it is the attention to the regions; other attention, to earlier words, comes
+    The last attention of every system is that to the regions: attention to earlier words comes
     before it. Returns None for a model without attention.
     """
     context = model.encode(inputs)
@@ -215,13 +215,14 @@ def _attention(model, inputs, tokens) -> np.ndarray | None:
 
 def _contribution(model, inputs, tokens, targets) -> np.ndarray:
     """Computes gradient x input [B, T', R], positive parts with sum 1 over the regions."""
-    features, products = inputs["features"], []
+    features = inputs["features"]
+    products = []
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(features)
         logits = model.decode(model.encode(inputs), tokens)
-        each = tf.gather(tf.nn.log_softmax(logits), targets, batch_dims=2)  # [B, T']
-        totals = [tf.reduce_sum(column) for column in tf.unstack(each, axis=1)]
-    for total in totals:  # the sum keeps gradients of images apart
+        logps = tf.gather(tf.nn.log_softmax(logits), targets, batch_dims=2)  # [B, T']
+        totals = [tf.reduce_sum(column) for column in tf.unstack(logps, axis=1)]
+    for total in totals:  # its gradient at the features of an image depends on that image alone
         gradient = tape.gradient(
             total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

@@ -4,14 +4,17 @@ Panels are composed as pixels, and matplotlib only writes the labels; this is ma
 an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
 use pyplot, so they need no display and do not affect other figures.
 
+A unit is 1/100 inch, on a screen usually one pixel.
+
 Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel.
 """
 
 import io
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -19,16 +22,20 @@ from PIL import Image
 from tfcap import errors, files, progress
 from tfcap.files import replacing
 from tfcap.images import upright
-from tfcap.visualize import FIGURES, fonts
+from tfcap.visualize import fonts
+from tfcap.visualize.attended import Attended
 
-if TYPE_CHECKING:
-    from tfcap.visualize.attention import Attended
-
+ENDINGS = (".png", ".pdf", ".svg")  # of the files of figures
 TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
-SIZE = 180  # the longer side of a panel, in units of 1/100 inch
+SIZE = 180  # the longer side of a panel, in units
 _PRINTED = 2  # pixels of a unit in the figure of one caption, which may be printed
-_GAP, _LABEL, _BELOW, _MARGIN, _HEAD = 10, 34, 30, 12, 30
+# Heights and widths, in units.
+_GAP = 10  # between two panels
+_LABEL = 34  # below a panel of `figure`
+_BELOW = 30  # below a panel of `compared`
+_MARGIN = 12  # of the page
+_HEAD = 30  # above the panels of a model
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
 _TITLES = {
     "attention": "attention",
@@ -37,25 +44,25 @@ _TITLES = {
 
 
 def full_strength(weights: np.ndarray) -> float:
-    """Returns the weight that is drawn at full strength, the same for all words of a caption.
+    """Returns the weight that is drawn at full strength, one for all words of a caption.
 
-    It is the largest weight of any word, but at least 4 / R (at most 1), so that small differences
+    It is the largest weight of any word, but at least 4 / R and at most 1. So small differences
     between nearly uniform weights are not drawn strongly. If each word had its own scale, a weight
     of 0.03 among weights of 0.02 would be as red as 0.9.
 
     Args:
-      weights: [..., R], weights over R regions; NaN counts as 0.
+      weights: weights of the regions for each word, [..., R]; NaN counts as 0.
     """
     largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
     return max(largest, min(1.0, TIMES_UNIFORM / max(1, np.shape(weights)[-1])))
 
 
 def spread_evenly(weights: np.ndarray) -> bool:
-    """Whether the weights [R] of a word are nearly uniform, so that no region stands out.
+    """True if the weights [R] of a word are nearly uniform, so that no region stands out.
 
-    The largest weight is then below twice the uniform weight 1 / R (below 0.75 for two regions).
-    Such a word would darken the whole picture, so the picture is shown without weights.
-    `attention.js` has the same rule.
+    The largest weight is then below u (2 - u), where u = 1 / R is the uniform weight: nearly 2 u
+    for many regions, 0.75 for two. Such a word would darken the whole picture, so the picture is
+    shown without weights. `attention.js` has the same rule.
     """
     uniform = 1 / max(1, np.size(weights))
     largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
@@ -65,8 +72,8 @@ def spread_evenly(weights: np.ndarray) -> bool:
 def grid(boxes: np.ndarray) -> tuple[int, int] | None:
     """Returns the numbers of rows and columns if `boxes` [R, 4] are the cells of a grid, or None.
 
-    The cells are in order, row by row, and together they cover the picture. Neighbours may overlap:
-    this happens if a network's grid is averaged to a smaller size that does not divide it.
+    The cells of a grid are in order, row by row, and together they cover the picture. Neighbours
+    may overlap: they do if the grid of a network was averaged to a size that does not divide it.
     """
     boxes = np.round(np.asarray(boxes, np.float64), 4)
     columns = np.unique(boxes[:, [0, 2]], axis=0)
@@ -88,26 +95,35 @@ def panel(
     full: float,
     outline_cell: bool = False,
 ) -> np.ndarray:
-    """Draws the weights [R] of one word over `picture` uint8 [h, w, 3]; returns the same shape.
+    """Draws the weights of one word over a picture.
 
-    A grid gives a heat map. With other boxes the brightness of a pixel follows the strongest of its
-    boxes, and the strongest region is outlined; `outline_cell` outlines it in a grid, too. `boxes`
-    [R, 4] are x1, y1, x2, y2 in 0..1. `full` is the weight that is drawn at full strength, the same
-    for all words of a caption.
+    Boxes that are a grid give a heat map. Otherwise a pixel is as bright as the strongest of its
+    boxes is strong, and the strongest box has an outline.
+
+    Args:
+      picture: uint8 [h, w, 3].
+      weights: the weight of each region, [R].
+      boxes: corners of the regions [R, 4], x1, y1, x2, y2 in 0..1.
+      full: the weight that is drawn at full strength, see `full_strength`.
+      outline_cell: whether the strongest cell of a grid has an outline, too.
+
+    Returns:
+      The panel, uint8 [h, w, 3].
     """
     if spread_evenly(weights):
         return picture
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
-    cells, places = grid(boxes), _places(boxes, picture)
-    drawn = _heated(picture, strength.reshape(cells)) if cells else _lit(picture, strength, places)
+    cells = grid(boxes)
+    corners = _corners(boxes, picture)
+    drawn = _heated(picture, strength.reshape(cells)) if cells else _lit(picture, strength, corners)
     if strength.max() > 0 and (outline_cell or not cells):
-        _outline(drawn, places[strength.argmax()])
+        _outline(drawn, corners[strength.argmax()])
     return drawn
 
 
 def figure(
     picture: np.ndarray,
-    seen: "Attended",
+    attended: Attended,
     size: int = SIZE,
     columns: int = 6,
     scale: int = 1,
@@ -120,86 +136,101 @@ def figure(
 
     Args:
       picture: uint8 [H, W, 3].
-      seen: the caption and its weights.
+      attended: the caption and its weights.
       size: the longer side of a panel, in units.
       columns: number of panels per row.
       scale: number of pixels of a unit.
-      form: `png`, `pdf` or `svg`.
+      form: kind of the file: `png`, `pdf` or `svg`.
     """
-    small, full = _resized(picture, size, scale), full_strength(seen.weights)
-    panels = [small, *(panel(small, row, seen.boxes, full) for row in seen.weights)]
-    labels = [("", _uniform(seen)), *zip(seen.words, map(_share, seen.weights), strict=True)]
-    title = f"{_TITLES[seen.kind]}: {' '.join(seen.words)}"
-    height, width = small.shape[0] // scale, small.shape[1] // scale
+    small = _resized(picture, size, scale)
+    full = full_strength(attended.weights)
+    panels = [small, *(panel(small, row, attended.boxes, full) for row in attended.weights)]
+    words = ["", *attended.words]
+    notes = [_uniform(attended), *map(_share, attended.weights)]
+    title = f"{_TITLES[attended.kind]}: {' '.join(attended.words)}"
+    height = small.shape[0] // scale
+    width = small.shape[1] // scale
     columns = min(columns, len(panels))
-    lines, top = -(-len(panels) // columns), _MARGIN + 24
+    rows = math.ceil(len(panels) / columns)
+    top = _MARGIN + 24
     across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, 60 + 8 * fonts.width(title))
-    whole = _page(top + lines * (height + _LABEL + _GAP), across, scale)
-    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
-    for number, (pixels, label) in enumerate(zip(panels, labels, strict=True)):
+    page = _page(top + rows * (height + _LABEL + _GAP), across, scale)
+    labels = [_title(_MARGIN + 4, title)]
+    for number, (pixels, word, note) in enumerate(zip(panels, words, notes, strict=True)):
         row, column = divmod(number, columns)
-        x, y = _MARGIN + column * (width + _GAP), top + row * (height + _LABEL + _GAP)
-        texts += _paste(whole, pixels, x, y, *label, scale)
-    return _labelled(whole, texts, scale, form)
+        x = _MARGIN + column * (width + _GAP)
+        y = top + row * (height + _LABEL + _GAP)
+        labels += _paste(page, pixels, x, y, word, note, scale)
+    return _labelled(page, labels, scale, form)
 
 
 def compared(
-    picture: np.ndarray, models: Sequence[tuple[str, "Attended"]], size: int = SIZE
+    picture: np.ndarray, models: Sequence[tuple[str, Attended]], size: int = SIZE
 ) -> bytes:
     """Draws a block for each model: its name and caption, the picture, and a panel for each word.
 
-    The form is that of figure 5 of the X-LAN paper (Pan et al., CVPR 2020): the region with the
-    largest weight is outlined. A long caption goes on in the next row. Each model has its own
-    scale, because models may read different regions; the weight of a uniform distribution stands
-    beside the name.
+    The region with the largest weight is outlined, as in figure 5 of the X-LAN paper (Pan et al.,
+    CVPR 2020). A long caption goes on in the next row. Each model has its own scale, because models
+    may read different regions; the weight of a uniform distribution stands beside the name.
 
     Args:
       picture: uint8 [H, W, 3].
-      models: name of each model, and the weights for its caption.
+      models: the name of each model, and its caption with the weights.
       size: the longer side of a panel, in pixels.
 
     Returns:
-      A PNG.
+      The content of a PNG file.
     """
     small = _resized(picture, size)
     height, width = small.shape[:2]
     titles = [
-        f"{name}: {' '.join(seen.words)}   ({seen.kind}, {_uniform(seen)})" for name, seen in models
+        f"{name}: {' '.join(attended.words)}   ({attended.kind}, {_uniform(attended)})"
+        for name, attended in models
     ]
     across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(fonts.width, titles)))
-    lines = [-(-max(1, len(seen.words)) // (_COLUMNS - 1)) for _, seen in models]
-    step = height + _BELOW + _GAP
-    whole = _page(_MARGIN + sum(_HEAD + n * step for n in lines), across)
-    texts, top = [], _MARGIN
-    for (_, seen), title, count in zip(models, titles, lines, strict=True):
-        texts.append((_MARGIN, top + _HEAD // 2 - 4, title, 12, "left", "#333333"))
+    rows = [math.ceil(max(1, len(attended.words)) / (_COLUMNS - 1)) for _, attended in models]
+    step = height + _BELOW + _GAP  # from one row to the next
+    page = _page(_MARGIN + sum(_HEAD + count * step for count in rows), across)
+    labels = []
+    top = _MARGIN
+    for (_, attended), title, count in zip(models, titles, rows, strict=True):
+        labels.append(_title(top + _HEAD // 2 - 4, title))
         top += _HEAD
-        whole[top : top + height, _MARGIN : _MARGIN + width] = small
-        full = full_strength(seen.weights)
-        for number, (word, weights) in enumerate(zip(seen.words, seen.weights, strict=True)):
-            line, column = divmod(number, _COLUMNS - 1)
-            y, x = top + line * step, _MARGIN + (column + 1) * (width + _GAP)
-            drawn = panel(small, weights, seen.boxes, full, outline_cell=True)
-            texts += _paste(whole, drawn, x, y, word, _share(weights))
+        page[top : top + height, _MARGIN : _MARGIN + width] = small
+        full = full_strength(attended.weights)
+        words = zip(attended.words, attended.weights, strict=True)
+        for number, (word, weights) in enumerate(words):
+            row, column = divmod(number, _COLUMNS - 1)
+            x = _MARGIN + (column + 1) * (width + _GAP)
+            y = top + row * step
+            drawn = panel(small, weights, attended.boxes, full, outline_cell=True)
+            labels += _paste(page, drawn, x, y, word, _share(weights))
         top += count * step
-    return _labelled(whole, texts)
+    return _labelled(page, labels)
 
 
-def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
-    """Returns the path of the figure of each picture.
+def figure_paths(directory: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
+    """Returns image id -> path of the figure.
 
-    A figure gets the name of its picture, with the ending .png. If pictures in different folders
-    have the same name, the names of the figures begin with the image id.
+    A figure gets the name of its picture, with the ending .png. If two pictures, which are in
+    different directories, have the same name, the names of all figures begin with the image id.
+
+    Args:
+      directory: the directory for the figures.
+      pictures: image id -> path of the picture.
+
+    Raises:
+      UsageError: a figure would overwrite one of the pictures.
     """
     stems = {image: os.path.splitext(os.path.basename(path))[0] for image, path in pictures.items()}
     same = len(set(stems.values())) < len(stems)
     paths = {
-        image: os.path.join(folder, f"{image}-{stem}.png" if same else f"{stem}.png")
+        image: os.path.join(directory, f"{image}-{stem}.png" if same else f"{stem}.png")
         for image, stem in stems.items()
     }
-    read = {os.path.realpath(path) for path in pictures.values()}
+    sources = {os.path.realpath(path) for path in pictures.values()}
     for path in paths.values():
-        if os.path.realpath(path) in read:
+        if os.path.realpath(path) in sources:
             raise errors.UsageError(
                 f"A figure would overwrite the picture {path}. Give another directory."
             )
@@ -207,48 +238,57 @@ def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict
 
 
 def write_figures(
-    folder: str | os.PathLike,
+    directory: str | os.PathLike,
     pictures: Mapping[int, str],
-    models: Mapping[str, Mapping[int, "Attended"]],
+    models: Mapping[str, Mapping[int, Attended]],
 ) -> int:
-    """Writes `compared` for each image that has a picture and weights of the first model.
+    """Writes a figure of `compared` for each image with a picture and weights of the first model.
 
     Args:
-      folder: the directory for the files, see `figure_paths`.
-      pictures: path of the picture by image id.
-      models: name of each model, and its weights by image id.
+      directory: the directory for the files; `figure_paths` gives their names.
+      pictures: image id -> path of the picture; a picture that cannot be read has no figure.
+      models: name of the model -> image id -> caption with the weights.
 
     Returns:
       The number of figures.
     """
-    paths = figure_paths(folder, pictures)
-    files.make_directory(folder)
+    paths = figure_paths(directory, pictures)
+    files.make_directory(directory)
     images = [image for image in next(iter(models.values())) if image in pictures]
     written = 0
     for image in progress.progress(images, len(images), "figures", "image"):
         picture = _opened(pictures[image])
         if picture is None:
             continue
-        rows = [(name, seen[image]) for name, seen in models.items() if image in seen]
-        _write(paths[image], compared(np.asarray(picture), rows))
+        shown = [(name, attended[image]) for name, attended in models.items() if image in attended]
+        _write(paths[image], compared(np.asarray(picture), shown))
         written += 1
     return written
 
 
-def write_picture(path: str | os.PathLike, picture: np.ndarray, seen: "Attended") -> None:
-    """Writes the figure of a caption on `picture` uint8 [H, W, 3]; the ending says its form."""
+def write_figure(path: str | os.PathLike, picture: np.ndarray, attended: Attended) -> None:
+    """Writes the figure of a caption as a PNG, PDF or SVG file.
+
+    Args:
+      path: the file, whose ending is one of `ENDINGS` and says its kind.
+      picture: uint8 [H, W, 3].
+      attended: the caption and its weights.
+    """
     path = os.path.expanduser(path)
-    if not path.lower().endswith(FIGURES):
-        raise ValueError(f"The name of a figure, {path}, must end in {', '.join(FIGURES)}.")
-    _write(path, figure(picture, seen, scale=_PRINTED, form=path[-3:].lower()))
+    if not path.lower().endswith(ENDINGS):
+        raise ValueError(f"The name of a figure, {path}, must end in {', '.join(ENDINGS)}.")
+    _write(path, figure(picture, attended, scale=_PRINTED, form=path[-3:].lower()))
 
 
-def picture_path(path: str, image: str, several: bool) -> str:
-    """Returns the path of the figure: `path`, or `out-dog.png` for one of several images."""
+def figure_path(path: str, picture: str, several: bool) -> str:
+    """Returns the path of the figure of a picture, such as "dog.jpg".
+
+    It is `path`; if there are `several` pictures, "out-dog.png" for the `path` "out.png".
+    """
     if not several:
         return path
     stem, ending = os.path.splitext(path)
-    return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
+    return f"{stem}-{os.path.splitext(os.path.basename(picture))[0]}{ending}"
 
 
 def _opened(path: str) -> Image.Image | None:
@@ -269,8 +309,7 @@ def _resized(picture: np.ndarray, size: int, scale: int = 1) -> np.ndarray:
     """Returns a picture uint8 [H, W, 3] whose longer side has `scale` * `size` pixels."""
     longer = max(picture.shape[:2])
     height, width = (scale * max(1, round(side * size / longer)) for side in picture.shape[:2])
-    sides = width, height
-    return np.asarray(Image.fromarray(picture).resize(sides, Image.Resampling.BICUBIC))
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC))
 
 
 def _heated(picture, strength):
@@ -287,33 +326,34 @@ def _heated(picture, strength):
     return np.uint8((1 - part) * pale + part * heat)
 
 
-def _lit(picture, strength, places):
-    """Dims `picture` [h, w, 3] outside of strong boxes; `places` are from `_places`."""
+def _lit(picture, strength, corners):
+    """Dims `picture` [h, w, 3] outside of strong boxes; `corners` are those of `_corners`."""
     light = np.zeros(picture.shape[:2])
-    for ((x1, y1), (x2, y2)), value in zip(places, strength, strict=True):
+    for ((x1, y1), (x2, y2)), value in zip(corners, strength, strict=True):
         light[y1:y2, x1:x2] = np.maximum(light[y1:y2, x1:x2], value)
     part = 0.25 + 0.75 * light[..., None]
     return (part * picture + (1 - part) * 255).astype(np.uint8)
 
 
-def _places(boxes, picture):
+def _corners(boxes, picture):
     """Returns the boxes [R, 4] as pixels of `picture` [h, w, 3]: int [R, 2 corners, x and y]."""
     height, width = picture.shape[:2]
-    places = np.asarray(boxes) * [width, height, width, height]
-    return np.stack([np.floor(places[:, :2]), np.ceil(places[:, 2:])], 1).astype(int)
+    pixels = np.asarray(boxes) * [width, height, width, height]
+    return np.stack([np.floor(pixels[:, :2]), np.ceil(pixels[:, 2:])], 1).astype(int)
 
 
-def _outline(picture, place):
-    """Draws the outline of a box [2 corners, x and y] inside `picture` [h, w, 3]."""
-    (x1, y1), (x2, y2) = place
+def _outline(picture, corners):
+    """Draws the outline of a box int [2 corners, x and y] into `picture` [h, w, 3]."""
+    (x1, y1), (x2, y2) = corners
     edge = max(2, max(picture.shape[:2]) // 60)
     inside = picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge].copy()
     picture[y1:y2, x1:x2] = OUTLINE
     picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge] = inside
 
 
-def _uniform(seen: "Attended") -> str:
-    return f"uniform {1 / max(1, len(seen.boxes)):.2g}"
+def _uniform(attended: Attended) -> str:
+    """Returns the weight of a region in a uniform distribution, as text."""
+    return f"uniform {1 / max(1, len(attended.boxes)):.2g}"
 
 
 def _share(weights: np.ndarray) -> str:
@@ -323,25 +363,37 @@ def _share(weights: np.ndarray) -> str:
     return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 
 
-def _paste(whole, pixels, x, y, word, note, scale=1):
-    """Puts a panel at x, y of a page, in units, and returns the texts below it."""
+class _Label(NamedTuple):
+    """A text on a page."""
+
+    x: int  # of its left or right end, in units
+    y: int  # of its middle, in units
+    text: str
+    size: int  # in points
+    side: str  # the end that is at x: left or right
+    colour: str
+
+
+def _title(y: int, text: str) -> _Label:
+    return _Label(_MARGIN, y, text, 12, "left", "#333333")
+
+
+def _paste(page, pixels, x, y, word, note, scale=1) -> list[_Label]:
+    """Puts a panel at x, y of a page, in units, and returns the labels below it."""
     height, width = pixels.shape[:2]
-    whole[scale * y : scale * y + height, scale * x : scale * x + width] = pixels
-    height, width = height // scale, width // scale
-    below = y + height + 12
+    page[scale * y : scale * y + height, scale * x : scale * x + width] = pixels
+    below = y + height // scale + 12
+    right = x + width // scale - 2
     return [
-        (x + 2, below, word, 12, "left", "black"),
-        (x + width - 2, below, note, 9, "right", "#666666"),
+        _Label(x + 2, below, word, 12, "left", "black"),
+        _Label(right, below, note, 9, "right", "#666666"),
     ]
 
 
 def _labelled(
-    pixels: np.ndarray, texts: Sequence[tuple], scale: int = 1, form: str = "png"
+    pixels: np.ndarray, labels: Sequence[_Label], scale: int = 1, form: str = "png"
 ) -> bytes:
-    """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`.
-
-    x and y are in units of `scale` pixels, and sizes are in points.
-    """
+    """Writes labels on a page `pixels`, with `scale` pixels a unit; returns the file."""
     from matplotlib.figure import Figure
 
     height, width = (side / scale for side in pixels.shape[:2])
@@ -353,11 +405,19 @@ def _labelled(
         drawing.add_axes((0, 0, 1, 1), frameon=False).imshow(
             pixels, aspect="auto", interpolation="none"
         )
-    families = fonts.families("".join(text for _, _, text, *_ in texts))
-    for x, y, text, size, side, colour in texts:
-        place = x / width, 1 - y / height
-        style = {"fontsize": size, "color": colour, "ha": side, "va": "center"}
-        drawing.text(*place, text, parse_math=False, fontfamily=families, **style)
+    families = fonts.families("".join(label.text for label in labels))
+    for label in labels:
+        drawing.text(
+            label.x / width,
+            1 - label.y / height,
+            label.text,
+            fontsize=label.size,
+            color=label.colour,
+            ha=label.side,
+            va="center",
+            parse_math=False,
+            fontfamily=families,
+        )
     with warnings.catch_warnings():
         # `fonts.families` has said so.
         for message in ("Glyph .* missing", "Matplotlib currently does not support"):
@@ -368,7 +428,8 @@ def _labelled(
 def _png(drawing) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas, buffer = FigureCanvasAgg(drawing), io.BytesIO()
+    canvas = FigureCanvasAgg(drawing)
+    buffer = io.BytesIO()
     canvas.draw()
     Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).save(buffer, "PNG")
     return buffer.getvalue()

@@ -6,36 +6,37 @@ for letters that its own font lacks.
 
 import contextlib
 import functools
-import sys
+import logging
 import unicodedata
 from collections.abc import Set
 
 import numpy as np
 
-from tfcap import progress
+_log = logging.getLogger(__name__)
 
-# Families of matplotlib that draw boxes or formulas, and a similar one.
+# Families without text: they draw boxes or formulas. Three of them come with matplotlib.
 _NO_TEXT = ("Last Resort", "Adobe Blank", "cm", "STIX")
 _EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH")
 _SHAPED = range(0x590, 0xE00)  # Hebrew to Sinhala: matplotlib before 3.11 cannot shape them
-_SAID: set[str] = set()
+_SAID: set[str] = set()  # the subjects of the notes so far
 
 
 def families(text: str) -> list[str]:
-    """Returns the families of fonts for `text`: matplotlib's own, and others for letters it lacks.
+    """Returns the families of fonts for a text: matplotlib's own, and others for letters it lacks.
 
-    A line on standard error names letters that no installed font has.
+    A warning names letters that no installed font has.
     """
     import matplotlib
     from matplotlib import font_manager
 
     usual = font_manager.FontProperties().get_family()
-    # Without spaces and marks of direction, which have no picture.
+    # Spaces and marks of direction have no picture, so they need no font.
     codes = {ord(letter) for letter in text if unicodedata.category(letter)[0] not in "CZ"}
     if matplotlib.__version_info__ < (3, 11) and codes & {*_SHAPED}:
-        _say(
+        _warn_once(
             "matplotlib before 3.11 neither joins the letters of Arabic and of the scripts of "
-            "India nor writes Arabic and Hebrew from right to left: pip install -U matplotlib"
+            "India nor writes Arabic and Hebrew from right to left: pip install -U matplotlib",
+            subject="matplotlib",
         )
     missing = codes.difference(*(_in_family(codes, family) for family in usual))
     chosen: list[str] = []
@@ -46,17 +47,20 @@ def families(text: str) -> list[str]:
             missing -= drawn
         if not missing:
             break
-    _say_missing({*map(chr, missing)})
+    _warn_of_missing({*map(chr, missing)})
     return [*usual, *chosen]
 
 
 def width(text: str) -> int:
-    """Returns how many letters of the Latin script are about as wide as `text`."""
+    """Returns the width of a text, in letters of the Latin script."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _region(text: str) -> str:
-    """Returns the ending of families whose Chinese characters have the forms of the language."""
+    """Returns the ending of the names of families for the language of a text: JP, KR or SC.
+
+    Languages write the same Chinese characters in different forms.
+    """
     names = " ".join(unicodedata.name(letter, "") for letter in set(text))
     regions = {"KATAKANA": "JP", "HIRAGANA": "JP", "HANGUL": "KR"}
     return next((region for script, region in regions.items() if script in names), "SC")
@@ -64,7 +68,10 @@ def _region(text: str) -> str:
 
 @functools.cache
 def _installed(region: str) -> list[tuple[str, str]]:
-    """Returns path and family of the installed fonts: upright, regular and sans serif first."""
+    """Returns path and family of the installed fonts, the most suitable first.
+
+    Those are upright, regular and sans serif, and have the forms of `_region`.
+    """
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
@@ -76,15 +83,15 @@ def _installed(region: str) -> list[tuple[str, str]]:
     def rank(font):
         weight = font_manager.weight_dict.get(font.weight, font.weight)
         sans = "sans" in font.name.lower() or "gothic" in font.name.lower()
-        elsewhere = not font.name.endswith(f" {region}")
-        return font.style != "normal", abs(weight - 400), not sans, elsewhere, font.name, font.fname
+        foreign = not font.name.endswith(f" {region}")
+        return font.style != "normal", abs(weight - 400), not sans, foreign, font.name, font.fname
 
     fonts = sorted(manager.ttflist, key=rank)
     return [(font.fname, font.name) for font in fonts if not font.name.startswith(_NO_TEXT)]
 
 
 def _in_family(codes: Set[int], family: str) -> set[int]:
-    """Returns the codes that the font has which matplotlib takes for a family."""
+    """Returns those of the codes that are in the font which matplotlib chooses for a family."""
     from matplotlib import font_manager
 
     properties = font_manager.FontProperties(family=[family])
@@ -95,13 +102,14 @@ def _in_family(codes: Set[int], family: str) -> set[int]:
 
 
 def _in_file(codes: Set[int], path: str) -> set[int]:
+    """Returns those of the codes that are in a font file."""
     wanted = np.array(sorted(codes), np.uint32)
     return set(wanted[np.isin(wanted, _codes(path))].tolist())
 
 
 @functools.cache
 def _codes(path: str) -> np.ndarray:
-    """Returns the letters of a font file: uint32 [number of letters]."""
+    """Returns the codes of the letters of a font file: uint32 [number of letters]."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -110,8 +118,8 @@ def _codes(path: str) -> np.ndarray:
         return np.zeros([0], np.uint32)
 
 
-def _say_missing(letters: Set[str]) -> None:
-    """Says once for each of two groups of scripts which letters have no font, and what to do."""
+def _warn_of_missing(letters: Set[str]) -> None:
+    """Says which letters have no font, and what to do, once for East Asian and other scripts."""
     asian = {x for x in letters if unicodedata.name(x, "").startswith(_EAST_ASIAN)}
     for font, lacking in (
         ("Noto Sans CJK (Debian: fonts-noto-cjk)", asian),
@@ -119,15 +127,15 @@ def _say_missing(letters: Set[str]) -> None:
     ):
         if lacking:
             shown = " ".join(sorted(lacking)[:10])
-            _say(
+            _warn_once(
                 f"no installed font has these letters: {shown}. Figures show boxes in their "
                 f"place. Install a font of the script, such as {font}.",
-                about=font,
+                subject=font,
             )
 
 
-def _say(note: str, about: str = "") -> None:
-    """Prints a note once; notes `about` the same are one."""
-    if (about or note) not in _SAID:
-        _SAID.add(about or note)
-        progress.say(f"note: {note}", sys.stderr)
+def _warn_once(note: str, subject: str) -> None:
+    """Logs a note, unless there was one on the same subject."""
+    if subject not in _SAID:
+        _SAID.add(subject)
+        _log.warning(f"note: {note}")

@@ -1,7 +1,7 @@
 "use strict";
 /* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
    a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
-   refs, runs: text, scores, seen). `pictures`: a JPEG in base64, or null, for each image. The captions
+   refs, runs: text, scores, attended). `pictures`: a JPEG in base64, or null, for each image. The captions
    of a folder have no references, no scores of a corpus, and an empty id. */
 const data = JSON.parse(byId("data").textContent);
 const pictures = JSON.parse(byId("pictures").textContent);
@@ -114,15 +114,15 @@ function picture(index, alt) {
   return element("div", { class: "none" }, "no picture");
 }
 function captionElement(card, index, run, apart, now) {
-  const { text, scores, seen } = data.images[index].runs[run];
+  const { text, scores, attended } = data.images[index].runs[run];
   const caption = element("p", { class: "text" });
   const all = words(text);
   all.forEach((word, position) => {
     const span = element("span", { class: "word" + (apart.has(position) ? " differs" : "") }, word);
-    if (seen && position < seen.words.length) {
+    if (attended && position < attended.words.length) {
       span.classList.add("seen");
       span.tabIndex = position === 0 ? 0 : -1;
-      looks.set(span, { card, seen, position, boxes: () => boxesOf(seen.boxes), tiles: data.boxes[seen.boxes][1] });
+      looks.set(span, { card, attended, position, boxes: () => boxesOf(attended.boxes), tiles: data.boxes[attended.boxes][1] });
     }
     caption.append(span, position + 1 < all.length ? " " : "");
   });
@@ -141,7 +141,7 @@ function cardOf(index, now) {
   const card = element("article", { class: "card", "data-image": index });
   const figure = element("figure", { class: "picture" }, picture(index, image.refs[0] ?? image.name));
   const left = element("div", { class: "left" }, figure);
-  if (image.runs.some((run) => run.seen)) left.append(element("p", { class: "told", "aria-live": "polite" }));
+  if (image.runs.some((run) => run.attended)) left.append(element("p", { class: "told", "aria-live": "polite" }));
   const captions = element("div", { class: "captions" });
   image.runs.forEach((_, run) => captions.append(captionElement(card, index, run, apart[run], now)));
   const name = image.name === image.id ? `image ${image.id}` : image.name + (image.id && ` · image ${image.id}`);
@@ -236,7 +236,7 @@ function start() {
   options("run", data.runs.map((run, index) => [index, `${letter(index)} ${run.name}`]));
   byId("run-label").hidden = byId("shown").hidden = !several;
   byId("hint").textContent = `${pointAt} to see its attention in the picture.`;
-  byId("hint").hidden = !data.images.some((image) => image.runs.some((run) => run.seen));
+  byId("hint").hidden = !data.images.some((image) => image.runs.some((run) => run.attended));
   byId("list").classList.toggle("single", !several);
   data.runs.forEach((run, index) => {
     const box = element("input", { type: "checkbox", checked: "" });

@@ -1,6 +1,6 @@
 """Writes the HTML report: captions and pictures of runs, in one file for offline use.
 
-The page of a folder of pictures is a report without references and without scores of a corpus.
+The page of a folder of pictures is a report without references and without scores of the whole set.
 
 Text from other sources (captions, references, names) enters the page only as JSON with an escaped
 "<", and the script shows it as text, never as markup.
@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,13 +28,13 @@ from tfcap import images as image_files
 from tfcap import progress
 from tfcap.files import replacing
 from tfcap.metrics import results
+from tfcap.metrics.bootstrap import Compared
+from tfcap.visualize.attended import Attended
 from tfcap.visualize.figures import full_strength, grid
 
-if TYPE_CHECKING:
-    from tfcap.metrics.bootstrap import Compared
-
-_SIDE, _QUALITY = 320, 75  # longer side of the pictures in pixels, and their JPEG quality
-_MOST_LARGE = 1000  # pictures of this size on a page of captions; more are smaller
+_SIDE = 320  # longer side of the pictures, in pixels
+_QUALITY = 75  # of their JPEG files
+_MOST_LARGE = 1000  # pictures on a page of captions; if there are more, all are smaller
 _SCORE = ["score"]  # the keys of a page of captions
 _AT_ONCE = 64  # pictures in memory
 
@@ -42,33 +42,34 @@ _AT_ONCE = 64  # pictures in memory
 def write(
     path: str | os.PathLike,
     captions: Mapping[str, Mapping[int, str]],
-    compared: "Compared",
+    compared: Compared,
     references: Mapping[int, Sequence[str]],
     pictures: Mapping[int, str | os.PathLike] | None = None,
-    attention: Mapping[str, Mapping[int, Any]] | None = None,
+    attention: Mapping[str, Mapping[int, Attended]] | None = None,
     *,
     title: str = "Captions",
     notes: Sequence[str] = (),
 ) -> int:
-    """Writes the page. The file appears only when it is complete.
+    """Writes the report of runs. The file appears only when it is complete.
 
     Args:
       path: the file, for example "report.html"; its directory must exist.
-      captions: name of each run -> image id -> caption; the first is the evaluated run.
+      captions: name of the run -> image id -> caption; the first run is the evaluated one.
       compared: scores, intervals and differences of the same runs.
       references: image id -> reference captions, for the images of the runs.
       pictures: image id -> path of the picture; a picture that cannot be read is left out.
-      attention: `visualize.Attended` of the captions, by the name of the run and image id; runs and
-        images may be missing.
-      title: title of the page.
-      notes: lines shown under the scores.
+      attention: name of the run -> image id -> weights of the regions; runs and images may be
+        missing.
+      title: the title of the page.
+      notes: lines to show under the scores.
 
     Returns:
       The number of images with a picture.
     """
-    images, pictures = list(next(iter(captions.values()))), pictures or {}
+    images = list(next(iter(captions.values())))
+    pictures = pictures or {}
     content = _data(captions, compared, references, pictures, attention or {}, title, notes)
-    return _write(path, content, _thumbnails([pictures.get(i) for i in images]))
+    return _write(path, content, _thumbnails([pictures.get(image) for image in images]))
 
 
 def write_captions(
@@ -80,10 +81,10 @@ def write_captions(
     """Writes a page of captions that have no references.
 
     Args:
-      path: as in `write`.
-      rows: name of the picture, caption, and score of each.
-      pictures: the path of each; a picture that cannot be read is left out.
-      title: title of the page.
+      path: the file; its directory must exist.
+      rows: for each caption the name of its picture, its text, and its score as text.
+      pictures: the path of the picture of each caption; a picture that cannot be read is left out.
+      title: the title of the page.
 
     Returns:
       The number of captions with a picture.
@@ -105,7 +106,7 @@ def write_captions(
 
 
 def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
-    """Yields the rows of a page of `write_captions`; raises ValueError for another file."""
+    """Yields the rows of a page of `write_captions`; raises ValueError for any other file."""
     with open(path, encoding="utf-8", errors="replace") as file:
         data = re.search('id="data">(.*?)</script>', file.read(), re.S)
     try:
@@ -117,14 +118,14 @@ def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
             yield [image["name"], run["text"], str(run["scores"][0])]
     except (ValueError, LookupError, TypeError):
         raise ValueError(
-            f"{os.fspath(path)} is no page of captions. Name another one with --out."
+            f"{os.fspath(path)} is no page of captions. Give `out` another name."
         ) from None
 
 
 def _write(
     path: str | os.PathLike, content: Mapping[str, Any], thumbnails: Iterable[str | None]
 ) -> int:
-    """Writes a page; returns the number of its pictures."""
+    """Writes a page with its data and its pictures; returns the number of its pictures."""
     before, between, after = page("report", content["title"])
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(before + _json(content))
@@ -137,49 +138,60 @@ def _write(
     return shown
 
 
-def page(name: str, title: str, package: str = "tfcap.visualize") -> list[str]:
-    """Returns the parts of NAME.html before, between and after {{data}} and {{pictures}}.
+def page(name: str, title: str, package: str = __package__) -> list[str]:
+    """Returns a page as the parts before, between and after its {{data}} and {{pictures}}.
 
-    The file is data of `package`. Styles and scripts that the page links to are inlined; those that
-    the package does not have are shared by all pages, and stand beside this module.
+    The styles and scripts to which the page links are put into it.
+
+    Args:
+      name: the name of the page, whose file is NAME.html.
+      title: the title of the page.
+      package: the package that has the files of the page. What it lacks is taken from this package,
+        which has the styles and scripts of all pages.
     """
-    folders = [importlib.resources.files(place) for place in (package, "tfcap.visualize")]
+    text = _resource(package, f"{name}.html")
+    assert text is not None, f"{package} has no page {name}"
 
-    def read(link: re.Match) -> str:
+    def inlined(link: re.Match) -> str:
         kind = "style" if link[1].endswith(".css") else "script"
-        file = next(f for folder in folders if (f := folder.joinpath(link[1])).is_file())
-        return f"<{kind}>{file.read_text(encoding='utf-8')}</{kind}>"
+        return f"<{kind}>{_resource(package, link[1]) or _resource(__package__, link[1])}</{kind}>"
 
-    text = folders[0].joinpath(f"{name}.html").read_text(encoding="utf-8")
     linked = r'<(?:link rel="stylesheet" href|script src)="([a-z.]+)">(?:</script>)?'
-    parts = re.split("{{data}}|{{pictures}}", re.sub(linked, read, text))
+    parts = re.split("{{data}}|{{pictures}}", re.sub(linked, inlined, text))
     return [part.replace("{{title}}", html.escape(title)) for part in parts]
+
+
+def _resource(package: str, name: str) -> str | None:
+    """Returns the text of a file of a package; None if the package does not have it."""
+    file = importlib.resources.files(package).joinpath(name)
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def _data(captions, compared, references, pictures, attention, title, notes) -> dict[str, Any]:
     """Builds the data for the script of the page; `report.js` describes its keys."""
-    names, scores = list(captions), compared.scores
+    names = list(captions)
+    scores = compared.scores
     images = list(captions[names[0]])
     keys = [key for key in results.KEYS if key in scores[names[0]].per_image[images[0]]]
     boxes: dict[tuple[str, bool], int] = {}
 
     def entry(name, image):
-        each = scores[name].per_image[image]
-        found = {
+        values = scores[name].per_image[image]
+        result = {
             "text": captions[name][image],
-            "scores": [_number(each.get(key)) for key in keys],
+            "scores": [_number(values.get(key)) for key in keys],
         }
-        seen = attention.get(name, {}).get(image)
-        if seen is not None:
-            # All images of a grid have the same boxes, so each set of boxes is written once.
-            packed = packed_boxes(seen.boxes), grid(seen.boxes) is not None
-            found["seen"] = {
-                **packed_weights(seen.weights),
-                "words": list(seen.words),
+        attended = attention.get(name, {}).get(image)
+        if attended is not None:
+            # All images with the same grid have the same boxes: each set of boxes is written once.
+            packed = packed_boxes(attended.boxes), grid(attended.boxes) is not None
+            result["attended"] = {
+                **packed_weights(attended.weights),
+                "words": list(attended.words),
                 "boxes": boxes.setdefault(packed, len(boxes)),
-                "kind": seen.kind,
+                "kind": attended.kind,
             }
-        return found
+        return result
 
     rows = [
         {
@@ -191,9 +203,9 @@ def _data(captions, compared, references, pictures, attention, title, notes) -> 
         for image in images
     ]
     notes = list(notes)
-    for one in scores.values():
-        notes += [f"{key} not computed: {why}" for key, why in one.unavailable.items()]
-        notes += one.notes
+    for run_scores in scores.values():
+        notes += [f"{key} not computed: {why}" for key, why in run_scores.unavailable.items()]
+        notes += run_scores.notes
     return {
         "title": title,
         "keys": keys,
@@ -205,8 +217,8 @@ def _data(captions, compared, references, pictures, attention, title, notes) -> 
     }
 
 
-def _corpus(compared: "Compared", name: str) -> Iterator[dict[str, Any]]:
-    """Yields the corpus scores with their intervals and differences."""
+def _corpus(compared: Compared, name: str) -> Iterator[dict[str, Any]]:
+    """Yields the scores of a whole run, with their intervals and differences."""
     corpus = compared.scores[name].corpus
     for key in results.KEYS:
         if key not in corpus:
@@ -221,6 +233,7 @@ def _corpus(compared: "Compared", name: str) -> Iterator[dict[str, Any]]:
 
 
 def _number(value: float | None) -> float | None:
+    """Rounds a score; returns None for what JSON has no number for."""
     return None if value is None or not math.isfinite(value) else round(float(value), 3)
 
 
@@ -231,13 +244,15 @@ def _json(content: Any) -> str:
 
 
 def thumbnail(picture: Image.Image, side: int = _SIDE) -> str:
-    """Returns base64 of a JPEG on white whose longer side is at most `side` pixels."""
+    """Returns a picture as base64 of a JPEG file.
+
+    Its longer side has at most `side` pixels, and transparent pixels become white.
+    """
     if "A" in picture.getbands() or "transparency" in picture.info:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    small, quality = picture.convert("RGB"), _QUALITY
-    if max(small.size) <= side:
-        quality = 92  # a small picture is shown enlarged
+    small = picture.convert("RGB")
+    quality = 92 if max(small.size) <= side else _QUALITY  # a small picture is shown enlarged
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     content = io.BytesIO()
     small.save(content, "JPEG", quality=quality, optimize=True)
@@ -258,8 +273,8 @@ def _thumbnails(
             return None
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        rest = iter(paths)
-        while block := list(itertools.islice(rest, _AT_ONCE)):
+        remaining = iter(paths)
+        while block := list(itertools.islice(remaining, _AT_ONCE)):
             yield from pool.map(make, block)
 
 

@@ -1,0 +1,31 @@
+"""Several backbones as one: their features stand side by side."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfcap.backbones.backbone import Backbone
+
+
+class Backbones(tf.Module):
+    """The backbones of an ensemble: the same network with different weights.
+
+    It has the interface of `Backbone`. The features of an image are the features of all members,
+    one after the other.
+
+    Args:
+      members: M backbones. Pictures are decoded and resized as the first one does it.
+    """
+
+    def __init__(self, members: Sequence[Backbone]):
+        super().__init__(name="backbones")
+        self.members = list(members)
+        first = self.members[0]
+        self.decode, self.resize = first.decode, first.resize
+        self.boxes, self.boxes_in = first.boxes, first.boxes_in
+        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
+        self.feature_dim = first.feature_dim * len(self.members)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Extracts the features float32 [B, R, M F] of decoded pictures."""
+        return tf.concat([member.extract(images) for member in self.members], -1)

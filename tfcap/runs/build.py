@@ -1,0 +1,111 @@
+"""Builds what a configuration describes: the captioner, its backbone and the search."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfcap import configs, decoding, models
+from tfcap.backbones.backbone import Backbone
+from tfcap.data.document_frequency import DocumentFrequencies
+from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
+from tfcap.decoding.search import Consensus, Search
+from tfcap.ids import UNK
+from tfcap.models.captioner import Captioner
+from tfcap.models.end_to_end import EndToEnd
+from tfcap.objectives import ngrams
+
+
+def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
+    """Builds the captioner of a configuration, with new weights.
+
+    Args:
+      task: the configuration.
+      vocab_size: number of words, V.
+      feature_dim: width of the features that the captioner reads, F.
+    """
+    options = task.model.get().as_dict()
+    return models.build(task.model.type or "", vocab_size, task.max_length, feature_dim, **options)
+
+
+def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
+    """Returns the width F of the features that the system of a configuration reads.
+
+    Some systems read the vector of the whole image instead of its regions, if the data has one.
+
+    Args:
+      task: the configuration.
+      features: the entry `features` of dataset.json.
+    """
+    reads_image = models.MODELS[task.model.type or ""].reads_image
+    return features["image_dim" if reads_image and "image_dim" in features else "dim"]
+
+
+def with_backbone(
+    captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], directory: str
+) -> Captioner:
+    """Joins the captioner and its backbone, if the configuration trains both.
+
+    Args:
+      captioner: the captioner, which reads features.
+      task: the configuration.
+      fingerprint: the content of dataset.json.
+      directory: the prepared data or the run that has the weights of the backbone.
+
+    Returns:
+      An `EndToEnd` model, or `captioner` if the backbone is not trained.
+    """
+    if not task.backbone.trainable:
+        return captioner
+    backbone = Backbone.from_fingerprint(fingerprint, directory)
+    if backbone.model is None:
+        raise ValueError(
+            f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Prepare "
+            "the data with another `backbone` and with `keep_pictures`."
+        )
+    return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)
+
+
+def count_parameters(model: Captioner) -> int:
+    """Counts the numbers in all trainable weights."""
+    return int(sum(np.prod(v.shape) for v in model.trainable_variables))
+
+
+def build_search(
+    task: configs.Task, vocab: Vocab, frequencies: Callable[[], DocumentFrequencies]
+) -> Search:
+    """Builds the search for captions that a configuration describes.
+
+    Args:
+      task: the configuration.
+      vocab: the vocabulary, in which the words of the options are looked up.
+      frequencies: a function that returns the document frequencies. It is called only for
+        `order: consensus`.
+    """
+    params = task.decoding
+    options = decoding.Options(**params.as_dict()).with_ids(
+        lambda name, text: _ids_of_option(vocab, name, text)
+    )
+    longest = params.max_length or task.max_length
+    if len(options.prefix) >= longest:
+        raise ValueError(
+            f"task.decoding.prefix has {len(options.prefix)} words, and the longest caption has "
+            f"{longest} words. Shorten the prefix, or raise task.decoding.max_length."
+        )
+    consensus = None
+    if params.search == "sample" and params.order == "consensus":
+        consensus = Consensus(ngrams.CiderD(frequencies(), len(vocab)))
+    return Search(options, task.max_length, consensus)
+
+
+def _ids_of_option(vocab: Vocab, name: str, text: str) -> tuple[int, ...]:
+    """Returns the ids of the words in the text of a decoding option, such as `suppress`."""
+    if name == "bad_endings" and text == "default":
+        return tuple(index for word in FUNCTION_WORDS if (index := vocab.ids([word])[0]) != UNK)
+    words = tokenize_all([text])[0]
+    if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
+        raise ValueError(
+            f"task.decoding.{name}: the vocabulary does not have {', '.join(unknown)}. Use words "
+            "of the run's vocab.txt."
+        )
+    return tuple(vocab.ids(words))

@@ -1,0 +1,84 @@
+"""The fingerprint of the data that a run was trained on, and whether other data fits the run.
+
+A run has a copy of the dataset.json of its data. The file names the vocabulary, the features and
+the network that made them.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfcap import configs
+from tfcap.data.prepared import FINGERPRINT, VOCABULARY
+from tfcap.files import read_json
+from tfcap.runs.build import width_of
+
+# What must agree in the fingerprints of a run and of the data that it reads.
+_SAME: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
+    "vocabulary": lambda fingerprint, task: fingerprint["vocab_sha256"][:12],
+    "feature width": lambda fingerprint, task: width_of(task, fingerprint["features"]),
+    "backbone": lambda fingerprint, task: source_of_features(fingerprint),
+    "number of frames": lambda fingerprint, task: fingerprint.get("frames") or "none",
+}
+
+
+def read_fingerprint(directory: str) -> dict[str, Any]:
+    """Reads the fingerprint of the data that a run was trained on."""
+    return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
+
+
+def check_data(
+    fingerprint: Mapping[str, Any],
+    data_dir: str,
+    *,
+    of_run: Mapping[str, Any],
+    directory: str,
+    task: configs.Task,
+) -> None:
+    """Raises ValueError if data does not fit a run.
+
+    Args:
+      fingerprint: the fingerprint of the data.
+      data_dir: the directory of the data, for the error.
+      of_run: the fingerprint of the run's own data.
+      directory: the directory of the run, for the error.
+      task: the configuration of the run.
+    """
+    for name, value_in in _SAME.items():
+        received = value_in(fingerprint, task)
+        expected = value_in(of_run, task)
+        if received == expected:
+            continue
+        remedy = f"Use the data that {directory} was trained on"
+        if name == "vocabulary":
+            words = os.path.join(directory, VOCABULARY)
+            remedy += f", or prepare the data again with the words of the run: `vocab={words}`"
+        raise ValueError(
+            f"{data_dir} has another {name} ({received}) than {directory} ({expected}). {remedy}."
+        )
+
+
+def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the fingerprint of data from pictures as if its backbone had no weights.
+
+    Two such fingerprints agree if the same network made the features, with any weights. Clips and
+    ready-made features stay as they are.
+    """
+    made_by = fingerprint["backbone"]
+    if made_by is None or fingerprint.get("frames"):
+        return fingerprint
+    return {**fingerprint, "backbone": {**made_by, "weights_sha256": None}}
+
+
+def source_of_features(fingerprint: Mapping[str, Any]) -> str:
+    """Describes in words the network that made the features, with its grid and weights."""
+    made_by = fingerprint["backbone"]
+    if made_by is None:
+        return "ready features"
+    weights = (made_by["weights_sha256"] or "none")[:12]
+    size = f"grid {made_by['grid']} of" if made_by["grid"] else "regions,"
+    size += f" {made_by['image_size']} pixels"
+    size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
+    size += ", one vector" if made_by.get("vector") else ""
+    size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
+    return f"{made_by['name']}, {size}, weights {weights}"
