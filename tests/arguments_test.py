@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 from helpers import commands
 
-from tfcap import cli
+from tfcap import cli, errors
 from tfcap.arguments import argument, arguments, flags_of, takes
 
 
@@ -61,6 +61,20 @@ def test_the_function_takes_the_fields():
         draw("a.png", "circle")
     with pytest.raises(dataclasses.FrozenInstanceError):
         draw("a.png").seed = 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "star"}, "`kind=star` must be one of square, circle"),
+        ({"seed": -1}, "`seed=-1` must be at least 0"),
+        ({"seed": 10}, "`seed=10` must be at most 9"),
+        ({"width": 0.25}, "`width=0.25` must be at least 0.5"),
+    ],
+)
+def test_the_function_refuses_what_the_flags_refuse(values, message):
+    with pytest.raises(errors.UsageError, match=message):
+        draw("a.png", **values)
 
 
 def test_help_shows_the_fields_in_the_order_of_the_signature():

@@ -191,7 +191,7 @@ def test_only_a_terminal_is_told_that_models_are_loaded(monkeypatch, capsys):
 
 def test_a_log_has_a_line_every_30_seconds(monkeypatch, capsys):
     now = 100.0
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with progress.Bar(200, "training", "step", done=10) as bar:
         for _ in range(70):
             now += 1

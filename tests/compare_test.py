@@ -129,8 +129,9 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        ("worse.json .", 2, "two or more different result files"),
-        ("worse.json worse.json", 2, "two or more different result files"),
+        ("worse.json", 2, "two or more runs or files"),
+        ("worse.json .", 2, ". is a run, and runs have references. Leave out --references"),
+        ("worse.json worse.json", 2, "worse.json is given twice"),
         ("worse.json better.json --scores B", 3, "metrics must be of BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
@@ -141,3 +142,8 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, given, code, messag
     with pytest.raises(ValueError, match=message) as caught:
         commands.run_here(compare, *given.split(), "--references=references.json")
     assert isinstance(caught.value, errors.UsageError) == (code == 2)
+
+
+def test_files_need_references(files):
+    with pytest.raises(errors.UsageError, match="--references is missing"):
+        commands.run_here(compare, files / "worse.json", files / "better.json")

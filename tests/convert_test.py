@@ -117,8 +117,6 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     with pytest.raises(ValueError, match="run is not empty: name a new directory"):
         convert(*source, str(out))
     run = runs.load(str(out))
-    found = decode_split(
-        run.model, run.vocab, run.search(), PreparedData.load(data), "val", 2
-    ).captions
+    found = decode_split(run, PreparedData.load(data), "val", 2).captions
     assert set(found) == {22, 23, 24}
     assert all(len(texts[0].split()) <= 9 for texts in found.values())

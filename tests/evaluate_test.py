@@ -1,6 +1,5 @@
 """A model and a result file are scored; flags and files that do not fit are refused."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -11,9 +10,9 @@ from helpers import commands
 
 import tfcap
 from tfcap import configs, errors, evaluate, runs
-from tfcap.data.prepared import PreparedData, write_references
+from tfcap.data.prepared import PreparedData
 from tfcap.inference.likelihood import perplexities_of_split
-from tfcap.inference.rerank import Consensus
+from tfcap.inference.rerank import ConsensusReranker
 from tfcap.metrics import diversity, results
 
 pytestmark = pytest.mark.slow
@@ -96,32 +95,6 @@ def test_scores_are_chosen(evaluated, data, tmp_path, capsys):
     found = json.loads(scored.read_text())
     assert set(found) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
     assert "CHAIR knows only the objects that the references mention" in capsys.readouterr().out
-
-
-def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, capsys):
-    """The evaluated data may have other training captions than the run."""
-    run = runs.load(trained)
-    folder = shutil.copytree(data.folder, tmp_path / "other")
-    names, ids = data.file_names("train"), data.references("train")
-    write_references(folder, "train", [(image, names[image], ["a new caption"]) for image in ids])
-    fingerprint = json.loads((folder / "dataset.json").read_text())
-    del fingerprint["splits"]["train"]["references_sha256"]
-    (folder / "dataset.json").write_text(json.dumps(fingerprint))
-    other = PreparedData.load(folder)
-    own = [caption for texts in data.references("train").values() for caption in texts]
-    assert evaluate.training_captions(run, other) == own
-    assert evaluate.training_captions(run, data) == own
-    assert evaluate.training_captions(None, other) == ["a new caption"] * len(ids)
-    assert evaluate.training_captions(None, None) == []
-    converted = dataclasses.replace(run, fingerprint=run.fingerprint | {"splits": {}})
-    assert evaluate.training_captions(converted, data) == own
-    params = run.params.replace(task={"data_dir": str(tmp_path / "gone")})
-    moved = dataclasses.replace(run, params=params)
-    assert evaluate.training_captions(moved, other) == []
-    params = run.params.replace(task={"data_dir": other.folder})  # it has other captions now
-    changed = dataclasses.replace(run, params=params)
-    assert evaluate.training_captions(changed, other) == []
-    assert "note: no share of novel captions, because" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("no_java")
@@ -254,7 +227,7 @@ def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
     more = ["--rerank", "consensus", "--rerank_neighbours", "2", "--rerank_best", "10"]
     commands.run_here(evaluate, *flag, *more, "--rerank_index", tmp_path / "index")
     found = results.load_hypotheses(tmp_path / "all.json")
-    reranker = Consensus(data, neighbours=2, best=10, max_regions=2)
+    reranker = ConsensusReranker(data, neighbours=2, best=10, max_regions=2)
     batch = data.read("val", list(found.captions), 2)
     vectors = reranker.vectors(batch["features"], batch["mask"])
     for image, one in zip(
@@ -273,7 +246,7 @@ def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
     flag += ["--data_dir", data.folder, "--rerank=consensus", "--rerank_index", tmp_path / "index"]
     flag += ["--rerank_neighbours=2", "--rerank_best=9", "--scores=CIDEr", "--hypotheses", written]
     commands.run_here(evaluate, *flag)
-    reranker = Consensus(data, neighbours=2, best=9)
+    reranker = ConsensusReranker(data, neighbours=2, best=9)
     batch = data.read("val", list(given))
     vectors = reranker.vectors(batch["features"], batch["mask"])
     wanted = reranker.rerank(vectors, list(given.values()), np.array(list(given)))

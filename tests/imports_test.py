@@ -16,8 +16,8 @@ TFCAP = pathlib.Path(__file__).parents[1] / "tfcap"
 # From the bottom up: each package, and each module beside the packages that is no command, with all
 # that it imports of the others.
 ALLOWED = {
-    "arguments": "",
     "errors": "",
+    "arguments": "errors",
     "ids": "",
     "marks": "",
     "gpus": "",
@@ -27,7 +27,7 @@ ALLOWED = {
     "images": "",
     "private_api": "",
     "layers": "private_api",
-    "metrics": "errors marks progress files",
+    "metrics": "arguments errors marks progress files",
     "models": "private_api layers",
     "objectives": "ids layers",
     "decoding": "ids layers models objectives",
@@ -39,7 +39,7 @@ ALLOWED = {
     "preparing": "arguments errors ids marks progress files images data backbones",
     "visualize": "errors ids progress files images layers metrics models data",
     "inference": "arguments errors ids progress files layers metrics models objectives decoding "
-    "data pretrained runs",
+    "data pretrained runs visualize",
     "training": "private_api errors ids gpus progress files layers metrics models objectives "
     "decoding data configs runs preparing visualize",
     "serving": "files images metrics models decoding data backbones pretrained runs",
@@ -47,7 +47,7 @@ ALLOWED = {
     "captioning": "errors ids files images models decoding data pretrained runs visualize "
     "inference serving",
     "measure": "ids models objectives decoding data backbones configs runs training",
-    "cli": "arguments errors progress metrics decoding pretrained",
+    "cli": "arguments errors progress decoding pretrained",
 }
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
 WITHOUT_TENSORFLOW = (

@@ -49,7 +49,9 @@ def test_neighbours_of_both_spaces_and_words_are_the_nearest(run, data, capsys):
     share = mrnn_analyses.neighbours(run, data, "val", 2, 3)
     rows = []
     for space in (nearest.Space(), nearest.Space(run.model)):
-        train, val = (nearest.load(data, space, splits=(s,)).vectors for s in ("train", "val"))
+        train, val = (
+            nearest.open_index(data, space, splits=(s,)).vectors for s in ("train", "val")
+        )
         distances = np.linalg.norm(train[None] - val[:2, None].astype(float), axis=-1)
         rows.append(np.argsort(distances, 1)[:, :3])
     assert share == 100 * np.mean([np.isin(*pair).mean() for pair in zip(*rows, strict=True)])

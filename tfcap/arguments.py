@@ -25,6 +25,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+from tfcap.errors import UsageError
+
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform  # of `typing` from Python 3.11
 else:
@@ -93,6 +95,8 @@ def takes(
 ) -> Callable[[Callable[[Arguments], Result]], Callable[P, Result]]:
     """Makes a function of the fields of `cls` from a function of one `cls`.
 
+    The function raises UsageError for a value that the flag of its argument would refuse.
+
     Args:
       cls: a class made by `arguments`.
     """
@@ -100,7 +104,9 @@ def takes(
     def decorate(function: Callable[[Arguments], Result]) -> Callable[P, Result]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            return function(cls(*args, **kwargs))
+            values = cls(*args, **kwargs)
+            _check(values)
+            return function(values)
 
         returned = inspect.signature(function).return_annotation
         signature = inspect.signature(cls).replace(return_annotation=returned)
@@ -117,6 +123,23 @@ def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     ordered = [fields[name] for name in inspect.signature(cls).parameters]
     return {f: f.metadata["flag"] for f in ordered if "flag" in f.metadata}
+
+
+def _check(args: Any) -> None:
+    """Raises UsageError for a value that the flag of its argument would refuse."""
+    for field, flag in flags_of(type(args)).items():
+        value = getattr(args, field.name)
+        if value is None:
+            continue
+        if flag.choices and not flag.many and value not in flag.choices:
+            allowed = f"one of {', '.join(flag.choices)}"
+        elif flag.least is not None and value < flag.least:
+            allowed = f"at least {flag.least:.12g}"
+        elif flag.most is not None and value > flag.most:
+            allowed = f"at most {flag.most:.12g}"
+        else:
+            continue
+        raise UsageError(f"`{field.name}={value}` must be {allowed}.")
 
 
 def _described(docstring: str, cls: Any) -> str:

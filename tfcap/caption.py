@@ -18,11 +18,10 @@ from typing import Any
 from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
-from tfcap.captioning.image_captioner import Kind
 from tfcap.files import json_text
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.visualize import figures
-from tfcap.visualize.attended import KINDS
+from tfcap.visualize.attended import KINDS, Kind
 
 _log = logging.getLogger("tfcap.caption")  # as a command, the module has another name
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
@@ -173,12 +172,11 @@ def _load(args: CaptionArguments) -> captioning.ImageCaptioner:
                 "`rerank` needs a run, and `model_dir` is an export. Give the directory of the run."
             )
         from tfcap import runs
-        from tfcap.inference import rerank
+        from tfcap.inference.rerank import reranker_of
 
         runtime = captioner.runtime.trained
         data = runs.load_data(runtime.run, args.data_dir)
-        options = cli.rerank_options(vars(args))
-        runtime.reranker = rerank.load(runtime.run, data, args.rerank, **options)
+        runtime.reranker = reranker_of(args, runtime.run, data)
     return captioner
 
 

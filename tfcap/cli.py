@@ -21,7 +21,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -52,8 +52,8 @@ def run(main: Callable[..., None]) -> None:
     """Runs a command: parses its flags, calls `main`, and turns expected errors into one line.
 
     Args:
-      main: the function of the command. If it has a parameter, it gets the command line without the
-        flags. If it has none, an argument that is not a flag is an error.
+      main: the work of the command. If it has a parameter, it gets the words of the command line
+        that are no flags, after the name of the program. If it has none, such words are an error.
     """
     progress.show_messages(with_flags)
     for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
@@ -125,7 +125,8 @@ def exhausted(error: BaseException) -> str:
 
     TensorFlow raises several types of its own for these errors.
     """
-    text, tensorflow = str(error), type(error).__module__.startswith("tensorflow")
+    text = str(error)
+    tensorflow = type(error).__module__.startswith("tensorflow")
     path = re.search(r"[^\s:;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full: {error.filename or 'the output'} cannot be written."
@@ -146,7 +147,7 @@ def _parse(argv: list[str]) -> list[str]:
         return flags.FLAGS([argv[0], *map(_with_home, argv[1:])])
     except flags.UnrecognizedFlagError as error:
         modules = flags.FLAGS.flags_by_module_dict().items()
-        names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
+        names = [f.name for m, of_module in modules if not m.startswith("absl.") for f in of_module]
         hint = did_you_mean(error.flagname, names)
         if "decoding" in names and (keys := options.meant(error.flagname)):
             changes = ",".join(key if "=" in key else f"{key}=VALUE" for key in keys)
@@ -163,15 +164,18 @@ def _with_home(word: str) -> str:
     return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
 
 
-def define(cls: Any) -> None:
-    """Defines a flag for each field of the arguments of a command, see `tfcap.arguments`."""
+def define(cls: type) -> None:
+    """Defines the flags of a command.
+
+    Args:
+      cls: the arguments of the command, a class made by `tfcap.arguments.arguments`.
+    """
     hints = typing.get_type_hints(cls)
     for field, flag in flags_of(cls).items():
-        name, hint = flag.name or field.name, hints[field.name]
-        default = None if field.default is dataclasses.MISSING else field.default
-        if name == "-":
+        if (name := flag.name or field.name) == "-":
             continue
-        kinds = {hint, *typing.get_args(hint)}
+        default = None if field.default is dataclasses.MISSING else field.default
+        kinds = {hints[field.name], *typing.get_args(hints[field.name])}
         bounds = {"lower_bound": flag.least, "upper_bound": flag.most}
         if flag.many == "commas":
             flags.DEFINE_list(name, list(default or ()), flag.help)
@@ -192,21 +196,22 @@ def define(cls: Any) -> None:
         flags.FLAGS[name].help = with_flags(flags.FLAGS[name].help)
 
 
-def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]:
-    """Returns the values of the flags of `define` by the names of the fields.
+def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any]:
+    """Returns argument -> value of its flag, for the flags of `define`.
 
     Args:
       cls: the arguments of the command.
-      given_only: leave out flags that do not stand on the command line.
-      missing: values of arguments that have no default. Without one, and without a value on the
-        command line, they raise UsageError.
+      given_only: leave out flags that are not on the command line.
+      missing: values of arguments that have no default and are not on the command line. Other
+        such arguments raise UsageError.
     """
     result = {}
     for field, flag in flags_of(cls).items():
         if (name := flag.name or field.name) == "-":
             continue
         value = flags.FLAGS[name].value or missing.get(field.name, flags.FLAGS[name].value)
-        if not value and field.default is dataclasses.MISSING:
+        required = field.default is dataclasses.MISSING and field.name not in missing
+        if required and not value:
             raise UsageError(f"--{name} is missing.")
         if flags.FLAGS[name].present or not given_only:
             result[field.name] = value
@@ -214,9 +219,9 @@ def values(cls: Any, given_only: bool = False, **missing: Any) -> dict[str, Any]
 
 
 def with_flags(text: str) -> str:
-    """Returns a message of the library with `name` or `name=value` as the flag `--name`.
+    """Returns a message with the flags of arguments: `last=3` in backticks becomes --last=3.
 
-    The library speaks of arguments. Most flags have the name of their argument, see `define`.
+    The library speaks of arguments. A name in backticks that is no argument stays as it is.
     """
     if "`" not in text:
         return text
@@ -226,12 +231,6 @@ def with_flags(text: str) -> str:
         return f"--{names[match[1]]}{match[2]}" if match[1] in names else match[0]
 
     return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
-
-
-def flag_arguments(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the values of the flags that are parameters of a function, by name."""
-    values = flags.FLAGS.flag_values_dict()
-    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
 def require(*names: str) -> None:
@@ -249,7 +248,7 @@ def say_loading(models: Iterable[str]) -> None:
 
 MODEL_DIR = (
     "Directory of a training run, or the name of a pretrained model: "
-    f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs."
+    f"{', '.join(pretrained.names())}. Several are an ensemble."
 )
 
 
@@ -287,124 +286,3 @@ class SeedArguments:
     """The argument of every command that may sample captions."""
 
     seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)
-
-
-def define_run_flags() -> None:
-    """Defines the flags of every command that reads trained models."""
-    from tfcap import pretrained
-
-    flags.DEFINE_multi_string(
-        "model_dir",
-        [],
-        "Directory of a training run, or the name of a pretrained model: "
-        f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs.",
-    )
-    flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        ["float32", "bfloat16"],
-        "Precision of the captioner. bfloat16 is faster where the processor has units for it; few "
-        "captions change.",
-    )
-
-
-def define_decoding_flags() -> None:
-    """Defines the flags of every command that decodes captions."""
-    from tfcap import decoding
-
-    flags.DEFINE_integer(
-        "beam", None, "Beam width; by default that of the configuration of the run.", lower_bound=1
-    )
-    flags.DEFINE_string(
-        "decoding",
-        "",
-        "Changes to the decoding that the run is configured with: a preset "
-        f"({', '.join(decoding.PRESETS)}), keys of task.decoding as in search=sample,top_p=0.9, or "
-        "a preset followed by keys.",
-    )
-
-
-def define_seed_flag() -> None:
-    """Defines `--seed` of commands that sample."""
-    from tfcap import decoding
-
-    flags.DEFINE_integer(
-        "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
-    )
-
-
-def define_rerank_flags() -> None:
-    """Defines the flags of commands that rerank captions, see `inference.rerank`."""
-    flags.DEFINE_enum(
-        "rerank",
-        None,
-        ["consensus", "oracle"],
-        "Reorder the captions of each image: consensus ranks them by the captions of similar "
-        "reference images; oracle by the image's own references, an upper bound (evaluate only).",
-    )
-    flags.DEFINE_enum(
-        "rerank_similarity",
-        "cider",
-        ["cider", "bleu"],
-        "Similarity of two captions: cider or bleu.",
-    )
-    flags.DEFINE_integer("rerank_neighbours", 60, "Number of similar images.", lower_bound=1)
-    flags.DEFINE_integer(
-        "rerank_best",
-        0,
-        "Number of captions of the similar images that count for a caption, the most similar ones; "
-        "0 means 125 with cider, 175 with bleu.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "rerank_refined",
-        None,
-        "Run directory of an m-RNN whose refined features decide which images are similar; "
-        "by default the mean of an image's features decides.",
-    )
-    flags.DEFINE_list(
-        "rerank_references",
-        ["train"],
-        "Splits that the similar images are taken from, separated by commas, such as "
-        "train,val. An image is never its own neighbour.",
-    )
-    flags.DEFINE_list(
-        "rerank_frequencies",
-        ["train"],
-        "Splits whose captions give the document frequencies of cider, separated by commas (the "
-        "m-RNN code uses val).",
-    )
-    flags.DEFINE_string(
-        "rerank_index",
-        "",
-        "Directory that keeps the vectors of the reference images between runs; by default the "
-        "directory `vectors` of the prepared data.",
-    )
-
-
-def rerank_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of the flags `--rerank_NAME` by NAME, for `inference.rerank.load`."""
-    prefix = "rerank_"
-    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
-
-
-def define_scoring_flags() -> None:
-    """Defines the flags of commands that score captions."""
-    from tfcap.metrics import results
-
-    flags.DEFINE_bool(
-        "partial", False, "Score only the images that have references and captions in every file."
-    )
-    flags.DEFINE_list(
-        "scores",
-        results.DEFAULTS,
-        "Scores to compute, separated by commas. These must be asked for: CHAIR, and CLIPScore of "
-        "tfcap.evaluate.",
-    )
-    flags.DEFINE_list(
-        "instances",
-        [],
-        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "CHAIR knows only the objects that the references mention.",
-    )

@@ -16,12 +16,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from tfcap import cli, errors, pretrained
+from tfcap.arguments import argument, arguments, takes
 from tfcap.files import read_json, write_json
 from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
+from tfcap.metrics.scoring_arguments import ScoringArguments
 
 _BATCH = 16  # pictures that a run captions together
 _LISTED = 3  # images that gain most, and images that lose most
@@ -31,7 +31,7 @@ _WIDTH = 68  # longest caption in the list of images, in characters
 def format_scores(compared: Compared) -> str:
     """Returns a table with a line per score and a column per set of captions."""
     names = list(compared.scores)
-    width = max(26, *(len(name) + 2 for name in names))
+    width = max([26, *(len(name) + 2 for name in names)])
     first = max(
         [8, *(len(key) + 1 for scores in compared.scores.values() for key in scores.corpus)]
     )
@@ -71,16 +71,21 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
 
 def format_images(
     compared: Compared,
-    runs: dict[str, dict[int, str]],
+    captions: Mapping[str, Mapping[int, str]],
     name: str,
-    files: Mapping[int, str] | None = None,
+    file_names: Mapping[int, str] | None = None,
 ) -> str:
-    """Lists the images where set `name` gains most CIDEr over the first set, and loses most.
+    """Lists the images where a set of captions gains most CIDEr over the first set, or loses most.
 
-    `files` has the file name of each image, where it is known.
+    Args:
+      compared: the scores of all sets.
+      captions: name of the set -> image id -> caption.
+      name: the name of the set.
+      file_names: image id -> name of the picture file; images may be missing.
     """
-    first = next(iter(runs))
-    old, new = compared.scores[first].per_image, compared.scores[name].per_image
+    first = next(iter(captions))
+    old = compared.scores[first].per_image
+    new = compared.scores[name].per_image
     change = {image: new[image]["CIDEr"] - old[image]["CIDEr"] for image in old}
     order = sorted(change, key=lambda image: -change[image])
     gains = [image for image in order[:_LISTED] if change[image] > 0]
@@ -89,10 +94,10 @@ def format_images(
     for title, images in (("gains most", gains), ("loses most", losses)):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
-            file = errors.escaped((files or {}).get(image, ""))
+            file = errors.escaped((file_names or {}).get(image, ""))
             lines.append(f"  {file}, image {image}" if file else f"  image {image}")
             for run, scores in ((first, old), (name, new)):
-                text = " ".join(runs[run][image].split())
+                text = " ".join(captions[run][image].split())
                 text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
                 lines.append(f"    {scores[image]['CIDEr']:7.1f}  {text}  ({run})")
     return "\n".join(lines)
@@ -133,98 +138,152 @@ def _named(paths: list[str]) -> dict[str, str]:
     return dict(zip(map(errors.escaped, names), paths, strict=True))
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string(
-        "references", None, "References for all files: a COCO annotation file. Runs need none."
+@arguments
+class Compare(ScoringArguments):
+    """The arguments of `compare`."""
+
+    paths: Sequence[str] = argument(
+        "Two or more run directories or files of captions, in any mix; the command line has them "
+        "without a flag.",
+        name="-",
+        kw_only=False,
     )
-    flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
-    cli.define_scoring_flags()
-    flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
-    flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
-    flags.DEFINE_string("metrics", None, "File to write: all numbers as JSON.")
+    references: str | None = argument(
+        "References for all files: a COCO annotation file. Runs need none.",
+        default=None,
+        kw_only=False,
+    )
+    split: str = argument("Split of their data that runs caption.", default="val")
+    scores: Sequence[str] | None = argument(
+        f"Scores to compute, some of {', '.join((*results.DEFAULTS, 'CHAIR'))}; by default all "
+        "but CHAIR. tfcap.evaluate has CLIPScore, too.",
+        default=tuple(results.DEFAULTS),
+        many="commas",
+    )
+    samples: int = argument("Number of bootstrap resamples.", default=1000, least=1)
+    seed: int = argument("Random seed of the resamples.", default=1, least=0)
+    metrics: str | None = argument("File to write: all numbers as JSON.", default=None)
+    show: bool = argument("Whether to print what the command prints.", default=False, name="-")
+
+
+def _define_flags() -> None:
+    cli.define(Compare)
 
 
 def _run(argv: list[str]) -> None:
-    compare(argv[1:], **cli.flag_arguments(compare), show=True)
+    compare(argv[1:], **cli.values(Compare), show=True)
 
 
-def compare(
-    paths: Sequence[str],
-    references: str | None = None,
-    *,
-    split: str = "val",
-    partial: bool = False,
-    scores: Sequence[str] | None = None,
-    instances: Sequence[str] = (),
-    samples: int = 1000,
-    seed: int = 1,
-    metrics: str | None = None,
-    show: bool = False,
-) -> Compared:
-    """Compares runs or files of captions with the first of `paths` by paired bootstrap over images.
+@takes(Compare)
+def compare(args: Compare) -> Compared:
+    """Compares runs or files of captions with the first of `paths`.
 
-    Args:
-      paths: two or more run directories or files of captions, in any mix.
-      references: a COCO annotation file; None takes the references of the first run's data.
-      split: the split that runs caption.
-      scores: the scores to compute; None computes those of pycocoevalcap.
-      metrics: JSON file to write.
-      show: whether to print what the command prints.
-      partial, instances, samples, seed: as the flags of the command.
+    The comparison is a paired bootstrap over the images.
     """
-    paths = list(map(pretrained.directory_of, paths))
-    folders = [path for path in paths if os.path.isdir(path)]
-    if len(set(paths)) < max(2, len(paths)) or bool(folders) == bool(references):
+    paths = _paths(args)
+    task = _caption(args, paths) if any(map(os.path.isdir, paths.values())) else _read(args, paths)
+    if len(task.references) < 2:
         raise errors.UsageError(
-            "Give two or more runs, or two or more different result files and --references."
+            f"{task.source} has references of {len(task.references)} image, and intervals need "
+            "several. To score one image, use tfcap.evaluate."
         )
-    named = _named(paths)
-    if folders:
-        from tfcap.captioning import captioner_of_run
-        from tfcap.inference import decode
-
-        data = decode.data_of_first(folders)
-        source = f"{data.folder}, split {split}"
-        every = {image: texts for image, texts in data.references(split).items() if texts}
-        arguments = named, every, data, split, list(every)
-        found = decode.load_others(*arguments, captioner_of=captioner_of_run)
-        decode.decode_others(found, split, list(every), _BATCH, 1, attention=None)
-        runs = {name: other.captions for name, other in found.items()}
-        names = data.file_names(split)
-    else:
-        source = references or ""
-        every = results.load_references(source, partial)
-        runs = {name: results.load_results(path) for name, path in named.items()}
-        names = _file_names(source) if show else {}
-        if partial:
-            shared = results.common(every, runs.values())
-            print(f"note: {len(shared)} of {len(every)} images with references are scored")
-            every = {image: every[image] for image in shared}
-            runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
-    if len(every) < 2:
-        raise errors.UsageError(
-            f"{source} has references of {len(every)} image, and intervals need several. To score "
-            "one image, use tfcap.evaluate."
-        )
-    for name, path in named.items():
+    for name, path in paths.items():
         try:
-            results.check_ids(every, runs[name])
+            results.check_ids(task.references, task.captions[name])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    options = results.Options(chair.read_labels(instances, every))
-    with coco.CocoScorer(scores, options=options) as scorer:
-        compared = bootstrap.compare(runs, every, scorer, samples=samples, seed=seed)
-    if metrics:
-        about = {"images": len(every), "samples": samples, "seed": seed}
-        write_json(metrics, about | _as_json(compared), indent=2)
-    if show:
-        print(f"{len(every)} images of {source}, {samples} resamples, 95 % intervals\n")
-        print(format_scores(compared))
-        for name, differences in compared.differences.items():
-            print("\n" + format_difference(differences, name, next(iter(runs))))
-            if "CIDEr" in differences and (images := format_images(compared, runs, name, names)):
-                print("\n" + images)
+    options = results.Options(chair.read_labels(args.instances, task.references))
+    with coco.CocoScorer(args.scores, options=options) as scorer:
+        compared = bootstrap.compare(
+            task.captions, task.references, scorer, samples=args.samples, seed=args.seed
+        )
+    if args.metrics:
+        about = {"images": len(task.references), "samples": args.samples, "seed": args.seed}
+        write_json(args.metrics, about | _as_json(compared), indent=2)
+    if args.show:
+        _show(args, task, compared)
     return compared
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is compared.
+
+    Attributes:
+      source: where the references come from, as text.
+      references: image id -> references.
+      captions: name of the run or of the file -> image id -> caption.
+      file_names: image id -> name of the picture file; images may be missing.
+    """
+
+    source: str
+    references: dict[int, list[str]]
+    captions: dict[str, dict[int, str]]
+    file_names: Mapping[int, str]
+
+
+def _paths(args: Compare) -> dict[str, str]:
+    """Returns name -> path of what is compared; raises UsageError if it cannot be compared."""
+    paths = [pretrained.directory_of(path) for path in args.paths]
+    if len(paths) < 2:
+        raise errors.UsageError("Give two or more runs or files of captions to compare.")
+    for path in paths:
+        if paths.count(path) > 1:
+            raise errors.UsageError(f"{path} is given twice. Give two different ones.")
+    runs = [path for path in paths if os.path.isdir(path)]
+    if runs and args.references:
+        raise errors.UsageError(
+            f"{runs[0]} is a run, and runs have references. Leave out `references`."
+        )
+    if not (runs or args.references):
+        raise errors.UsageError("`references` is missing: files of captions have none.")
+    return _named(paths)
+
+
+def _caption(args: Compare, paths: Mapping[str, str]) -> Task:
+    """Captions the split with the runs, and reads the files."""
+    from tfcap.captioning import captioner_of_run
+    from tfcap.inference import others
+
+    data = others.data_of_first([path for path in paths.values() if os.path.isdir(path)])
+    references = {image: texts for image, texts in data.references(args.split).items() if texts}
+    images = list(references)
+    loaded = others.load_others(
+        paths, references, data, args.split, images, captioner_of=captioner_of_run
+    )
+    others.decode_others(loaded, args.split, images, batch_size=_BATCH, seed=1, attention=None)
+    captions = {name: other.captions for name, other in loaded.items()}
+    source = f"{data.folder}, split {args.split}"
+    return Task(source, references, captions, data.file_names(args.split))
+
+
+def _read(args: Compare, paths: Mapping[str, str]) -> Task:
+    """Reads the references and the files of captions."""
+    assert args.references is not None
+    references = results.load_references(args.references, args.partial)
+    captions = {name: results.load_results(path) for name, path in paths.items()}
+    if args.partial:
+        images = results.common(references, captions.values())
+        print(f"note: {len(images)} of {len(references)} images with references are scored")
+        references = {image: references[image] for image in images}
+        captions = {
+            name: {image: texts[image] for image in images} for name, texts in captions.items()
+        }
+    names = _file_names(args.references) if args.show else {}
+    return Task(args.references, references, captions, names)
+
+
+def _show(args: Compare, task: Task, compared: Compared) -> None:
+    """Prints the tables, and the images that gain and lose most."""
+    first = next(iter(task.captions))
+    number = f"{len(task.references)} images of {task.source}"
+    print(f"{number}, {args.samples} resamples, 95 % intervals\n")
+    print(format_scores(compared))
+    for name, differences in compared.differences.items():
+        print("\n" + format_difference(differences, name, first))
+        if "CIDEr" in differences:
+            if images := format_images(compared, task.captions, name, task.file_names):
+                print("\n" + images)
 
 
 def main() -> None:

@@ -12,7 +12,12 @@ class UsageError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the work; what was done is saved. The command ends with exit code `code`."""
+    """A signal ended the work; what was done is saved.
+
+    Args:
+      message: the line that the command prints.
+      code: the exit code of the command.
+    """
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -20,7 +25,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def did_you_mean(received: object, names: Iterable[str]) -> str:
-    """Returns ` Did you mean 'train'?` with the name most similar to `received`, or ""."""
+    """Returns ` Did you mean 'train'?`, or "" if no name is similar.
+
+    Args:
+      received: what the user wrote.
+      names: the names that exist.
+    """
     near = difflib.get_close_matches(str(received), list(names), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 

@@ -25,21 +25,21 @@ class Export(cli.RunArguments, cli.DecodingArguments):
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     export_dir: str = argument(
-        "Base path of the model in TF Serving, or the run directory of --format=run.", kw_only=False
+        "Base path of the model in TF Serving, or the run directory of `format=run`.", kw_only=False
     )
     format: str = argument(
         "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
-        "and tfcap.load. Training cannot continue in it with --weights=float16.",
+        "and tfcap.load. Training cannot continue in it with `weights=float16`.",
         default="saved_model",
         choices=["saved_model", "run"],
     )
     last: int = argument(
-        "For --format=run: average the weights of so many last checkpoints; 0 takes --checkpoint.",
+        "For `format=run`: average the weights of so many last checkpoints; 0 takes `checkpoint`.",
         default=0,
         least=0,
     )
     weights: str = argument(
-        "Precision of the weights of --format=run.",
+        "Precision of the weights of `format=run`.",
         default="float16",
         choices=["float16", "float32"],
     )
@@ -66,20 +66,27 @@ def _run() -> None:
 
 @takes(Export)
 def export(args: Export) -> str:
-    """Exports a run, or an ensemble of runs. Returns the directory that was written."""
-    if args.last and (args.format != "run" or args.checkpoint != "best"):
-        raise errors.UsageError("`last` needs `format=run`, and cannot be used with `checkpoint`.")
+    """Exports a run, or an ensemble of runs.
+
+    Returns:
+      The directory that was written.
+    """
+    if args.last and args.format != "run":
+        raise errors.UsageError("`last` needs `format=run`.")
+    if args.last and args.checkpoint != "best":
+        raise errors.UsageError("`last` cannot be used with `checkpoint`. Leave one out.")
     if os.path.exists(args.export_dir) and not os.path.isdir(args.export_dir):
         raise errors.UsageError(f"`export_dir={args.export_dir}` is a file. Name a directory.")
     return _export_run(args) if args.format == "run" else _export_saved_model(args)
 
 
 def _export_run(args: Export) -> str:
+    """Writes a small run directory; returns its path."""
     directory, *others = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
-    if others or args.bundle:
-        raise errors.UsageError(
-            "`format=run` needs a single run, and cannot be used with `bundle`."
-        )
+    if others:
+        raise errors.UsageError("`format=run` needs a single run. Give one `model_dir`.")
+    if args.bundle:
+        raise errors.UsageError("`bundle` cannot be used with `format=run`. Leave one out.")
     from tfcap import runs
     from tfcap.runs import compact
     from tfcap.serving import card
@@ -100,6 +107,7 @@ def _export_run(args: Export) -> str:
 
 
 def _export_saved_model(args: Export) -> str:
+    """Writes the next version of a SavedModel; returns its path."""
     if args.bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise errors.UsageError(
             "`bundle` needs tensorflow-serving-api: pip install 'tfcap[serve]'."

@@ -14,7 +14,12 @@ T = TypeVar("T")
 class Bar:
     """A progress bar: tqdm on a terminal, one line every 30 seconds in a log file.
 
-    `total` is None if it is unknown; `done` items were done by an earlier run.
+    Args:
+      total: number of items; None if it is not known.
+      label: text before the bar.
+      unit: what an item is, as in "3.5 batch/s".
+      done: number of items that an earlier run did.
+      stream: where the bar is shown; None for standard error.
     """
 
     def __init__(
@@ -27,7 +32,8 @@ class Bar:
     ):
         from tqdm import tqdm  # a tenth of a second, which --version does not need
 
-        self._stream, self._note = stream or sys.stderr, ""
+        self._stream = stream or sys.stderr
+        self._note = ""
         self._texts: dict[str, Any] = {"unit": unit, "initial": done}
         columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
         self._tqdm = tqdm(
@@ -45,7 +51,9 @@ class Bar:
 
     def update(self, items: int = 1, note: str = "") -> None:
         """Adds `items` to the bar; `note` is shown at its end, such as `loss 1.234`."""
-        bar, now, self._note = self._tqdm, time.monotonic(), note or self._note
+        bar = self._tqdm
+        now = time.monotonic()
+        self._note = note or self._note
         if not bar.disable:
             bar.set_postfix_str(self._note, refresh=False)
             bar.update(items)
@@ -60,6 +68,7 @@ class Bar:
 
     @property
     def done(self) -> int:
+        """The number of items that are done."""
         return self._tqdm.n
 
     @property
@@ -77,7 +86,14 @@ class Bar:
 def progress(
     items: Iterable[T], total: int | None, label: str, unit: str = "batch"
 ) -> Generator[T]:
-    """Yields `items` and shows their number, rate and time left."""
+    """Yields the items, and shows how many are done, their rate and the time left.
+
+    Args:
+      items: what is yielded.
+      total: number of items; None if it is not known.
+      label: text before the bar.
+      unit: what an item is, as in "3.5 batch/s".
+    """
     with Bar(total, label, unit) as bar:
         for item in items:
             yield item
@@ -88,7 +104,7 @@ class _Messages(logging.Handler):
     """Prints messages above a progress bar: warnings on standard error, others on standard output.
 
     Args:
-      text_of: a function that may change the text of a message.
+      text_of: returns what is printed for a message.
     """
 
     def __init__(self, text_of: Callable[[str], str]):
@@ -102,9 +118,12 @@ class _Messages(logging.Handler):
 
 
 def show_messages(text_of: Callable[[str], str] = str) -> None:
-    """Prints the messages of tfcap, as its commands do; see the logger "tfcap".
+    """Prints the messages of the logger "tfcap", as the commands do.
 
-    A program that does not call this configures `logging` as it likes.
+    A program that uses tfcap need not call this: it may configure `logging` as it likes.
+
+    Args:
+      text_of: returns what is printed for a message.
     """
     logger = logging.getLogger("tfcap")
     logger.handlers = [_Messages(text_of)]

@@ -7,144 +7,182 @@ python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --candidates 10
 The first command scores every image of the split with every caption of the split and prints R@1,
 R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
 second finds images for a text. The last finds sentences for a picture among the captions of the
-split. With --candidates only the images or sentences with the nearest
-vectors are scored.
+split. With --candidates only the images or sentences with the nearest vectors are scored.
 """
 
 import os
 from collections.abc import Sequence
-
-from absl import flags
+from typing import TYPE_CHECKING
 
 from tfcap import cli, errors, pretrained
+from tfcap.arguments import argument, arguments, takes
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def _define_flags() -> None:
-    cli.define_run_flags()
-    flags.DEFINE_string(
-        "data_dir", None, "Directory of the prepared data; by default that of the run."
+    from tfcap.data.prepared import PreparedData
+    from tfcap.inference.nearest import Candidates
+    from tfcap.inference.retrieval import Pairs
+
+
+@arguments
+class Retrieve(cli.RunArguments):
+    """The arguments of `retrieve`."""
+
+    model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
+    data_dir: str | None = argument(
+        "Directory of the prepared data; by default that of the run.", default=None
     )
-    flags.DEFINE_string("split", "val", "Split whose images and captions are ranked.")
-    flags.DEFINE_integer("limit", 0, "Number of images from the start; 0 uses all.", lower_bound=0)
-    flags.DEFINE_integer("batch_size", 8, "Number of images scored together.", lower_bound=1)
-    flags.DEFINE_integer(
-        "marginal_images",
-        500,
+    split: str = argument("Split whose images and captions are ranked.", default="val")
+    limit: int = argument("Number of images from the start; 0 uses all.", default=0, least=0)
+    batch_size: int = argument("Number of images scored together.", default=8, least=1)
+    marginal_images: int = argument(
         "Number of training images whose probabilities normalise the score of a caption; 0 does "
         "not normalise.",
-        lower_bound=0,
+        default=500,
+        least=0,
     )
-    flags.DEFINE_integer("seed", 1, "Random seed for drawing the --marginal_images.", lower_bound=0)
-    flags.DEFINE_string("metrics", None, "File to write: recalls, median ranks and curves as JSON.")
-    flags.DEFINE_multi_string("query", [], "Find images for this caption; can be repeated.")
-    flags.DEFINE_multi_string(
-        "image",
-        [],
-        "Find sentences for this picture file among the captions of the split; can be repeated.",
+    seed: int = argument("Random seed for drawing the `marginal_images`.", default=1, least=0)
+    metrics: str | None = argument(
+        "File to write: recalls, median ranks and curves as JSON.", default=None
     )
-    flags.DEFINE_integer("top", 5, "Number of images or sentences to find.", lower_bound=1)
-    flags.DEFINE_integer(
-        "candidates",
-        0,
+    query: Sequence[str] = argument("Find images for this caption.", default=(), many="repeated")
+    image: Sequence[str] = argument(
+        "Find sentences for this picture file among the captions of the split.",
+        default=(),
+        many="repeated",
+    )
+    top: int = argument("Number of images or sentences to find.", default=5, least=1)
+    candidates: int = argument(
         "Score only this many images or sentences for a query, those with the nearest vectors; 0 "
         "scores all.",
-        lower_bound=0,
+        default=0,
+        least=0,
     )
-    flags.DEFINE_string(
-        "index",
-        "",
+    index: str = argument(
         "Directory that keeps the vectors of the images between runs; by default the directory "
         "`vectors` of the prepared data.",
+        default="",
     )
+
+
+def _define_flags() -> None:
+    cli.define(Retrieve)
 
 
 def _run() -> None:
-    if not flags.FLAGS.model_dir:
-        raise errors.UsageError(
-            f"--model_dir is missing: the directory of a run. {pretrained.hint()}"
-        )
-    retrieve(**cli.flag_arguments(retrieve))
+    retrieve(**cli.values(Retrieve, model_dir=()))
 
 
-def retrieve(
-    model_dir: str | Sequence[str],
-    *,
-    checkpoint: str = "best",
-    dtype: str = "float32",
-    data_dir: str | None = None,
-    split: str = "val",
-    limit: int = 0,
-    batch_size: int = 8,
-    marginal_images: int = 500,
-    seed: int = 1,
-    metrics: str | None = None,
-    query: Sequence[str] = (),
-    image: Sequence[str] = (),
-    top: int = 5,
-    candidates: int = 0,
-    index: str = "",
-) -> dict[str, retrieval.Summary]:
+@takes(Retrieve)
+def retrieve(args: Retrieve) -> dict[str, retrieval.Summary]:
     """Ranks a split in both directions, or answers queries, and prints what it finds.
 
-    The arguments are the flags of the command. Returns the statistics by direction; empty if
-    queries were answered.
+    Returns:
+      The statistics of each direction by its name; empty if queries were answered.
     """
+    if not args.model_dir:
+        raise errors.UsageError(
+            f"`model_dir` is missing: the directory of a run. {pretrained.hint()}"
+        )
     from tfcap import runs
     from tfcap.captioning import captioner_of_run
     from tfcap.inference.nearest import Candidates
-    from tfcap.inference.retrieval import Pairs, find, find_sentences, rank
+    from tfcap.inference.retrieval import Pairs
 
-    if metrics:
-        os.makedirs(os.path.dirname(metrics) or ".", exist_ok=True)  # before an hour of scoring
-    run = runs.load_together(model_dir, checkpoint, dtype)
-    data = runs.load_data(run, data_dir)
-    splits, marginal = data.fingerprint["splits"], marginal_images and (image or not query)
-    if (candidates or marginal) and not splits.get("train", {}).get("images"):
+    if args.metrics:
+        os.makedirs(os.path.dirname(args.metrics) or ".", exist_ok=True)  # before an hour of work
+    run = runs.load_together(args.model_dir, args.checkpoint, args.dtype)
+    data = runs.load_data(run, args.data_dir)
+    _check(args, data)
+    print(f"{run.described} on {data.folder}, split {args.split}", flush=True)
+    pairs = Pairs(run, data, args.split, args.limit, args.batch_size)
+    if not (args.query or args.image):
+        return _rank(args, pairs)
+    candidates = None
+    if args.candidates:
+        candidates = Candidates(data, args.split, args.index, run.max_regions)
+    if args.query:
+        _find_images(args, pairs, candidates)
+    if args.image:
+        _find_sentences(args, pairs, candidates, captioner_of_run(run).features(args.image))
+    return {}
+
+
+def _check(args: Retrieve, data: "PreparedData") -> None:
+    """Raises UsageError for arguments that the data cannot fulfil, or that exclude each other."""
+    splits = data.fingerprint["splits"]
+    marginal = args.marginal_images and (args.image or not args.query)
+    if (args.candidates or marginal) and not splits.get("train", {}).get("images"):
         raise errors.UsageError(
             f"{data.folder} has no split train, only {', '.join(splits)}. Give "
-            "--marginal_images=0, and leave out --candidates."
+            "`marginal_images=0`, and leave out `candidates`."
         )
-    print(f"{run.described} on {data.folder}, split {split}", flush=True)
-    pairs = Pairs(run, data, split, limit, batch_size)
-    first = None
-    if candidates:
-        if limit or not (query or image):
-            raise errors.UsageError("--candidates needs a query, and cannot be used with --limit.")
-        first = Candidates(data, split, index, run.max_regions)
-    if query:
-        chosen = first.nearest(first.sentences(query), candidates) if first else None
-        matches, note = find(pairs, list(query), top, chosen)
-        names = data.file_names(split)
-        for text, found in zip(query, matches, strict=True):
-            _print_found(text, [(names[pairs.ids[place]], score) for place, score in found])
-        if note:
-            print(f"note: {note}")
-    if image:
-        features = captioner_of_run(run).features(image)
-        every = find_sentences(pairs, features, top, marginal_images, seed, first, candidates)
-        for path, sentences in zip(image, every, strict=True):
-            _print_found(path, sentences)
-    if query or image:
-        return {}
-    summaries, note = rank(pairs, marginal_images, seed)
+    if args.candidates and not (args.query or args.image):
+        raise errors.UsageError("`candidates` needs a query. Give `query` or `image`.")
+    if args.candidates and args.limit:
+        raise errors.UsageError("`candidates` cannot be used with `limit`. Leave one out.")
+
+
+def _rank(args: Retrieve, pairs: "Pairs") -> dict[str, retrieval.Summary]:
+    """Ranks the split in both directions."""
+    from tfcap.inference.retrieval import rank
+
+    summaries, note = rank(pairs, args.marginal_images, args.seed)
     print(retrieval.format_table(summaries))
-    if marginal_images:
-        number = min(marginal_images, data.split("train")["images"])
-        print(f"captions are normalised over {number} training images, seed {seed}")
-    for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
+    if args.marginal_images:
+        number = min(args.marginal_images, pairs.data.split("train")["images"])
+        print(f"captions are normalised over {number} training images, seed {args.seed}")
+    signature = pairs.run.signature
+    for line in filter(None, (note, signature and f"trained with: {signature}")):
         print(line)
-    if metrics:
+    if args.metrics:
         content = {name: summary.as_dict() for name, summary in summaries.items()}
-        content["marginal"] = {"images": marginal_images, "seed": seed}
-        write_json(metrics, {**content, "note": note, "signature": run.signature})
+        content["marginal"] = {"images": args.marginal_images, "seed": args.seed}
+        write_json(args.metrics, {**content, "note": note, "signature": signature})
     return summaries
 
 
-def _print_found(query: str, found: Sequence[tuple[str, float]]) -> None:
+def _find_images(args: Retrieve, pairs: "Pairs", candidates: "Candidates | None") -> None:
+    """Finds images for the sentences `query`."""
+    from tfcap.inference.retrieval import find
+
+    queries = list(args.query)
+    nearest = None
+    if candidates is not None:
+        nearest = candidates.nearest(candidates.sentences(queries), args.candidates)
+    results, note = find(pairs, queries, args.top, nearest)
+    names = pairs.data.file_names(args.split)
+    for query, images in zip(queries, results, strict=True):
+        _print(query, [(names[pairs.ids[position]], score) for position, score in images])
+    if note:
+        print(f"note: {note}")
+
+
+def _find_sentences(
+    args: Retrieve, pairs: "Pairs", candidates: "Candidates | None", features: "np.ndarray"
+) -> None:
+    """Finds sentences for the pictures `image`, which have the features [Q, R, F]."""
+    from tfcap.inference.retrieval import find_sentences
+
+    results = find_sentences(
+        pairs,
+        features,
+        args.top,
+        args.marginal_images,
+        args.seed,
+        candidates,
+        args.candidates,
+    )
+    for path, sentences in zip(args.image, results, strict=True):
+        _print(path, sentences)
+
+
+def _print(query: str, results: Sequence[tuple[str, float]]) -> None:
     print(errors.escaped(query))
-    for number, (name, score) in enumerate(found, start=1):
+    for number, (name, score) in enumerate(results, start=1):
         print(f"{number:4d}  {score:8.2f}  {errors.escaped(name)}")
 
 

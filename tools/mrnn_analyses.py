@@ -41,7 +41,7 @@ def shortlist(run, data, split, number, marginal_images, seed, curves=None):
     """Ranks captions of the nearest images, and all captions; returns the summaries by name."""
     pairs = Pairs(run, data, split, 0, 8)
     scores, owners, marginals, _ = score_split(pairs, marginal_images, seed)
-    index = nearest.load(data, nearest.Space(), None, run.max_regions, (split,))
+    index = nearest.open_index(data, nearest.Space(), None, run.max_regions, (split,))
     near = neighbourhoods(index, number)
     queries = {
         "image to text": retrieval.image_to_text(scores, owners, marginals),
@@ -71,8 +71,8 @@ def neighbours(run, data, split, images, top):
     names, train_names = data.file_names(split), data.file_names("train")
     ids = data.index(split).id[:images]
     for space in (nearest.Space(), nearest.Space(run.model)):
-        train = nearest.load(data, space, None, run.max_regions)
-        queries = nearest.load(data, space, None, run.max_regions, (split,))
+        train = nearest.open_index(data, space, None, run.max_regions)
+        queries = nearest.open_index(data, space, None, run.max_regions, (split,))
         positions, distances = train.search(queries.vectors[:images], top, ids)
         rows = train.ids[positions]
         nearest_ids.append(rows)

@@ -9,10 +9,8 @@ pytestmark = pytest.mark.slow
 
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):
-    found = run.with_decoding(changes).search()
-    return decode_split(
-        run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
-    )
+    changed = run.with_decoding(changes)
+    return decode_split(changed, data, "val", batch_size, limit=limit, seed=seed)
 
 
 def test_samples_of_an_image_do_not_depend_on_the_batch(run, data):

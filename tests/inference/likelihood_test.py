@@ -25,7 +25,7 @@ def sentences():
     rng = np.random.default_rng(4)
     captions = [" ".join(rng.choice(WORDS, n)) for n in (3, 1, 5, 2, 3, 4, 9, 3, 2, 1, 3)]
     captions += ["w1 nobody w2", "w1 w2", "w1 w2 w3 w4", "w1 w2 w3 w5", captions[0]]
-    return likelihood.encode(Vocab([*SPECIALS, *WORDS]), captions, LENGTH)
+    return likelihood.encode_captions(Vocab([*SPECIALS, *WORDS]), captions, LENGTH)
 
 
 @pytest.fixture(scope="module", params=small_models.params([*SMALL, "ensemble"]))
@@ -47,11 +47,11 @@ def test_captions_become_token_ids(sentences):
         "1 of 64 words are outside the vocabulary: nobody; 1 of 16 captions are cut to 6 words"
     )
     vocab = Vocab([*SPECIALS, *WORDS])
-    assert likelihood.encode(vocab, ["w1"], LENGTH).note() == ""
-    named = likelihood.encode(vocab, ["A Zebra, w1", "zebra a b", *"cdefg"], LENGTH).note()
+    assert likelihood.encode_captions(vocab, ["w1"], LENGTH).note() == ""
+    named = likelihood.encode_captions(vocab, ["A Zebra, w1", "zebra a b", *"cdefg"], LENGTH).note()
     assert named == "10 of 18 words are outside the vocabulary: a, zebra, b, c, d"
     with pytest.raises(ValueError, match=r"'\?!' has no word"):
-        likelihood.encode(vocab, ["w1", "?!"], LENGTH)
+        likelihood.encode_captions(vocab, ["w1", "?!"], LENGTH)
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_tree_holds_each_prefix_once(captions):
         alive = [n for n, length in enumerate(captions.words) if length > t]
         assert given.counts[t] == len({tuple(ROWS[n][:t]) for n in alive})
         for n in alive:
-            beginning, place = [], given.places[t, n]
+            beginning, place = [], given.index_of[t, n]
             for back in range(t, -1, -1):
                 beginning.insert(0, int(given.words[back, place]))
                 place = given.parents[back, place]

@@ -113,20 +113,20 @@ def test_an_image_is_not_its_own_neighbour():
 def test_an_index_is_made_once_for_what_it_depends_on(shapes, tmp_path, monkeypatch):
     folder = shutil.copytree(shapes, tmp_path / "data", ignore=shutil.ignore_patterns("vectors"))
     data, space = PreparedData.load(folder), nearest.Space()
-    in_memory = nearest.load(data, space)
+    in_memory = nearest.open_index(data, space)
     assert not (folder / "vectors").exists()
-    first = nearest.load(data, space, "")
+    first = nearest.open_index(data, space, "")
     np.testing.assert_array_equal(first.vectors, in_memory.vectors)
     (path,) = (folder / "vectors").iterdir()
     assert path.name.startswith("train-original-") and isinstance(first.vectors, np.memmap)
-    nearest.load(data, space, tmp_path / "other", max_regions=5)
+    nearest.open_index(data, space, tmp_path / "other", max_regions=5)
     assert next((tmp_path / "other").iterdir()).name != path.name
-    both = nearest.load(data, space, splits=("val", "train"))
+    both = nearest.open_index(data, space, splits=("val", "train"))
     np.testing.assert_array_equal(both.ids, [*data.index("val").id, *data.index("train").id])
     np.testing.assert_array_equal(both.vectors[12:], first.vectors)
     with monkeypatch.context() as patch:
         patch.setattr(PreparedData, "examples", None)  # fails if features are read again
-        nearest.load(data, space, "")
+        nearest.open_index(data, space, "")
 
 
 def test_vectors_are_the_mean_of_real_regions(data):
@@ -137,7 +137,7 @@ def test_vectors_are_the_mean_of_real_regions(data):
     np.testing.assert_allclose(found[1], features[1].mean(0), rtol=1e-4, atol=1e-6)
     batch = data.read("train", data.index("train").id[:4], 7)
     wanted = np.asarray(batch["features"]).mean(1)
-    index = nearest.load(data, nearest.Space(), max_regions=7)
+    index = nearest.open_index(data, nearest.Space(), max_regions=7)
     np.testing.assert_allclose(index.vectors[:4], wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -146,8 +146,8 @@ def test_refined_vectors_follow_the_paper(data, tiny):
     seeds.set_seed(1)
     sizes = dict(embed_width=6, width=8, multimodal_width=10)
     mrnn = models.build("mrnn", len(data.vocab), 12, data.feature_dim, **sizes)
-    index = nearest.load(data, nearest.Space(mrnn))
-    mean = nearest.load(data, nearest.Space()).vectors
+    index = nearest.open_index(data, nearest.Space(mrnn))
+    mean = nearest.open_index(data, nearest.Space()).vectors
     kernel = mrnn.checkpoint_items["weights"]["multimodal/image/kernel"].numpy()
     wanted = 1.7159 * np.tanh(2 / 3 * (mean @ kernel))
     assert index.vectors.shape == (64, 10) and index.vectors.std() > 0.01
@@ -160,7 +160,7 @@ def test_candidates_are_the_nearest_by_centred_cosine(data):
     candidates = nearest.Candidates(data, "val", None)
     texts = ["a big red circle", "two small blue squares", "a green triangle"]
     raw, train = (
-        nearest.load(data, nearest.Space(), splits=(split,)) for split in ("val", "train")
+        nearest.open_index(data, nearest.Space(), splits=(split,)) for split in ("val", "train")
     )
     references = data.references("train")
     found = SentenceVectors([references[int(image)] for image in train.ids], train.vectors)(texts)

@@ -13,7 +13,7 @@ from tfcap.data.prepared import PreparedData, write_references
 from tfcap.ids import BOS, EOS
 from tfcap.inference import likelihood
 from tfcap.inference.likelihood import perplexities_of_split
-from tfcap.inference.rerank import Consensus
+from tfcap.inference.rerank import ConsensusReranker
 from tfcap.inference.retrieval import Pairs
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,9 @@ def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     found = perplexities_of_split(run, data, "val", batch_size=2, limit=3)
     references = dict(list(data.references("val").items())[:3])
     expected, words = [], []
-    blocks = likelihood.images(data, "val", range(3), 1)
+    blocks = likelihood.read_images(data, "val", range(3), 1)
     for captions, inputs in zip(references.values(), blocks, strict=True):
-        sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
+        sentences = likelihood.encode_captions(run.vocab, captions, run.params.task.max_length)
         context = run.model.encode(inputs)
         for row, length in zip(sentences.tokens.tolist(), sentences.words, strict=True):
             expected.append(_literal(run.model.decode, context, row[:length]))
@@ -83,7 +83,7 @@ def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_pa
     found, expected = (Pairs(run, one, "val", 3, 8).captions()[0] for one in (data, plain))
     assert found == expected
     hypotheses = [[own[0] for own in plain.references("train").values()]]
-    consensus = [Consensus(one, neighbours=5) for one in (data, plain)]
+    consensus = [ConsensusReranker(one, neighbours=5) for one in (data, plain)]
     vectors = consensus[0].vectors(tf.ones([1, 4, data.feature_dim]))
     (first,), (second,) = (one.rerank(vectors, hypotheses) for one in consensus)
     assert first.captions == second.captions and first.scores[0] > 0

@@ -9,7 +9,7 @@ from helpers.reranking import (
     literal_scores,
 )
 
-from tfcap.inference.rerank import Consensus, rank
+from tfcap.inference.rerank import ConsensusReranker, rank
 
 NEIGHBOURS = 6
 
@@ -17,7 +17,7 @@ NEIGHBOURS = 6
 @pytest.fixture(scope="module")
 def made(data):
     """A consensus for each similarity."""
-    return {kind: Consensus(data, neighbours=NEIGHBOURS, similarity=kind)
+    return {kind: ConsensusReranker(data, neighbours=NEIGHBOURS, similarity=kind)
             for kind in ("cider", "bleu")}  # fmt: skip
 
 

@@ -19,8 +19,8 @@ def candidates(data):
 
 def scores_of(run, data, split, places, captions):
     """Scores [len(places), N] of captions, all in one block."""
-    encoded = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-    (block,) = likelihood.images(data, split, places, len(places))
+    encoded = likelihood.encode_captions(run.vocab, captions, run.params.task.max_length)
+    (block,) = likelihood.read_images(data, split, places, len(places))
     return likelihood.PairScorer(run.model, data.input_specs, encoded)(**block).astype(np.float64)
 
 
@@ -74,7 +74,7 @@ def test_queries_without_a_known_word_are_refused(run, data):
 
 def test_sentences_are_ranked_for_images(run, data, candidates):
     pairs = Pairs(run, data, "val", limit=4, block=4)
-    (block,) = likelihood.images(data, "test", [0, 1], 2)
+    (block,) = likelihood.read_images(data, "test", [0, 1], 2)
     features = block["features"].numpy()
     texts = list(dict.fromkeys(pairs.captions()[0]))
     scores = scores_of(run, data, "test", [0, 1], texts)

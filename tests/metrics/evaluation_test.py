@@ -61,3 +61,8 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
 def test_bad_arguments_are_refused(predictions, references, part):
     with pytest.raises(ValueError, match=part):
         evaluate(predictions, references, METRICS)
+
+
+def test_a_report_needs_all_captions(tmp_path):
+    with pytest.raises(ValueError, match="no predictions for image 9"):
+        evaluate({7: "a dog"}, REFERENCES, METRICS, report=str(tmp_path / "page.html"))

@@ -76,7 +76,7 @@ def test_a_registered_model_trains_and_evaluates(toy, small, shapes, tmp_path):
     run = runs.load(str(tmp_path))
     assert run.params.task.model.as_dict() == {"type": "toy", "toy": {"width": 16, "decay": 0.5}}
     data = PreparedData.load(shapes)
-    result = decode_split(run.model, run.vocab, run.search(), data, "val", 2).captions
+    result = decode_split(run, data, "val", 2).captions
     assert len(result) == 12 and all(texts for texts in result.values())
 
 

@@ -77,7 +77,7 @@ def test_runs_are_loaded_as_one(together, captioner, shapes):
     run = runs.load_together(together)
     assert [m.name for m in run.model.members] == ["attention_lstm", "updown"]
     data = PreparedData.load(shapes)
-    captions = decode_split(run.model, run.vocab, run.search(), data, "val", 6).captions
+    captions = decode_split(run, data, "val", 6).captions
     assert len(captions) == 12
     names = data.file_names("val")
     paths = [f"{data.images}/{names[image]}" for image in captions]

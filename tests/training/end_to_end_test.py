@@ -149,7 +149,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     """Captions of the records, of the files, and of a SavedModel are the same."""
     run = runs.load(whole)
     data = run.view(PreparedData.load(pictures))
-    found = decode_split(run.model, run.vocab, run.search(), data, "val", 4)
+    found = decode_split(run, data, "val", 4)
     names, images = data.file_names("val"), list(found.captions)
     paths = [os.path.join(data.images, names[image]) for image in images]
     captions = tfcap.load(whole)(paths)
@@ -163,7 +163,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-4)
 
     frozen = PreparedData.load(pictures)  # the features of the prepared network are others
-    other = decode_split(run.model, run.vocab, run.search(), frozen, "val", 4)
+    other = decode_split(run, frozen, "val", 4)
     assert np.abs(np.array([other.scores[image][0] for image in images]) - scores).max() > 1e-3
 
 

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from PIL import Image
@@ -19,7 +19,7 @@ from PIL import Image
 from tfcap.captioning import inputs
 from tfcap.captioning.results import Caption, Failure, Match
 from tfcap.decoding.options import first_seed
-from tfcap.visualize.attended import KINDS, Attended
+from tfcap.visualize.attended import KINDS, Attended, Kind
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
-
-Kind = Literal["attention", "contribution"]  # of weights, see `KINDS`
 
 
 class _Prepared(NamedTuple):

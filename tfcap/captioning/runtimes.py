@@ -26,7 +26,7 @@ from tfcap.visualize.attention import attend
 
 if TYPE_CHECKING:
     from tfcap.inference.likelihood import PairScorer
-    from tfcap.inference.rerank import Consensus
+    from tfcap.inference.rerank import ConsensusReranker
     from tfcap.models.captioner import Captioner
     from tfcap.runs import Run
 
@@ -108,7 +108,7 @@ class TrainedRun:
         self.run = run
         self.model: Captioner = run.model
         self.server = saved_model.server(run, data_dir=data_dir)
-        self.reranker: Consensus | None = None
+        self.reranker: ConsensusReranker | None = None
         self._data_dir = data_dir
         backbone = self.server.backbone
         if backbone is None:
@@ -273,9 +273,9 @@ class TrainedRun:
           features: those of B pictures, float32 [B, R, F].
           texts: S texts.
         """
-        from tfcap.inference.likelihood import PairScorer, encode
+        from tfcap.inference.likelihood import PairScorer, encode_captions
 
-        encoded = encode(self.run.vocab, texts, self.model.max_length)
+        encoded = encode_captions(self.run.vocab, texts, self.model.max_length)
         mask = self.server.mask(features)
         with self._scoring:
             if self._scorer is None:

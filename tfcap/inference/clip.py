@@ -5,7 +5,6 @@ Letters: n pictures or texts, D width of CLIP's space.
 
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +19,9 @@ class KerasHubClip:
     """Maps pictures and texts into CLIP's space with a preset of keras-hub.
 
     Vectors are cached, because several sets of captions are often scored on the same pictures.
-    `preset` is a directory, or a handle that keras-hub downloads.
+
+    Args:
+      preset: the directory of a preset, or a handle that keras-hub downloads.
     """
 
     def __init__(self, preset: str):
@@ -28,7 +29,7 @@ class KerasHubClip:
             import keras_hub
         except ImportError:
             raise ValueError(
-                "--clip needs keras-hub, which needs Python 3.11. Run: pip install 'tfcap[hub]'"
+                "`clip` needs keras-hub, which needs Python 3.11. Run: pip install 'tfcap[hub]'"
             ) from None
         try:
             self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
@@ -36,37 +37,39 @@ class KerasHubClip:
             self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"--clip={preset} is not a CLIP preset of keras-hub with its tokenizer and its "
+                f"`clip={preset}` is not a CLIP preset of keras-hub with its tokenizer and its "
                 f"image converter: {' '.join(str(error).split())[:300]}"
             ) from None
-        self._known: dict[str, np.ndarray] = {}
+        self._cache: dict[str, np.ndarray] = {}
 
     def pictures(self, paths: Sequence[str]) -> np.ndarray:
         """Returns a vector of each picture file, float32 [n, D]."""
-        return self._vectors("pictures of CLIP", paths, self._of_pictures)
+        return self._vectors("pictures of CLIP", paths, self._encode_pictures)
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
         """Returns a vector of each text, float32 [n, D]; texts are cut at the length of CLIP."""
-        return self._vectors("texts of CLIP", texts, self._of_texts)
+        return self._vectors("texts of CLIP", texts, self._encode_texts)
 
     def _vectors(
-        self, label: str, given: Sequence[str], encode: Callable[[list[str]], Any]
+        self, label: str, items: Sequence[str], encode: Callable[[list[str]], tf.Tensor]
     ) -> np.ndarray:
-        keys = {item: f"{label}: {item}" for item in given}
-        new = [item for item, key in keys.items() if key not in self._known]
+        """Returns a vector of each path or text, float32 [n, D]; `encode` computes a batch."""
+        keys = {item: f"{label}: {item}" for item in items}
+        new = [item for item, key in keys.items() if key not in self._cache]
         starts = range(0, len(new), _BATCH)
         for start in progress.progress(starts, len(starts), label):
             batch = new[start : start + _BATCH]
             for item, vector in zip(batch, np.asarray(encode(batch)), strict=True):
-                self._known[keys[item]] = vector
-        return np.stack([self._known[keys[item]] for item in given])
+                self._cache[keys[item]] = vector
+        return np.stack([self._cache[keys[item]] for item in items])
 
-    def _of_pictures(self, paths: list[str]) -> Any:
+    def _encode_pictures(self, paths: list[str]) -> tf.Tensor:
         images = np.stack([np.asarray(self._convert(_read(path))) for path in paths])
         return self._model.get_vision_embeddings(tf.constant(images, tf.float32))
 
-    def _of_texts(self, texts: list[str]) -> Any:
-        length, tokenizer = self._model.text_encoder.max_sequence_length, self._tokenizer
+    def _encode_texts(self, texts: list[str]) -> tf.Tensor:
+        tokenizer = self._tokenizer
+        length = self._model.text_encoder.max_sequence_length
         ids = np.full([len(texts), length], tokenizer.pad_token_id, np.int32)
         for row, text in zip(ids, texts, strict=True):
             words = np.asarray(tokenizer(text.lower()))[: length - 2].tolist()
@@ -76,6 +79,7 @@ class KerasHubClip:
 
 
 def _read(path: str) -> tf.Tensor:
+    """Reads a picture file, float32 [H, W, 3]."""
     try:
         return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
     except (OSError, ValueError) as error:

@@ -1,10 +1,12 @@
 """Computes log-probabilities of captions: for all pairs of image and caption, and as perplexity.
 
-Letters: B images of a block, S captions of a block, N captions in all, C captions of an image, T
-`max_length`, L words of a caption including the end mark, R regions, F feature width, V vocabulary,
-U largest number of prefixes of one length.
+Letters: B images of a block, S captions of a block, I images in all, N captions in all, C captions
+of an image, T `max_length`, L words of a caption including the end mark, R regions, F feature
+width, F2 width of a vector of a whole image, V vocabulary, U largest number of prefixes of one
+length.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,21 +28,29 @@ from tfcap.runs import Run
 # Largest number of logits of one call. It bounds the memory of scoring; logits that fit into the
 # processor's cache are also faster.
 LOGITS = 1 << 23
-CHUNK = 16384  # captions turned into ids together
+_CHUNK = 16384  # captions turned into ids together
 _EXAMPLES = 5  # unknown words that a note names
 
 
 class EncodedCaptions(NamedTuple):
-    """Captions as token ids."""
+    """Captions as token ids.
 
-    tokens: np.ndarray  # int32 [N, T] without BOS: w1 ... wL EOS PAD ...; as `Vocab.encode` cuts
-    words: np.ndarray  # int32 [N], L of each caption
-    unknown: int  # words outside the vocabulary in all captions; they are scored as UNK
-    cut: int  # captions that were cut
-    examples: tuple[str, ...] = ()  # some of the unknown words
+    Attributes:
+      tokens: int32 [N, T] without BOS: w1 w2 ... EOS PAD ...; `Vocab.encode` cuts long captions.
+      words: number of words of each caption and its end mark, int32 [N], L.
+      unknown: number of words of all captions that are outside the vocabulary and scored as UNK.
+      cut: number of captions that were cut.
+      examples: some of the unknown words.
+    """
+
+    tokens: np.ndarray
+    words: np.ndarray
+    unknown: int
+    cut: int
+    examples: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """One line about unknown words and cut captions; empty if there are none."""
+        """Returns a line about unknown words and cut captions; empty if there are none."""
         parts = []
         if self.unknown:
             total = int(self.words.sum())
@@ -52,26 +62,36 @@ class EncodedCaptions(NamedTuple):
         return "; ".join(parts)
 
 
-def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCaptions:
-    """Converts N raw captions to token ids; T is `max_length`."""
+def encode_captions(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCaptions:
+    """Converts N captions to token ids; T is `max_length`."""
     parts = [
-        vocab.encode(tf.constant(captions[start : start + CHUNK]), max_length).numpy()[:, 1:]
-        for start in range(0, len(captions), CHUNK)
+        vocab.encode(tf.constant(captions[start : start + _CHUNK]), max_length).numpy()[:, 1:]
+        for start in range(0, len(captions), _CHUNK)
     ]
-    ids = np.concatenate(parts)
-    empty = np.flatnonzero(ids[:, 0] == EOS)
+    tokens = np.concatenate(parts)
+    empty = np.flatnonzero(tokens[:, 0] == EOS)
     if len(empty):
-        raise ValueError(f"The caption {captions[empty[0]]!r} has no word.")
-    cut = int((~(ids == EOS).any(1)).sum())
-    words = np.count_nonzero(ids != PAD, axis=1).astype(np.int32)
-    rows = np.flatnonzero((ids == UNK).any(axis=1))[:_EXAMPLES]
-    found = zip(tokenize_all([captions[row] for row in rows]), ids[rows], strict=True)
-    pairs = [pair for words_, row in found for pair in zip(words_, row, strict=False)]
-    examples = tuple(dict.fromkeys(word for word, number in pairs if number == UNK))[:_EXAMPLES]
-    return EncodedCaptions(ids, words, int((ids == UNK).sum()), cut, examples)
+        raise ValueError(f"The caption {captions[empty[0]]!r} has no word. Leave it out.")
+    return EncodedCaptions(
+        tokens,
+        words=np.count_nonzero(tokens != PAD, axis=1).astype(np.int32),
+        unknown=int((tokens == UNK).sum()),
+        cut=int((~(tokens == EOS).any(axis=1)).sum()),
+        examples=_unknown_words(captions, tokens),
+    )
 
 
-def images(
+def _unknown_words(captions: Sequence[str], tokens: np.ndarray) -> tuple[str, ...]:
+    """Returns some words of the captions that are UNK in `tokens` [N, T]."""
+    rows = np.flatnonzero((tokens == UNK).any(axis=1))[:_EXAMPLES]
+    unknown: dict[str, None] = {}  # in the order of the captions, each word once
+    for words, row in zip(tokenize_all([captions[i] for i in rows]), tokens[rows], strict=True):
+        pairs = zip(words, row, strict=False)  # a caption may be cut
+        unknown |= dict.fromkeys(word for word, token in pairs if token == UNK)
+    return tuple(unknown)[:_EXAMPLES]
+
+
+def read_images(
     data: PreparedData,
     split: str,
     positions: Sequence[int] | np.ndarray,
@@ -80,20 +100,25 @@ def images(
 ) -> Iterator[dict[str, tf.Tensor]]:
     """Yields the images at these positions of a split, in blocks of B.
 
-    A block has `features` float32 [B, R, F] and `mask` bool [B, R], and `image` float32 [B, F2] if
-    the data has vectors of whole images. The last block may be smaller. Regions of an image beyond
-    `max_regions` are cut off.
+    A block has `features` float32 [B, R, F] and `mask` bool [B, R]. It also has `image` float32
+    [B, F2] if the data has vectors of whole images.
+
+    Args:
+      data: the prepared data.
+      split: name of the split.
+      positions: the positions of the images in the split, int64 [I].
+      batch_size: number of images of a block, B; the last block may be smaller.
+      max_regions: number of regions of an image to read; None for all.
     """
-    most = data.most_regions(max_regions)
-    rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
-    blocks = data.examples(split, rows).batch(batch_size)
+    pad_regions = data.most_regions(max_regions)
+    indices = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
+    blocks = data.examples(split, indices).batch(batch_size)
     # AutoGraph would only rewrite the parser, which takes longer than all other tracing.
-    parser = tf.autograph.experimental.do_not_convert(
-        lambda block: inputs_of(data.parse(block, most))
+    parse = tf.autograph.experimental.do_not_convert(
+        lambda block: inputs_of(data.parse(block, pad_regions))
     )
-    blocks = blocks.map(parser)
     with data.readable_errors():
-        for block in blocks.prefetch(1):
+        for block in blocks.map(parse).prefetch(1):
             yield data.with_features(block)
 
 
@@ -102,24 +127,35 @@ class Prefixes(NamedTuple):
 
     A prefix that many captions share is computed once. The 5,000 validation captions of Flickr8k
     have 59,206 words but only 40,161 different prefixes.
+
+    Attributes:
+      tokens: the captions, int32 [S, L]: w1 w2 ... EOS PAD ...
+      words: the last word of each prefix, int32 [L, U]; BOS for the empty prefix.
+      parents: for each prefix the index, in row t - 1, of the prefix without its last word, int32
+        [L, U].
+      counts: the number of prefixes of each length, int32 [L]; the rest of a row is padding.
+      index_of: the index of each caption's prefix in row t, int32 [L, S]; 0 after the caption's
+        end.
     """
 
-    tokens: np.ndarray  # int32 [S, L], the captions: w1 ... EOS PAD ...
-    words: np.ndarray  # int32 [L, U], the last word of each prefix; BOS for the empty prefix
-    parents: np.ndarray  # int32 [L, U], the index in row t - 1 of the prefix without its last word
-    counts: np.ndarray  # int32 [L], prefixes of each length; the rest of a row is padding
-    places: np.ndarray  # int32 [L, S], the index of each caption's prefix; 0 after its end
+    tokens: np.ndarray
+    words: np.ndarray
+    parents: np.ndarray
+    counts: np.ndarray
+    index_of: np.ndarray
 
 
 def prefix_tree(tokens: np.ndarray) -> Prefixes:
-    """Builds the prefixes of captions int32 [S, L]: w1 ... EOS PAD ..."""
+    """Builds the prefixes of captions int32 [S, L]: w1 w2 ... EOS PAD ..."""
     captions, length = tokens.shape
-    places = np.zeros((length, captions), np.int32)
-    words, parents = [np.array([BOS])], [np.array([0])]
+    index_of = np.zeros((length, captions), np.int32)
+    words = [np.array([BOS])]
+    parents = [np.array([0])]
     for t in range(1, length):
-        alive = np.flatnonzero(tokens[:, t] != PAD)
-        last, before = tokens[alive, t - 1], places[t - 1, alive]
-        _, first, places[t, alive] = np.unique(
+        going_on = np.flatnonzero(tokens[:, t] != PAD)
+        last = tokens[going_on, t - 1]
+        before = index_of[t - 1, going_on]
+        _, first, index_of[t, going_on] = np.unique(
             np.stack([before, last]), axis=1, return_index=True, return_inverse=True
         )
         words.append(last[first])
@@ -130,39 +166,44 @@ def prefix_tree(tokens: np.ndarray) -> Prefixes:
         longest = int(counts.max())
         return np.array([np.pad(row, (0, longest - len(row))) for row in rows], np.int32)
 
-    return Prefixes(tokens, padded(words), padded(parents), counts, places)
+    return Prefixes(tokens, padded(words), padded(parents), counts, index_of)
 
 
-def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tensor:
+def score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.Tensor:
     """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
 
     A step has one row for each prefix and image. This works for every system, but a cache that
-    grows with the words is copied in every step. `context` is the context of B images; the prefixes
-    `given` are tensors.
+    grows with the words is copied in every step.
+
+    Args:
+      model: the captioner.
+      context: the context of B images, a result of `model.encode`.
+      prefixes: the captions; its arrays are tensors.
     """
     size = tf.shape(tf.nest.flatten(context)[0])[0]
     images = tf.range(size)[:, tf.newaxis]
 
     def body(t, before, cache, total):
-        number = given.counts[t]
-        rows = images * before + given.parents[t, :number]
+        number = prefixes.counts[t]
+        rows = images * before + prefixes.parents[t, :number]
         cache = take(cache, tf.reshape(rows, [-1]))
-        words = tf.tile(given.words[t, :number], [size])  # image-major
+        words = tf.tile(prefixes.words[t, :number], [size])  # image-major
         logits, cache = model.step(context, cache, words, t)
         logps = tf.reshape(log_probs(logits), [-1])  # [B U V]
-        now = given.tokens[:, t]
-        chosen = tf.gather(logps, (images * number + given.places[t]) * model.vocab_size + now)
+        now = prefixes.tokens[:, t]
+        rows = images * number + prefixes.index_of[t]
+        chosen = tf.gather(logps, rows * model.vocab_size + now)
         return t + 1, number, cache, total + tf.where(now == PAD, 0.0, chosen)
 
     cache = model.init_cache(context, model.max_length)
-    state = 0, 1, cache, tf.zeros([size, tf.shape(given.tokens)[0]])
-    length = tf.shape(given.tokens)[1]
-    rows = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), cache)
+    state = 0, 1, cache, tf.zeros([size, tf.shape(prefixes.tokens)[0]])
+    length = tf.shape(prefixes.tokens)[1]
+    cache_shapes = tf.nest.map_structure(lambda x: tf.TensorShape([None, *x.shape[1:]]), cache)
     *_, total = loop(
         lambda t, *_: t < length,
         body,
         tf.nest.map_structure(tf.convert_to_tensor, state),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), rows, state[-1].shape),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), cache_shapes, state[-1].shape),
         maximum_iterations=length,
     )
     return total
@@ -171,17 +212,18 @@ def score_prefixes(model: Captioner, context: Tree, given: Prefixes) -> tf.Tenso
 class PairScorer:
     """Computes log P(caption | image) for every image of a block and every caption.
 
-    An image is encoded once for all captions. The captions are scored in blocks whose logits stay
-    below a fixed number, so that the memory depends neither on the images nor on the captions. A
+    An image is encoded once for all captions. The captions are scored in blocks with a limited
+    number of logits, so that the memory depends neither on the images nor on the captions. A
     recurrent system computes one step for each prefix (`Prefixes`). The caches of other systems are
-    too large for that; they decode captions of the same length in parallel, without padding. All
-    blocks use one trace.
+    too large for that: these systems decode captions of the same length in parallel, without
+    padding. All blocks use one trace.
 
     Args:
-      model, captions: the captioner, and the captions to score.
-      specs: the result of `PreparedData.input_specs`; or F, for data without vectors of whole
-        images.
-      logits: the largest number of logits in one call; a single caption may exceed it.
+      model: the captioner.
+      specs: the shapes of its inputs, `PreparedData.input_specs`; or the feature width, F, if there
+        are no vectors of whole images.
+      captions: the captions to score; `use` replaces them.
+      logits: the largest number of logits of one call; a single caption may need more.
     """
 
     def __init__(
@@ -191,7 +233,9 @@ class PairScorer:
         captions: EncodedCaptions,
         logits: int = LOGITS,
     ):
-        self.model, self.captions, self.logits = model, captions, logits
+        self.model = model
+        self.captions = captions
+        self.logits = logits
         members = getattr(model, "members", [model])
         self.recurrent = all(isinstance(member, RecurrentCaptioner) for member in members)
         self._blocks: dict[int, list] = {}  # by B
@@ -206,58 +250,68 @@ class PairScorer:
             self._encode.get_concrete_function().structured_outputs,
         )
         tokens = tf.TensorSpec([None, None], tf.int32)
-        given: tf.TensorSpec | Prefixes = tokens
-        if self.recurrent:
-            given = Prefixes(tokens, tokens, tokens, tf.TensorSpec([None], tf.int32), tokens)
-        self._score = tf.function(self._pairs, input_signature=[context, given], autograph=False)
+        counts = tf.TensorSpec([None], tf.int32)
+        block = Prefixes(tokens, tokens, tokens, counts, tokens) if self.recurrent else tokens
+        self._score = tf.function(
+            self._score_block, input_signature=[context, block], autograph=False
+        )
 
     def use(self, captions: EncodedCaptions) -> None:
-        self.captions, self._blocks = captions, {}
+        """Takes other captions to score."""
+        self.captions = captions
+        self._blocks = {}
 
-    def _pairs(self, context: Tree, given: tf.Tensor | Prefixes) -> tf.Tensor:
+    def _score_block(self, context: Tree, captions: tf.Tensor | Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or prefixes: [B, S]."""
-        if isinstance(given, Prefixes):
-            return score_prefixes(self.model, context, given)
+        if isinstance(captions, Prefixes):
+            return score_prefixes(self.model, context, captions)
         size = tf.shape(tf.nest.flatten(context)[0])[0]
-        logps = word_log_probs(self.model, context, tf.tile(given, (size, 1)))  # image-major
-        return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(given)[0]))
+        logps = word_log_probs(self.model, context, tf.tile(captions, (size, 1)))  # image-major
+        return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(captions)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
-        """Divides the captions into blocks: (positions [S], tokens [S, L] or prefixes)."""
+        """Divides the captions into blocks: (positions [S], tokens [S, L] or prefixes).
+
+        Args:
+          size: the number of images that a block of captions is scored with, B.
+        """
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
         return self._blocks[size]
 
-    def _equal(self, size):
-        tokens, words = self.captions.tokens, self.captions.words
-        for length in np.unique(words):
-            places = np.flatnonzero(words == length)
+    def _equal(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields blocks of captions of the same length."""
+        for length in np.unique(self.captions.words):
+            positions = np.flatnonzero(self.captions.words == length)
             most = max(1, self.logits // (size * int(length) * self.model.vocab_size))
-            for part in np.array_split(places, -(-len(places) // most)):
-                yield part, tokens[part, :length]
+            for part in np.array_split(positions, math.ceil(len(positions) / most)):
+                yield part, self.captions.tokens[part, :length]
 
-    def _prefixes(self, size):
-        tokens, words = self.captions.tokens, self.captions.words
+    def _prefixes(self, size: int) -> Iterator[tuple[np.ndarray, Prefixes]]:
+        """Yields blocks of captions that begin alike, as prefixes."""
+        tokens = self.captions.tokens
         order = np.lexsort(tokens.T[::-1])  # by the first word, then the second, ...
         most = max(1, self.logits // (size * self.model.vocab_size))
-        for part in np.array_split(order, -(-len(order) // most)):
-            yield part, prefix_tree(tokens[part, : words[part].max()])
+        for part in np.array_split(order, math.ceil(len(order) / most)):
+            yield part, prefix_tree(tokens[part, : self.captions.words[part].max()])
 
     def __call__(
         self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
     ) -> np.ndarray:
         """Computes the scores float32 [B, N], natural logarithm.
 
-        `features` are float32 [B, R, F], `mask` is bool [B, R], False for padding, and `image`
-        float32 [B, F2] the vectors of the whole images.
+        Args:
+          features: features of the regions, float32 [B, R, F].
+          mask: bool [B, R], False for padding.
+          image: vectors of the whole images, float32 [B, F2]; None if the data has none.
         """
         inputs = {"features": features, "mask": mask}
         if image is not None:
             inputs["image"] = image
         context = self._encode(inputs)
         scores = np.zeros([len(mask), len(self.captions.words)], np.float32)
-        for places, given in self.blocks(len(mask)):
-            scores[:, places] = self._score(context, given)
+        for positions, captions in self.blocks(len(mask)):
+            scores[:, positions] = self._score(context, captions)
         if not np.isfinite(scores).all():
             raise ValueError(
                 "The probability of a caption is NaN or 0, so the training of this model has "
@@ -267,12 +321,19 @@ class PairScorer:
 
 
 class Perplexities(NamedTuple):
-    """Perplexities of captions of images, base 2 (Mao et al., ICLR 2015, section 4)."""
+    """Perplexities of captions of images, base 2 (Mao et al., ICLR 2015, section 4).
 
-    image: np.ndarray  # int64 [N], image ids
-    log2: np.ndarray  # float64 [N], log2 P(caption | image), the end mark included
-    words: np.ndarray  # int32 [N], L
-    note: str  # that of `EncodedCaptions`
+    Attributes:
+      image: the image id of each caption, int64 [N].
+      log2: log2 P(caption | image), the end mark included, float64 [N].
+      words: number of words of each caption and its end mark, int32 [N], L.
+      note: a line about unknown words and cut captions, see `EncodedCaptions.note`.
+    """
+
+    image: np.ndarray
+    log2: np.ndarray
+    words: np.ndarray
+    note: str
 
     @property
     def each(self) -> np.ndarray:
@@ -290,6 +351,7 @@ class Perplexities(NamedTuple):
         return float(np.exp2(-self.log2.sum() / self.words.sum()))
 
     def by_image(self) -> dict[int, list[float]]:
+        """Returns the perplexities of the captions of each image, by image id."""
         result: dict[int, list[float]] = {}
         for image, value in zip(self.image.tolist(), self.each.tolist(), strict=True):
             result.setdefault(image, []).append(value)
@@ -316,40 +378,50 @@ def perplexities_of_split(
 
     PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
     authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
-    `limit` is the number of images to read from the start of the split; 0 reads all. `references`
-    are captions by image id; None takes all captions of the split.
+
+    Args:
+      run: the trained captioner.
+      data: prepared data that the captioner can read.
+      split: name of the split.
+      batch_size: number of images scored together, B.
+      limit: number of images, from the start of the split; 0 for all.
+      references: image id -> captions; None for all captions of the split.
     """
     ids = data.index(split).id[: limit or None]
-    known = stored_captions(data, split) if references is None else references
-    places = np.array([i for i, image in enumerate(ids) if known.get(int(image))], np.int64)
-    if not len(places):
+    if references is None:
+        references = stored_captions(data, split)
+    positions = np.array([i for i, image in enumerate(ids) if references.get(int(image))], np.int64)
+    if not len(positions):
         raise ValueError(f"Perplexity needs captions, and split {split} of {data.folder} has none.")
-    ids = ids[places]
-    each = [known[int(image)] for image in ids]
-    texts = [caption for own in each for caption in own]
-    captions = encode(run.vocab, texts, run.params.task.max_length)
-    counts = np.array([len(own) for own in each])
-    inside = np.arange(counts.max()) < counts[:, None]
-    by_image = np.zeros((*inside.shape, captions.tokens.shape[1]), np.int32)  # [B, C, T]
-    by_image[inside] = captions.tokens
-    specs = [data.input_specs, tf.TensorSpec([None, None], tf.int32)]
+    ids = ids[positions]
+    captions_of = [references[int(image)] for image in ids]
+    texts = [caption for captions in captions_of for caption in captions]
+    encoded = encode_captions(run.vocab, texts, run.params.task.max_length)
+    counts = np.array([len(captions) for captions in captions_of])
+    real = np.arange(counts.max()) < counts[:, None]  # [I, C], False for padding
+    by_image = np.zeros((*real.shape, encoded.tokens.shape[1]), np.int32)  # [I, C, T]
+    by_image[real] = encoded.tokens
 
-    @tf.function(input_signature=specs, autograph=False)
+    @tf.function(
+        input_signature=[data.input_specs, tf.TensorSpec([None, None], tf.int32)], autograph=False
+    )
     def score(inputs, tokens):
         return word_log_probs(run.model, run.model.encode(inputs), tokens)
 
-    blocks = images(data, split, places, batch_size, run.max_regions)
-    log2, start = [], 0
-    for inputs in progress.progress(blocks, -(-len(ids) // batch_size), "perplexity, batches"):
+    blocks = read_images(data, split, positions, batch_size, run.max_regions)
+    total = math.ceil(len(ids) / batch_size)
+    log2 = []
+    start = 0
+    for inputs in progress.progress(blocks, total, "perplexity, batches"):
         part = slice(start, start + len(inputs["mask"]))
         longest = np.count_nonzero(by_image[part], axis=2).max()
-        tokens = by_image[part, :, :longest].reshape(-1, longest)  # [B, C, T'] -> [B C, T']
+        tokens = by_image[part, :, :longest].reshape(-1, longest)  # [B, C, L] -> [B C, L]
         logps = score(inputs, tokens).numpy().astype(np.float64).sum(1)
-        log2.append(logps[inside[part].reshape(-1)])
-        start += len(inputs["mask"])
+        log2.append(logps[real[part].reshape(-1)])
+        start = part.stop
     return Perplexities(
         image=np.repeat(ids, counts),
         log2=np.concatenate(log2) / np.log(2),
-        words=captions.words,
-        note=captions.note(),
+        words=encoded.words,
+        note=encoded.note(),
     )

@@ -1,13 +1,15 @@
 """Consensus reranking: prefers the caption that agrees best with the captions of similar images.
 
+The idea is that of Devlin et al. 2015 (arXiv 1505.04467); the form built here is that of Mao et al.
+(m-RNN, ICLR 2015, section 8). The references are the captions of the k reference images nearest to
+an image. Each hypothesis is ranked by its mean similarity to the m references that it is most
+similar to.
+
 Letters: B images, S hypotheses of an image, C references of an image, D width of an image's vector,
 k neighbours, m best.
-
-Devlin et al. 2015 (arXiv 1505.04467) and, in the form built here, Mao et al. (m-RNN, ICLR 2015,
-section 8): the references are the captions of the k reference images nearest to an image, and each
-hypothesis is ranked by its mean similarity to the m references that it is most similar to.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,28 +21,38 @@ from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, count_ngrams, ends
 from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.inference import nearest
+from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.metrics.results import Hypotheses
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import ngrams
 
-# Of the paper: m for each measure of similarity. Its k is 60.
-BEST = {"cider": 125, "bleu": 175}
+BEST = {"cider": 125, "bleu": 175}  # m of the paper for each measure of similarity; its k is 60
+_log = logging.getLogger(__name__)
 _GROUP = 64  # references compared at a time; they are sorted by length, so there is little padding
 
 
 class Ranked(NamedTuple):
-    """The S hypotheses of an image, best first, and their scores float64 [S], descending."""
+    """The hypotheses of an image, sorted.
+
+    Attributes:
+      captions: the S hypotheses, best first.
+      scores: their scores, float64 [S], descending.
+    """
 
     captions: list[str]
     scores: np.ndarray
 
 
 def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked:
-    """Ranks the hypotheses of an image by the mean of their `best` largest similarities.
+    """Ranks the hypotheses of an image by the mean of their largest similarities.
 
-    If there are fewer references than `best`, all count. The released code ranks by the sum, which
-    gives the same order. Equal hypotheses keep their order; in the released code their order is
-    undefined. `similarities` are [S, C].
+    The released code ranks by the sum, which gives the same order. Equal hypotheses keep their
+    order; in the released code their order is undefined.
+
+    Args:
+      captions: the S hypotheses.
+      similarities: similarity of each hypothesis to each reference, [S, C].
+      best: number of largest similarities that count, m; if there are fewer references, all count.
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -48,20 +60,28 @@ def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked
     return Ranked([captions[i] for i in order], scores[order])
 
 
-class Consensus:
+class ConsensusReranker:
     """Reranks the hypotheses of any captioner by the captions of the nearest reference images.
 
-    Hypotheses and references are tokenized as training captions are and compared as words, so that
+    Hypotheses and references are tokenized as training captions are, and compared as words. So
     words outside a model's vocabulary count, too. The released code compares other lists of words.
 
-    `kind` is `consensus`, or `oracle`, which ranks by the references of the image itself.
-    `similarity` is `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1`
-    (0 to 1); neither counts an end mark. The k `neighbours` are images of the splits `references`
-    of `data`; the list of the paper has 122,286 images, more than the split train of Karpathy and
-    Fei-Fei. The document frequencies of `cider` are counted on the splits `frequencies`; the
-    released code takes the validation set, which contains the reranked images, so that their
-    references influence the ranking a little. `best` is m; 0 takes m of the paper. If `refine` is
-    an m-RNN, the vectors are its refined features. `index` is the `folder` of `nearest.load`.
+    Args:
+      data: the prepared data with the reference images.
+      kind: `consensus`, or `oracle`, which ranks by the references of the image itself.
+      similarity: `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0
+        to 1). Neither counts an end mark.
+      neighbours: number of nearest images, k.
+      best: number of references that count for a hypothesis, m; 0 for m of the paper.
+      references: splits of the reference images. The list of the paper has 122,286 images, more
+        than the split train of Karpathy and Fei-Fei.
+      frequencies: splits that the document frequencies of `cider` are counted on. The released code
+        takes the validation set. It contains the reranked images, so their references influence the
+        ranking a little.
+      refine: an m-RNN whose refined features are the vectors of images; None for the mean of the
+        features.
+      index: the directory that keeps the vectors, see `nearest.open_index`.
+      max_regions: the number of regions of an image that the model reads; None for all.
     """
 
     def __init__(
@@ -77,27 +97,36 @@ class Consensus:
         index: str | None = None,
         max_regions: int | None = None,
     ):
-        self.kind, self.neighbours, self.best = kind, neighbours, best or BEST[similarity]
-        space = nearest.Space(refine)
-        self.vectors = space.vectors
-        self._numbers: dict[str, int] = {}
-        self._corpus: list[list[np.ndarray]] = []  # the captions of each image of the index
+        self.kind = kind
+        self.neighbours = neighbours
+        self.best = best or BEST[similarity]
+        self._space = nearest.Space(refine)
+        self._word_numbers: dict[str, int] = {}
+        self._reference_words: list[list[np.ndarray]] = []  # of each image of the index
         if kind == "consensus":
-            self._corpus = self._read(data, references, "references")
-            self.index = nearest.load(data, space, index, max_regions, tuple(references))
+            self._reference_words = self._read(data, references, "rerank_references")
+            self.index = nearest.open_index(
+                data, self._space, index, max_regions, tuple(references)
+            )
         scorer: ngrams.CiderD | ngrams.NgramF1 = ngrams.NgramF1(ngrams.LARGEST_VOCABULARY)
         if similarity == "cider":
-            counted = self._corpus
+            counted = self._reference_words
             if not counted or list(frequencies) != list(references):
-                counted = self._read(data, frequencies, "frequencies")
+                counted = self._read(data, frequencies, "rerank_frequencies")
             table = _document_frequencies(counted)
             scorer = ngrams.CiderD(table, ngrams.LARGEST_VOCABULARY, count_eos=False)
         spec = tf.TensorSpec([1, None, None], tf.int32)
         self._compare = tf.function(
-            lambda own, others: scorer.similarities(own, scorer.references(others)),
+            lambda a, b: scorer.similarities(a, scorer.references(b)),
             input_signature=[spec, spec],
             autograph=False,
         )
+
+    def vectors(
+        self, features: tf.Tensor, mask: tf.Tensor | None = None, image: tf.Tensor | None = None
+    ) -> np.ndarray:
+        """Computes the vectors of images, float32 [B, D], see `nearest.Space.vectors`."""
+        return self._space.vectors(features, mask, image)
 
     def rerank(
         self,
@@ -107,13 +136,18 @@ class Consensus:
     ) -> list[Ranked]:
         """Ranks the hypotheses of B images by the captions of similar images.
 
-        `vectors` float32 [B, D] are results of the method `vectors`. `hypotheses` are S captions of
-        each image, best first; S may differ between images. `image_ids` int64 [B] are ids in the
-        prepared data: an image is never its own neighbour.
+        Args:
+          vectors: the vectors of the images, float32 [B, D], from the method `vectors`.
+          hypotheses: the S captions of each image, best first; S may differ between images.
+          image_ids: the ids of the images, int64 [B], if they are images of the prepared data. An
+            image is never its own neighbour.
         """
-        found = self.index.search(vectors, self.neighbours, image_ids)[0]
-        others = [[text for i in row[row >= 0] for text in self._corpus[i]] for row in found]
-        return self._rank(hypotheses, others)
+        neighbours = self.index.search(vectors, self.neighbours, image_ids)[0]
+        references = [
+            [words for i in row[row >= 0] for words in self._reference_words[i]]
+            for row in neighbours
+        ]
+        return self._rank(hypotheses, references)
 
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
@@ -121,45 +155,56 @@ class Consensus:
         """Ranks the captions of each image by its references: the upper bound of the paper."""
         return self._rank(hypotheses, self._encode(references))
 
-    def _rank(self, hypotheses, references) -> list[Ranked]:
+    def _rank(
+        self, hypotheses: Sequence[Sequence[str]], references: Sequence[list[np.ndarray]]
+    ) -> list[Ranked]:
+        encoded = self._encode(hypotheses)
         return [
-            rank(captions, self._similarities(own, others), self.best)
-            for captions, own, others in zip(
-                hypotheses, self._encode(hypotheses), references, strict=True
+            rank(captions, self._similarities(words, words_of_references), self.best)
+            for captions, words, words_of_references in zip(
+                hypotheses, encoded, references, strict=True
             )
         ]
 
-    def _similarities(self, own: list[np.ndarray], others: list[np.ndarray]) -> np.ndarray:
-        result = np.zeros([len(own), len(others)], np.float32)
-        if own:
-            order = np.argsort([len(words) for words in others], kind="stable")
-            for start in range(0, len(others), _GROUP):
+    def _similarities(
+        self, hypotheses: list[np.ndarray], references: list[np.ndarray]
+    ) -> np.ndarray:
+        """Compares the hypotheses of an image with its references: float32 [S, C]."""
+        result = np.zeros([len(hypotheses), len(references)], np.float32)
+        if hypotheses:
+            order = np.argsort([len(words) for words in references], kind="stable")
+            for start in range(0, len(references), _GROUP):
                 part = order[start : start + _GROUP]
-                group = [others[place] for place in part]
-                result[:, part] = self._compare(_padded(own), _padded(group))[0]
+                group = [references[i] for i in part]
+                result[:, part] = self._compare(_padded(hypotheses), _padded(group))[0]
         return result
 
     def _encode(self, images: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
         """Returns the words of every caption as numbers; a new word gets the next number."""
-        first, numbers = len(tokens.SPECIALS), self._numbers
-        words = iter(tokens.tokenize_all([caption for own in images for caption in own]))
+        first = len(tokens.SPECIALS)
+        numbers = self._word_numbers
+        words = iter(tokens.tokenize_all([text for captions in images for text in captions]))
 
-        def encode(sentence):
-            found = [numbers.setdefault(word, first + len(numbers)) for word in sentence]
-            return np.array(found, np.int32)
+        def encode(sentence: Sequence[str]) -> np.ndarray:
+            ids = [numbers.setdefault(word, first + len(numbers)) for word in sentence]
+            return np.array(ids, np.int32)
 
-        encoded = [[encode(next(words)) for _ in own] for own in images]
+        encoded = [[encode(next(words)) for _ in captions] for captions in images]
         if first + len(numbers) > ngrams.LARGEST_VOCABULARY:
             raise ValueError(
                 f"Reranking compares at most {ngrams.LARGEST_VOCABULARY} different words, because "
-                "four of them are packed into one number. Rerank with fewer reference captions."
+                "four of them are packed into one number. Rerank with fewer reference captions: "
+                "name fewer splits with `rerank_references`."
             )
         return encoded
 
-    def _read(self, data: PreparedData, splits: Sequence[str], flag: str) -> list[list[np.ndarray]]:
+    def _read(
+        self, data: PreparedData, splits: Sequence[str], argument: str
+    ) -> list[list[np.ndarray]]:
+        """Returns the captions of some splits; `argument` named the splits."""
         if missing := [split for split in splits if split not in data.fingerprint["splits"]]:
             raise errors.UsageError(
-                f"--rerank_{flag}: {data.folder} has no split {missing[0]}, only "
+                f"`{argument}={','.join(splits)}`: {data.folder} has no split {missing[0]}, only "
                 f"{', '.join(data.fingerprint['splits'])}."
             )
         captions = []
@@ -188,40 +233,52 @@ def _document_frequencies(images: Sequence[Sequence[np.ndarray]]) -> DocumentFre
 
 def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
     """Returns captions as int32 [1, number, words], padded with 0."""
-    result = np.zeros([1, len(sentences), max(1, *map(len, sentences))], np.int32)
+    longest = max(map(len, sentences), default=0)
+    result = np.zeros([1, len(sentences), max(1, longest)], np.int32)
     for row, words in zip(result[0], sentences, strict=True):
         row[: len(words)] = words
     return result
 
 
-def load(
-    run: runs.Run | None,
-    data: PreparedData,
-    kind: str = "consensus",
-    refined: str | None = None,
-    **options,
-) -> Consensus:
-    """Makes the `Consensus` for the flags `--rerank` and `--rerank_...`.
+def reranker_of(
+    args: RerankArguments, run: runs.Run | None, data: PreparedData
+) -> ConsensusReranker:
+    """Makes the reranker for the arguments of a command.
 
-    `run` made the captions; None if they come from a file. `refined` is the run directory of an
-    m-RNN whose refined features decide which images are similar.
+    Args:
+      args: the arguments; `rerank` is not None.
+      run: the run that made the captions; None if they come from a file.
+      data: prepared data with the reference images.
     """
-    refine = None
-    if refined:
-        other = runs.load(refined)
-        runs.check_vocabulary(other, data)
-        if (run and run.backbone is not None) or other.backbone is not None:
-            raise errors.UsageError(
-                f"The refined features of {refined} cannot be used: one of the two models trained "
-                "its backbone, so they read different features."
-            )
-        refine = other.model
-    regions = run.max_regions if run else None
-    return Consensus(data, kind, refine=refine, max_regions=regions, **options)
+    assert args.rerank is not None
+    return ConsensusReranker(
+        data,
+        args.rerank,
+        similarity=args.rerank_similarity,
+        neighbours=args.rerank_neighbours,
+        best=args.rerank_best,
+        references=args.rerank_references,
+        frequencies=args.rerank_frequencies,
+        refine=_refining_model(args.rerank_refined, run, data) if args.rerank_refined else None,
+        index=args.rerank_index,
+        max_regions=run.max_regions if run else None,
+    )
+
+
+def _refining_model(directory: str, run: runs.Run | None, data: PreparedData) -> Captioner:
+    """Loads the m-RNN whose refined features decide which images are similar."""
+    refining = runs.load(directory)
+    runs.check_vocabulary(refining, data)
+    if (run and run.backbone is not None) or refining.backbone is not None:
+        raise errors.UsageError(
+            f"`rerank_refined={directory}` cannot be used: one of the two models trained its "
+            "backbone, so they read different features. Leave it out."
+        )
+    return refining.model
 
 
 def rerank_split(
-    reranker: Consensus,
+    reranker: ConsensusReranker,
     data: PreparedData,
     split: str,
     captions: Mapping[int, Sequence[str]],
@@ -229,21 +286,32 @@ def rerank_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Hypotheses:
-    """Reranks the S captions of each image of a split; the oracle reads `references`."""
+    """Reranks the captions of the images of a split.
+
+    Args:
+      reranker: ranks the captions.
+      data: the prepared data.
+      split: name of the split.
+      captions: image id -> S captions, best first.
+      references: image id -> references, which the oracle reads.
+      batch_size: number of images reranked together.
+      max_regions: the number of regions of an image that the model reads; None for all.
+    """
     if max(map(len, captions.values()), default=0) < 2:
-        print("note: --rerank has no effect, because each image has one caption. Give --beam.")
-    images, ranked = list(captions), list[Ranked]()
+        _log.info("note: `rerank` has no effect, because each image has one caption. Give `beam`.")
+    images = list(captions)
+    ranked: list[Ranked] = []
     starts = range(0, len(images), batch_size)
     for start in progress.progress(starts, len(starts), "reranking"):
-        part = images[start : start + batch_size]
-        own = [captions[image] for image in part]
+        ids = images[start : start + batch_size]
+        hypotheses = [captions[image] for image in ids]
         if reranker.kind == "oracle":
-            ranked += reranker.oracle(own, [references.get(image, []) for image in part])
+            ranked += reranker.oracle(hypotheses, [references.get(image, []) for image in ids])
             continue
-        batch = data.read(split, part, max_regions)
+        batch = data.read(split, ids, max_regions)
         vectors = reranker.vectors(batch["features"], batch["mask"], batch.get("image"))
-        ranked += reranker.rerank(vectors, own, np.array(part, np.int64))
+        ranked += reranker.rerank(vectors, hypotheses, np.array(ids, np.int64))
     return Hypotheses(
-        {image: one.captions for image, one in zip(images, ranked, strict=True)},
-        {image: one.scores.tolist() for image, one in zip(images, ranked, strict=True)},
+        {image: result.captions for image, result in zip(images, ranked, strict=True)},
+        {image: result.scores.tolist() for image, result in zip(images, ranked, strict=True)},
     )

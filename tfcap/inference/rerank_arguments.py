@@ -16,7 +16,7 @@ class RerankArguments:
         choices=["consensus", "oracle"],
     )
     rerank_similarity: str = argument(
-        "Similarity of two captions: cider or bleu.", default="cider", choices=["cider", "bleu"]
+        "Measure of the similarity of two captions.", default="cider", choices=["cider", "bleu"]
     )
     rerank_neighbours: int = argument("Number of similar images.", default=60, least=1)
     rerank_best: int = argument(
@@ -31,14 +31,13 @@ class RerankArguments:
         default=None,
     )
     rerank_references: Sequence[str] = argument(
-        "Splits that the similar images are taken from, separated by commas, such as "
-        "train,val. An image is never its own neighbour.",
+        "Splits that the similar images are taken from, such as train,val. An image is never its "
+        "own neighbour.",
         default=("train",),
         many="commas",
     )
     rerank_frequencies: Sequence[str] = argument(
-        "Splits whose captions give the document frequencies of cider, separated by commas (the "
-        "m-RNN code uses val).",
+        "Splits whose captions give the document frequencies of cider (the m-RNN code uses val).",
         default=("train",),
         many="commas",
     )

@@ -4,10 +4,12 @@ Letters: R regions of an image, T' words of a caption.
 """
 
 import dataclasses
+from typing import Literal, get_args
 
 import numpy as np
 
-KINDS = ("attention", "contribution")  # see `attention.attend`
+Kind = Literal["attention", "contribution"]  # of weights, see `attention.attend`
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

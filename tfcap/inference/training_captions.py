@@ -1,0 +1,39 @@
+"""The captions that a model was trained on, to find captions that are novel."""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from tfcap.data.prepared import PreparedData, stored_captions
+from tfcap.runs import Run
+
+_log = logging.getLogger(__name__)
+
+
+def training_captions(run: Run | None, data: PreparedData | None) -> list[str]:
+    """Returns the captions that a model was trained on; empty if its training data is missing.
+
+    Args:
+      run: the model; None for captions from a file, which get the training captions of `data`. A
+        converted run gets them, too.
+      data: the evaluated data, which may have other training captions than the model.
+    """
+    trained_on = _digest(run.fingerprint) if run else None  # a converted run has none
+    if run and data and trained_on and trained_on != _digest(data.fingerprint):
+        with contextlib.suppress(ValueError):
+            data = PreparedData.load(run.data_dir)
+        if _digest(data.fingerprint) != trained_on:
+            _log.info(
+                "note: no share of novel captions, because the data that the model was trained "
+                f"on is not in {run.data_dir}"
+            )
+            return []
+    if data is None or "train" not in data.fingerprint["splits"]:
+        return []
+    return [text for captions in stored_captions(data, "train").values() for text in captions]
+
+
+def _digest(fingerprint: Mapping[str, Any]) -> str | None:
+    """Returns the digest of the training captions in a fingerprint."""
+    return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")

@@ -1,0 +1,65 @@
+"""Captions and references as a caller has them: files, dictionaries or lists."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tfcap.metrics import results
+from tfcap.metrics.results import Hypotheses
+
+
+class HasText(Protocol):
+    """A caption with further values, as `tfcap.Caption`."""
+
+    @property
+    def text(self) -> str: ...
+
+
+Path = str | os.PathLike
+Caption = str | HasText
+Predictions = Path | Mapping[int, Caption] | Sequence[Caption]
+References = Path | Mapping[int, Sequence[Caption]] | Sequence[Sequence[Caption]]
+
+
+def read_predictions(predictions: Predictions) -> Hypotheses:
+    """Reads captions of images.
+
+    Args:
+      predictions: a file, see `results.load_hypotheses`; or the caption of each image, by image id
+        or as a list, whose positions are the image ids.
+    """
+    if isinstance(predictions, str | os.PathLike):
+        return results.load_hypotheses(predictions)
+    items = _by_image(predictions)
+    return Hypotheses({image: _texts([caption], image) for image, caption in items})
+
+
+def read_references(references: References, partial: bool = False) -> dict[int, list[str]]:
+    """Reads reference captions of images, by image id.
+
+    Args:
+      references: a file, see `results.load_references`; or the references of each image, by image
+        id or as a list, whose positions are the image ids.
+      partial: leave images without references out, in place of an error.
+    """
+    if isinstance(references, str | os.PathLike):
+        return results.load_references(references, partial)
+    texts = {image: _texts(captions, image) for image, captions in _by_image(references)}
+    return {image: captions for image, captions in texts.items() if captions or not partial}
+
+
+def _texts(captions: Any, image: int) -> list[str]:
+    """Returns the texts of the captions of an image."""
+    if isinstance(captions, str | Mapping) or not isinstance(captions, Iterable):
+        raise ValueError(f"The references of image {image} must be a list of captions.")
+    texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
+    for text in texts:
+        if not isinstance(text, str):  # None or NaN is a missing caption, and no word
+            raise ValueError(
+                f"A caption of image {image} is not text: {text!r:.200}. Leave it out."
+            )
+    return texts
+
+
+def _by_image(values: Any) -> Iterator[tuple[int, Any]]:
+    return iter(values.items() if isinstance(values, Mapping) else enumerate(values))

@@ -1,0 +1,20 @@
+"""The arguments of the commands that score captions."""
+
+from collections.abc import Sequence
+
+from tfcap.arguments import argument, arguments
+
+
+@arguments
+class ScoringArguments:
+    """The arguments of every command that scores captions."""
+
+    partial: bool = argument(
+        "Score only the images that have references and captions in every file.", default=False
+    )
+    instances: Sequence[str] = argument(
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "CHAIR knows only the objects that the references mention.",
+        default=(),
+        many="commas",
+    )
