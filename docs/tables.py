@@ -22,7 +22,7 @@ from tfcap.models.captioner import options_of
 DOCS = pathlib.Path(__file__).resolve().parent
 RECIPES = DOCS.parent / "experiments"
 FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr", "msrvtt", "gif", "shapes")
-ENTRY = re.compile(r"(\*?\w+): (.*)")
+ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 NUMBER = re.compile(r"[+-]?[\d.]*|[–?-]")
 SHOWN = ("B@1", "B@4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")  # scores in the tables of recipes
 

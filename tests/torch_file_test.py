@@ -46,7 +46,7 @@ def test_views_are_read(path, protocol):
     torch_writer.write(
         path, {**VIEWS, "epoch": 3, "rest": [1.5, None, (True, "x")]}, "m", protocol=protocol
     )
-    found = torch_file.load(path)
+    found = torch_file.read_tensors(path)
     assert list(found) == list(VIEWS)
     for name, expected in VIEWS.items():
         same(found[name], expected)
@@ -57,14 +57,14 @@ def test_views_are_read(path, protocol):
 
 def test_the_older_layout_is_read(path):
     torch_writer.write_older(path, {"model": VIEWS, "epoch": 3})
-    for name, found in torch_file.load(path).items():
+    for name, found in torch_file.read_tensors(path).items():
         same(found, VIEWS[name])
 
 
 @pytest.mark.parametrize("order", [None, "little", "big"])
 def test_byte_orders_are_read(path, order):
     torch_writer.write(path, VIEWS, top="a b.c", order=order)
-    for name, found in torch_file.load(path).items():
+    for name, found in torch_file.read_tensors(path).items():
         same(found, VIEWS[name])
 
 
@@ -73,8 +73,8 @@ def test_byte_orders_are_read(path, order):
 def test_number_types_are_read(path, dtype, writer):
     values = np.array([0, 1, 2, 100]).astype(dtype)
     writer(path, {"x": values, "turned": values.reshape(2, 2).T})
-    same(torch_file.load(path)["x"], values)
-    same(torch_file.load(path)["turned"], values.reshape(2, 2).T)
+    same(torch_file.read_tensors(path)["x"], values)
+    same(torch_file.read_tensors(path)["turned"], values.reshape(2, 2).T)
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
@@ -83,20 +83,20 @@ def test_bfloat16_becomes_float32(path, order):
     upper = (values.view(np.uint32) >> 16).astype(np.uint16)
     kinds = {id(upper): "BFloat16Storage"}
     torch_writer.write(path, {"x": upper}, order=order, kinds=kinds)
-    same(torch_file.load(path)["x"], values)
+    same(torch_file.read_tensors(path)["x"], values)
 
 
 def test_parameters_and_attributes_are_read(path):
     parameter = Call("torch._utils", "_rebuild_parameter", BASE, True, collections.OrderedDict())
     torch_writer.write(path, {"x": parameter})
-    same(torch_file.load(path)["x"], BASE)
+    same(torch_file.read_tensors(path)["x"], BASE)
     # A state dict has an attribute, which is set by BUILD.
     storages = {}
     described = torch_writer.described(collections.OrderedDict(a=BASE), storages)
     metadata = pickle.dumps({"_metadata": {"": {"version": 1}}}, 2)[2:-1]
     members = {key: flat.tobytes() for key, (_, flat) in storages.items()}
     torch_writer.write_pickle(path, described[:-1] + metadata + b"b.", members)
-    same(torch_file.load(path)["a"], BASE)
+    same(torch_file.read_tensors(path)["a"], BASE)
 
 
 def test_only_the_state_dict_is_read(path):
@@ -107,11 +107,11 @@ def test_only_the_state_dict_is_read(path):
     members = {key: flat.tobytes() for key, (_, flat) in storages.items()}
     members["0"] = b"short"
     torch_writer.write_pickle(path, described, members)
-    assert list(torch_file.load(path)) == ["w"]
+    assert list(torch_file.read_tensors(path)) == ["w"]
     members["1"] = b"short"
     torch_writer.write_pickle(path, described, members)
     with pytest.raises(ValueError, match="a storage has 5 bytes, not 96"):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_only_the_state_dict_is_read(path):
 )
 def test_names_are_those_of_the_bare_model(path, names, bare):
     torch_writer.write(path, dict.fromkeys(names, BASE))
-    assert list(torch_file.load(path)) == bare
+    assert list(torch_file.read_tensors(path)) == bare
 
 
 def test_the_first_wrapper_that_holds_tensors_counts(path):
@@ -137,7 +137,7 @@ def test_the_first_wrapper_that_holds_tensors_counts(path):
         {"module": {"a": 1}, "net": {"state_dict": {"w": BASE, 3: BASE, ("w", 1): BASE}}},
     ):
         torch_writer.write(path, content)
-        assert list(torch_file.load(path)) == ["w"]
+        assert list(torch_file.read_tensors(path)) == ["w"]
 
 
 class Settings(argparse.Namespace):
@@ -171,7 +171,7 @@ OTHERS = {
 def test_other_objects_beside_the_weights_do_not_matter(path, name):
     content = {name: OTHERS[name], "model": {"w": BASE, name: OTHERS[name]}, "last": OTHERS[name]}
     torch_writer.write(path, content)
-    same(torch_file.load(path)["w"], BASE)
+    same(torch_file.read_tensors(path)["w"], BASE)
 
 
 HOSTILE = {
@@ -182,7 +182,7 @@ HOSTILE = {
     "torch.load": Call("torch", "load", "{}"),
     "collections.OrderedDict.fromkeys": Named("collections", "OrderedDict.fromkeys"),
     "a module that is not imported": Call("antigravity", "fly"),
-    "tfcap.torch_file.load": Call("tfcap.torch_file", "load", "{}"),
+    "tfcap.torch_file.read_tensors": Call("tfcap.torch_file", "read_tensors", "{}"),
 }
 
 
@@ -201,7 +201,7 @@ def _aimed(value, target):
 def test_other_names_are_neither_imported_nor_called(path, tmp_path, name, protocol):
     call = _aimed(HOSTILE[name], tmp_path / "run")
     torch_writer.write(path, {"w": BASE, "x": [({"y": call},)]}, protocol=protocol)
-    same(torch_file.load(path)["w"], BASE)
+    same(torch_file.read_tensors(path)["w"], BASE)
     assert not (tmp_path / "run").exists() and "antigravity" not in sys.modules
 
 
@@ -233,7 +233,7 @@ def test_unpickling_a_hostile_file_would_run_its_code(tmp_path):
 def test_damaged_pickles_are_refused(path, opcodes):
     torch_writer.write_pickle(path, b"\x80\x02" + opcodes)
     with pytest.raises(ValueError, match=r"model.pth is no usable file of torch.save: [^.]"):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 def tensor(count=6, offset=0, shape=(2, 3), strides=(3, 1), kind="FloatStorage", key="0"):
@@ -270,13 +270,13 @@ def written(path, **tensors):
 def test_wrong_sizes_are_refused(path, sizes, reason):
     written(path, w=tensor(**sizes))
     with pytest.raises(ValueError, match=reason):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 def test_right_sizes_are_read(path):
     """The stride of an axis of length 1 may have any value."""
     written(path, w=tensor(), v=tensor(offset=2, shape=(1, 4), strides=(1 << 50, 1)))
-    found = torch_file.load(path)
+    found = torch_file.read_tensors(path)
     same(found["w"], np.arange(6, dtype=np.float32).reshape(2, 3))
     same(found["v"], np.arange(2, 6, dtype=np.float32)[None])
 
@@ -285,7 +285,7 @@ def test_a_promised_size_allocates_no_memory(path):
     torch_writer.write_pickle(path, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b".")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match="model.pth is no usable file of torch.save"):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
 
@@ -295,7 +295,7 @@ def test_cut_files_are_refused(path, writer, share):
     writer(path, VIEWS)
     os.truncate(path, int(os.path.getsize(path) * share))
     with pytest.raises(ValueError, match="model.pth is no usable file of torch.save: "):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 def zipped(*names):
@@ -332,10 +332,10 @@ def test_a_whole_file_of_another_format_is_not_called_damaged(path, content, kin
     path.write_bytes(content)
     pattern = f"model.pth is no usable file of torch.save: .*{kind}.* with torch.save"
     with pytest.raises(ValueError, match=pattern) as caught:
-        torch_file.load(path)
+        torch_file.read_tensors(path)
     assert "Copy" not in str(caught.value)
     with pytest.raises(ValueError, match="nowhere.pth cannot be read: No such file"):
-        torch_file.load(path.parent / "nowhere.pth")
+        torch_file.read_tensors(path.parent / "nowhere.pth")
 
 
 # ---- safetensors --------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_safetensors_are_read(path):
     kinds = [kind for kind in torch_writer.KINDS if kind != "float32"]
     arrays |= {f"module.{kind}": np.array([[0, 1], [100, 1]]).astype(kind) for kind in kinds}
     safe(path, arrays)
-    found = torch_file.load(path)
+    found = torch_file.read_tensors(path)
     assert list(found) == [*VIEWS, *kinds]
     for name, expected in arrays.items():
         same(found[name.removeprefix("module.")], expected)
@@ -367,7 +367,7 @@ def test_safetensors_are_read(path):
         found["whole"][0, 0] = 1
     upper = (np.array([1.0, -2.5, 0.15625], np.float32).view(np.uint32) >> 16).astype(np.uint16)
     safe(path, {"x": upper}, x={"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]})
-    same(torch_file.load(path)["x"], np.array([1.0, -2.5, 0.15625], np.float32))
+    same(torch_file.read_tensors(path)["x"], np.array([1.0, -2.5, 0.15625], np.float32))
 
 
 @pytest.mark.parametrize(
@@ -388,10 +388,10 @@ def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
     entry = {"dtype": "F32", "shape": [4, 6], "data_offsets": [0, 96]}
     safe(path, {"w": BASE}, w=entry | changes)
     with pytest.raises(ValueError, match=reason):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
     safe(path, {"w": BASE}, w=entry, again=entry)  # many names of the same bytes
     with pytest.raises(ValueError, match="again reaches out of the file"):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.98])
@@ -399,7 +399,7 @@ def test_cut_safetensors_are_refused(path, share):
     safe(path, {"w": BASE})
     os.truncate(path, int(os.path.getsize(path) * share))
     with pytest.raises(ValueError, match="no usable file of torch.save: .* Copy it again, or save"):
-        torch_file.load(path)
+        torch_file.read_tensors(path)
 
 
 def test_a_promised_header_allocates_no_memory(path):
@@ -407,7 +407,7 @@ def test_a_promised_header_allocates_no_memory(path):
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="it is cut. Copy it again"):
-            torch_file.load(path)
+            torch_file.read_tensors(path)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()

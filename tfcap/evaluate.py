@@ -288,7 +288,8 @@ class _Evaluation:
         Arguments are checked and files are opened before the decoding, which takes long.
         """
         from tfcap import runs
-        from tfcap.data.prepared import stored_captions, unlike_references
+        from tfcap.data.notes import unknown_words_note
+        from tfcap.data.prepared import stored_captions
         from tfcap.inference.decode import decode_split
         from tfcap.inference.likelihood import perplexities_of_split
 
@@ -304,7 +305,7 @@ class _Evaluation:
         if given.submission:
             results.check_submission(given.split, len(ids))
         self.references = self._references_of(ids)
-        if unlike := unlike_references(data, given.split):
+        if unlike := unknown_words_note(data, given.split):
             print(f"warning: {unlike}", file=sys.stderr, flush=True)
         self.labels = chair.read_labels(given.instances, self.references)
         self._load_others(ids)

@@ -37,10 +37,12 @@ def absolute(path: Path) -> str:
 
 
 def exists(path: Path) -> bool:
+    """True if there is a file or a directory."""
     return _gfile("exists", path)
 
 
 def is_directory(path: Path) -> bool:
+    """True if the path is a directory."""
     return _gfile("isdir", path)
 
 
@@ -50,27 +52,32 @@ def is_file(path: Path) -> bool:
 
 
 def size(path: Path) -> int:
+    """Returns the bytes of a file."""
     return _gfile("stat", path).length
 
 
 def names(folder: Path) -> list[str]:
+    """Lists the names of what is in a directory, sorted."""
     # An object store marks directories with a slash.
     return sorted(name.rstrip("/") for name in _gfile("listdir", folder))
 
 
 def matching(folder: Path, pattern: str) -> list[str]:
-    """Lists the paths FOLDER/PATTERN, sorted; empty if there is no such directory."""
+    """Lists the paths in a directory that match a pattern, such as `*.json` or `train/*`, sorted.
+
+    The list is empty if there is no such directory.
+    """
     folder, pattern = os.path.split(os.path.join(folder, pattern))
-    found = fnmatch.filter(names(folder), pattern) if is_directory(folder) else []
-    return [os.path.join(folder, name) for name in found]
+    matches = fnmatch.filter(names(folder), pattern) if is_directory(folder) else []
+    return [os.path.join(folder, name) for name in matches]
 
 
 def sizes(folder: Path) -> list[int]:
     """Returns the bytes of every file in a directory and in the directories below it."""
-    found: list[int] = []
+    result: list[int] = []
     for path in matching(folder, "*"):
-        found += sizes(path) if is_directory(path) else [size(path)]
-    return found
+        result += sizes(path) if is_directory(path) else [size(path)]
+    return result
 
 
 def versions(export_dir: Path) -> list[int]:
@@ -118,12 +125,12 @@ def local_copy(path: Path) -> Iterator[str]:
         yield copy
 
 
-def _gfile(function: str, path: Path, *arguments: Any) -> Any:
+def _gfile(function: str, path: Path, *args: Any) -> Any:
     """Calls a function of `tf.io.gfile`; its errors become OSErrors about `path`."""
     import tensorflow as tf
 
     try:
-        return getattr(tf.io.gfile, function)(os.fspath(path), *arguments)
+        return getattr(tf.io.gfile, function)(os.fspath(path), *args)
     except tf.errors.NotFoundError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from None
     except tf.errors.OpError as error:
@@ -177,6 +184,7 @@ def _temporary_name(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
+    """Reads a file, local or remote."""
     with local_copy(path) as local, open(local, "rb") as file:
         return file.read()
 
@@ -203,7 +211,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Reads UTF-8 JSON. A bad file raises ValueError with the path and `remedy` in one line."""
+    """Reads UTF-8 JSON. A bad file raises ValueError in one line, which ends with `remedy`."""
     path = os.path.expanduser(path)
     try:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
@@ -218,7 +226,12 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
     """Lets one process at a time write into a directory, until the block or the process ends.
 
     The lock is the file `.NAME.lock`. A remote directory is not locked, and neither is a directory
-    on a file system without locks. A second process gets an error that ends with `remedy`.
+    on a file system without locks.
+
+    Args:
+      folder: the directory.
+      name: name of the lock.
+      remedy: what a second process can do but wait, for its error.
     """
     if is_remote(folder):
         yield
@@ -238,6 +251,8 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
 def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
     """Reads the arrays `names` from an npz file, without unpickling; errors as in `read_json`."""
     arrays = _read_arrays(path, remedy)
+    if missing := [name for name in names if name not in getattr(arrays, "files", ())]:
+        raise ValueError(f"{path} lacks the array {missing[0]}. {remedy}")
     try:
         return {name: arrays[name] for name in names}
     except Exception as error:  # zip, zlib, header and pickle errors have no common base
@@ -265,9 +280,13 @@ def write_npz(path: Path, **arrays: Any) -> None:
 
 
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
-    """Computes the SHA-256 of `before` and of named arrays, such as a model's weights.
+    """Computes the SHA-256 of named arrays, such as a model's weights, in hexadecimal.
 
     Shapes and dtypes are not part of the digest.
+
+    Args:
+      arrays: the arrays by name.
+      before: bytes that come before the arrays in the digest.
     """
     digest = hashlib.sha256(before)
     for name, value in sorted(arrays.items()):

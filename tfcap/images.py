@@ -23,13 +23,13 @@ ENDINGS = (
     *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),
     *(".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo", ".apng"),  # JPEG but for the last
 )
-# Pictures that are not decoded, as far as the type of their names may be unknown to Python.
+# Endings of pictures that are not decoded, which Python may not know.
 _UNREADABLE = (
     *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
 _TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
-_ORIENTATION = 0x0112  # the tag of EXIF
+ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
@@ -48,8 +48,8 @@ def is_picture(path: str | os.PathLike) -> bool:
     name = os.path.basename(path)
     if is_picture_name(name):
         return True
-    says = _is_unreadable(name) or _TYPES.guess_type(name)[0]
-    if says or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
+    has_other_type = _is_unreadable(name) or _TYPES.guess_type(name)[0]
+    if has_other_type or name.startswith(".") or not os.path.isfile(path):  # a pipe would wait
         return False
     try:
         with Image.open(path, formats=_KINDS):
@@ -67,17 +67,20 @@ def _is_unreadable(name: str) -> bool:
 
 
 def left_out(names: Iterable[str | os.PathLike]) -> str:
-    """Returns a note on the pictures among file names whose kind is not decoded, or an empty text.
+    """Returns a note on pictures of kinds that are not decoded; "" if there are none.
 
     For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
+
+    Args:
+      names: names of any files.
     """
     unreadable = [name for name in map(os.path.basename, names) if _is_unreadable(name)]
     if not unreadable:
         return ""
-    what, them = "1 picture is", "it"
-    if len(unreadable) > 1:
-        what, them = f"{len(unreadable)} pictures are", "them"
-    return f"{what} left out ({by_ending(unreadable)}): save {them} as JPEG or PNG"
+    is_one = len(unreadable) == 1
+    pictures = "1 picture is" if is_one else f"{len(unreadable)} pictures are"
+    them = "it" if is_one else "them"
+    return f"{pictures} left out ({by_ending(unreadable)}): save {them} as JPEG or PNG"
 
 
 def by_ending(names: Iterable[str]) -> str:
@@ -87,20 +90,23 @@ def by_ending(names: Iterable[str]) -> str:
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
-    """Returns in one line why `tfcap.data.pictures.decode` refuses a file, and what to do.
+    """Says in one line why `tfcap.data.pictures.decode` refuses a file, and what to do.
 
-    `most_pixels` is the limit; for a GIF file it holds for the pixels of all frames together.
+    Args:
+      content: the bytes of the file.
+      most_pixels: limit of the pixels; for a GIF file of the pixels of all frames together.
     """
     if not content:
         return "the file is empty. Copy or download it again."
     if content[4:8] == b"ftyp":  # the families of MP4, HEIC and AVIF
         return (
             "a video, or a HEIC or AVIF picture. Save a picture as JPEG, and the frames of a video "
-            "into a folder: ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg"
+            "into a directory: ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg"
         )
     try:
         with Image.open(io.BytesIO(content)) as image:
-            kind, (width, height) = str(image.format), image.size
+            kind = str(image.format)
+            width, height = image.size
             frames = getattr(image, "n_frames", 1) if kind in ("GIF", "WEBP") else 1
     except Image.DecompressionBombError:
         return f"more than {MOST_PIXELS} pixels. Save the picture smaller."
@@ -155,7 +161,7 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
     """
     try:
         with Image.open(file) as image:
-            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
             return image.size[::-1] if turned else image.size
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return None
@@ -164,10 +170,10 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
 def upright(image: Image.Image) -> Image.Image:
     """Returns a Pillow image turned upright by its EXIF orientation.
 
-    Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow decodes them; Pillow would cut
-    their values off at 255. EXIF that is damaged is ignored. Unlike `tfcap.data.pictures.decode`,
-    Pillow also applies an orientation that is stored in XMP only, and EXIF behind the pixels of a
-    PNG file.
+    EXIF that is damaged is ignored. Grey pictures of 16 bits become pictures of 8 bits, as
+    TensorFlow decodes them; Pillow would cut their values off at 255. There is one difference to
+    `tfcap.data.pictures.decode`: Pillow also applies an orientation that only XMP has, or EXIF
+    behind the pixels of a PNG file.
     """
     try:
         turned = ImageOps.exif_transpose(image)

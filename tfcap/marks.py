@@ -12,9 +12,11 @@ _VALUES = {
 
 
 def mark_of(annotation: Mapping[str, Any]) -> str:
-    """Returns the mark that is set in an annotation, or an empty text.
+    """Returns the mark that is set in an annotation; "" if none is.
 
-    Raises ValueError if the value of a mark is neither true nor false.
+    Args:
+      annotation: values of the annotation by key. A mark that is neither true nor false raises
+        ValueError.
     """
     for mark in UNUSABLE:
         value = annotation.get(mark)
@@ -27,7 +29,11 @@ def mark_of(annotation: Mapping[str, Any]) -> str:
 
 
 def left_out(marks: Iterable[str]) -> str:
-    """Returns a note on captions that have these marks, which counts each mark."""
+    """Returns a note on captions that are left out for their marks.
+
+    Args:
+      marks: the mark of each such caption.
+    """
     counts = collections.Counter(marks).items()
     listed = ", ".join(f"{number} {mark}" for mark, number in counts)
     return f"captions with a mark are left out ({listed})"

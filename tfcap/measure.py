@@ -193,18 +193,15 @@ def _batches(params: configs.Experiment, sizes: Sizes, data_dir: str) -> Callabl
     data = PreparedData.load(data_dir)
     if params.task.backbone.trainable:
         data = data.with_backbone(Backbone.from_fingerprint(data.fingerprint, data.folder))
-    batches = iter(
-        pipeline.training_batches(
-            data,
-            batch_size=sizes.images,
-            captions_per_image=config.captions_per_image,
-            max_length=params.task.max_length,
-            seed=params.task.seed,
-            split=config.split,
-            max_regions=config.region_limit,
-            pad_to_max=config.pad_to_max,
-        )
+    options = pipeline.BatchOptions(
+        split=config.split,
+        batch_size=sizes.images,
+        captions_per_image=config.captions_per_image,
+        max_length=params.task.max_length,
+        max_regions=config.region_limit,
+        pad_to_max=params.runtime.enable_xla,
     )
+    batches = iter(pipeline.training_batches(data, options, seed=params.task.seed))
     return lambda: [next(batches) for _ in range(BATCHES)]
 
 

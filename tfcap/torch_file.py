@@ -76,17 +76,17 @@ class _OtherFormat(ValueError):
     """A whole file that holds no weights in a format that is read here."""
 
 
-def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a file of `torch.save`, or of safetensors.
 
-    The state dict may stand in other dictionaries under the keys `WRAPPERS`; the first one that
+    The state dict may be inside other dictionaries, under the keys `WRAPPERS`; the first one that
     holds tensors counts. Entries that are no tensors are left out.
 
     Returns:
       Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names
-      are those of the bare model: `module.` and the like are removed, and so is a prefix that all
-      names share. If a part of the names begins with `module.`, the others are left out, such as
-      the counter of an average of weights.
+      are those of the model without wrappers: `module.` and the like are removed, and so is a
+      prefix that all names share. If only some names begin with `module.`, the others are left out,
+      such as the counter of an average of weights.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
@@ -112,7 +112,11 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def other_format(start: bytes) -> str:
-    """Returns what a file is that begins with `start` (512 bytes), or "" if it is not known."""
+    """Says of a file that holds no weights what it is; "" if that is not known.
+
+    Args:
+      start: its first 512 bytes.
+    """
     if not start:
         return "it is empty"
     if start[257:262] == b"ustar":
@@ -121,17 +125,22 @@ def other_format(start: bytes) -> str:
 
 
 def _by_end(file: BinaryIO) -> str:
+    """Says what a file is by its last bytes."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
     is_table = int.from_bytes(file.read(), "little") == 0xDB4775248B80FB57  # of LevelDB
     return "it is a checkpoint of TensorFlow" if is_table else "it has another format"
 
 
 def is_weights(start: bytes) -> bool:
-    """True if a file that begins with `start` is one of torch.save or safetensors."""
+    """True if a file is one of torch.save or safetensors.
+
+    Args:
+      start: its first 512 bytes.
+    """
     return start.startswith((b"PK", b"\x80")) or _is_safetensors(start)
 
 
-def load_plain(content: bytes) -> Any:
+def read_values(content: bytes) -> Any:
     """Reads a pickle of plain values, such as a table of words, without running its code.
 
     Every class and function in it becomes an empty object.
@@ -143,7 +152,13 @@ def load_plain(content: bytes) -> Any:
 
 
 class _Storage(NamedTuple):
-    """`length` numbers of the type `kind`, a key of `_KINDS`."""
+    """The numbers of tensors.
+
+    Attributes:
+      kind: type of the numbers, a key of `_KINDS`.
+      key: name of the storage in the file.
+      length: number of numbers.
+    """
 
     kind: str
     key: str
@@ -210,7 +225,7 @@ class _Unpickler(_InPython):
         return _Unknown
 
     def persistent_load(self, identity: Any) -> Any:
-        # In the older layout a sixth value is the part of another storage that this one is.
+        # Before PyTorch 1.6 a sixth value says which part of another storage this one is.
         if type(identity) is tuple and identity[0] == "storage" and identity[5:] in ((), (None,)):
             storage = _Storage(identity[1], identity[2], identity[4])
             if [*map(type, storage)] == [str, str, int] and storage.kind in _KINDS:
@@ -277,12 +292,13 @@ def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
 
 
 def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
-    """Does the same for the layout before PyTorch 1.6."""
+    """Does what `_read_zip` does for the layout before PyTorch 1.6."""
     unpicklers = [_Unpickler(file) for _ in range(5)]
     if unpicklers[0].load() != _MAGIC:
         raise _OtherFormat("it is a pickle of another program")
     _, system, content, keys = (unpickler.load() for unpickler in unpicklers[1:])
-    storages, starts = unpicklers[3].storages, {}
+    storages = unpicklers[3].storages
+    starts: dict[str, int] = {}
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:
         if type(key) is not str or key not in storages:
@@ -334,7 +350,7 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
 
 
 def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Removes what wrappers added to the names."""
+    """Removes from the names what wrappers of the model added, see `read_tensors`."""
     names = [[p for p in name.split(".") if p not in _WRAPPED] or [name] for name in arrays]
     if len({*map(".".join, names)}) < len(names):
         raise ValueError("two of its tensors have the same name but for module. or the like")
@@ -349,13 +365,18 @@ def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return dict(zip(map(".".join, names), arrays.values(), strict=True))
 
 
-def _state_dict(content: Any, seen: set[int]) -> dict[str, _Tensor]:
-    """Returns the tensors by name of the first dictionary that has any; `seen` prevents circles."""
-    if not isinstance(content, dict) or id(content) in seen:
+def _state_dict(content: Any, visited: set[int]) -> dict[str, _Tensor]:
+    """Returns the tensors by name of the first dictionary that has any.
+
+    Args:
+      content: a dictionary; other values have no tensors.
+      visited: ids of the dictionaries that were searched: one may contain itself.
+    """
+    if not isinstance(content, dict) or id(content) in visited:
         return {}
-    seen.add(id(content))
+    visited.add(id(content))
     for key in WRAPPERS:
-        if tensors := _state_dict(content.get(key), seen):
+        if tensors := _state_dict(content.get(key), visited):
             return tensors
     return {
         name: value

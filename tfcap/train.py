@@ -102,9 +102,9 @@ def _run() -> None:
 
 def _launch(args: TrainCommand) -> NoReturn:
     """Starts `workers` processes of this command, and exits with their exit code."""
-    from tfcap.training.workers import launch, place
+    from tfcap.training.workers import cluster_position, launch
 
-    if place()[0] > 1:
+    if cluster_position()[0] > 1:
         raise errors.UsageError(
             "`workers` starts its own workers, but TF_CONFIG names several. Leave out `workers`, "
             "or unset TF_CONFIG."

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 def test_each_frame_is_the_vector_of_its_picture(network, folder):
     (found,) = ClipFeatures(folder, network.backbone, network.frames).read([entry(1, "a.gif")])
     assert found.reason is None and found.features.shape == (4, 768)
-    pixels = clips.read((folder / "a.gif").read_bytes(), 4)
+    pixels = clips.read_clip_bytes((folder / "a.gif").read_bytes(), 4)
     alone = [network.backbone.extract(network.backbone.resize(one)[None])[0, 0] for one in pixels]
     np.testing.assert_array_equal(found.features, alone)
     np.testing.assert_array_equal(found.boxes, clips.sheet_boxes(4))

@@ -117,7 +117,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
 @pytest.mark.slow
 def test_the_weights_of_the_wheel_need_no_file(tmp_path):
     try:
-        tensors = torch_file.load(networks.wheel_file())
+        tensors = torch_file.read_tensors(networks.wheel_file())
     except ValueError:
         pytest.skip("the extra lite is not installed")
     backbone = Backbone("efficientnet_lite2", weights="imagenet", image_size=96)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from helpers import seeds, swins
 from PIL import Image
 
+from tfcap import private_api
 from tfcap.backbones import SWINS, swin
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.saved import digest
@@ -95,9 +96,9 @@ def test_a_file_that_does_not_fit_is_refused(name, value, word, tmp_path):
 def test_sizes(backbone):
     """The six networks of the released code; the window and the strides decide what fits."""
     assert (*SWINS, swins.NAME) == tuple(swin.SIZES)
-    with pytest.raises(ValueError, match="--weights=None cannot be used for swin_tiny"):
+    with pytest.raises(ValueError, match="`weights=None` cannot be used for swin_tiny"):
         Backbone("swin_tiny_224")
-    with pytest.raises(ValueError, match="image_size must be a multiple of 64, not 96"):
+    with pytest.raises(ValueError, match="`image_size` must be a multiple of 64, not 96"):
         swin.build(swins.SIZE, 96)
 
 
@@ -121,7 +122,7 @@ def test_pictures_are_resized_as_pillow_does_it(backbone, size, most):
 
 def test_half_precision_keeps_scores_in_float32(pixels, arrays, tmp_path):
     low = Backbone(swins.NAME, weights=swins.write(tmp_path / "swin.pth"))
-    for layer in low.model._flatten_layers():  # as `EndToEnd` does it
+    for layer in private_api.all_layers(low.model):  # as `EndToEnd` does it
         layer.dtype_policy = keras.dtype_policies.get("mixed_bfloat16")
     assert low.model.output.dtype == "float32"  # of the first call
     features = low.features(pixels)

@@ -37,8 +37,8 @@ def test_an_override_can_be_written_in_several_ways(tmp_path):
         params = configs.resolve(X, override=override)
         assert (params.task.seed, params.trainer.train_steps) == (7, 3)
         assert list(params.task.metrics) == ["BLEU", "CIDEr"]
-        assert configs.given(override)["task"]["seed"] == 7
-    assert configs.given("") == {}
+        assert configs.parse_override(override)["task"]["seed"] == 7
+    assert configs.parse_override("") == {}
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_the_limits_of_the_ranges_are_inside():
     [
         ("task.model.hidden=9", ["no key hidden. The keys of task.model.xtransformer are width, "]),
         ("task.model.xlan.hidden=9", ["The keys of task.model.xlan are width, heads"]),
-        ("task.model.mygru.width=9", ["no key mygru", "--import=MODULE"]),
-        ("task.model.type=mygru", ["task.model.type=mygru is not one of xlan", "--import=MODULE"]),
+        ("task.model.mygru.width=9", ["no key mygru", "`import=MODULE`"]),
+        ("task.model.type=mygru", ["task.model.type=mygru is not one of xlan", "`import=MODULE`"]),
         ("task.model.type=updown,task.model.hidden=9", ["keys of task.model.updown are width, a"]),
         ("task.model.xlan.widht=9", ["Did you mean task.model.xlan.width?"]),
-        ("task={model: {type: mygru, mygru: {width: 9}}}", ["The systems are xlan", "--import"]),
+        ("task={model: {type: mygru, mygru: {width: 9}}}", ["The systems are xlan", "`import="]),
         ("foo=1", ["no key foo. The keys are task, trainer, runtime."]),
         ("task.decoding.num_beams=5", ["no key num_beams. Use task.decoding.beam."]),
         ("num_beams=5", ["Use task.decoding.beam."]),
@@ -199,8 +199,8 @@ def test_the_limits_of_the_ranges_are_inside():
             ["must be rescoring with runtime.enable_xla"],
         ),
         ("task.decoding.beam=0", ["task.decoding.beam must be from 1 to 500"]),
-        ("nothing.yaml", ["--params_override nothing.yaml: the file does not exist"]),
-        ("task: {", ["--params_override must be YAML"]),
+        ("nothing.yaml", ["`params_override` nothing.yaml: the file does not exist"]),
+        ("task: {", ["`params_override` must be YAML"]),
     ],
 )
 def test_bad_overrides_are_refused(override, parts):
@@ -215,9 +215,9 @@ def test_a_file_and_an_experiment_are_named_in_their_errors(tmp_path):
     path.write_text("task: {sed: 3}")
     with pytest.raises(ValueError, match=r"recipe\.yaml: there is no key sed.* task\.seed\?"):
         configs.resolve(X, [str(path)])
-    with pytest.raises(ValueError, match="--config_file recipe: the file does not exist"):
+    with pytest.raises(ValueError, match="`config_file` recipe: the file does not exist"):
         configs.resolve(X, ["recipe"])
-    with pytest.raises(ValueError, match="xtransfomer is unknown. Did you mean 'xtransformer'"):
+    with pytest.raises(ValueError, match="xtransfomer` is unknown. Did you mean 'xtransformer'"):
         configs.resolve("xtransfomer")
 
 

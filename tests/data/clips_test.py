@@ -24,17 +24,17 @@ from tfcap.data import clips
     ],
 )
 def test_every_nth_frame_is_kept_and_the_last_one_fills(total, frames, expected):
-    assert clips.places(total, frames).numpy().tolist() == expected
+    assert clips.frame_positions(total, frames).numpy().tolist() == expected
 
 
 def test_frames_of_a_gif_come_in_their_order():
     content = gif(FRAMES)
     with Image.open(io.BytesIO(content)) as file:
         expected = [np.asarray(one.convert("RGB")) for one in ImageSequence.Iterator(file)]
-    found = clips.read(content, len(expected))
+    found = clips.read_clip_bytes(content, len(expected))
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(
-        clips.read(content, 2), [expected[0], expected[len(expected) // 2]]
+        clips.read_clip_bytes(content, 2), [expected[0], expected[len(expected) // 2]]
     )
     assert np.abs(found[0].astype(int) - found[-1]).max() > 100
 
@@ -42,7 +42,7 @@ def test_frames_of_a_gif_come_in_their_order():
 def test_a_still_picture_is_a_clip_of_one_frame():
     file = io.BytesIO()
     Image.fromarray(FRAMES[0]).save(file, "PNG")
-    found = clips.read(file.getvalue(), 3)
+    found = clips.read_clip_bytes(file.getvalue(), 3)
     np.testing.assert_array_equal(found, [FRAMES[0]] * 3)
 
 
@@ -57,7 +57,7 @@ def test_a_still_picture_is_a_clip_of_one_frame():
 )
 def test_a_file_that_is_no_clip_is_refused_with_its_reason(content, reason):
     with pytest.raises(ValueError, match=reason):
-        clips.read(content, 2)
+        clips.read_clip_bytes(content, 2)
 
 
 def test_a_clip_that_would_fill_the_memory_is_refused_before_it_is_decoded(monkeypatch):
@@ -65,19 +65,19 @@ def test_a_clip_that_would_fill_the_memory_is_refused_before_it_is_decoded(monke
     head = b"GIF89a" + (60000).to_bytes(2, "little") * 2 + b"\0\0\0"
     frame = b"," + bytes(4) + (60000).to_bytes(2, "little") * 2 + b"\0\x02\x01\0\0"
     with pytest.raises(ValueError, match="more than 178956970 pixels"):
-        clips.read(head + 2 * frame + b";", 2)
+        clips.read_clip_bytes(head + 2 * frame + b";", 2)
 
 
 def test_a_folder_gives_its_frames_in_the_order_of_their_numbers(tmp_path):
     write_frames(tmp_path, 12)  # frame0.png to frame11.png
     (tmp_path / "notes.txt").write_text("no frame")
     (tmp_path / "._frame0.png").write_bytes(b"\0\5\x16\7")  # macOS writes it on foreign disks
-    assert [frame[0, 0, 0] for frame in clips.read_path(tmp_path, 12)] == list(range(0, 120, 10))
-    assert [frame[0, 0, 0] for frame in clips.read_path(tmp_path, 4)] == [0, 30, 60, 90]
+    assert [frame[0, 0, 0] for frame in clips.read_clip(tmp_path, 12)] == list(range(0, 120, 10))
+    assert [frame[0, 0, 0] for frame in clips.read_clip(tmp_path, 4)] == [0, 30, 60, 90]
     for path in tmp_path.glob("[!.]*.png"):
         path.rename(path.with_suffix(".tif"))
     with pytest.raises(ValueError, match=r"12 pictures are left out \(12 .tif\): save them as"):
-        clips.read_path(tmp_path, 4)
+        clips.read_clip(tmp_path, 4)
 
 
 def test_a_sheet_shows_each_frame_in_its_box():
@@ -102,7 +102,7 @@ def test_a_film_gives_the_frames_that_a_gif_file_would(tmp_path, ending, codec):
         writer.write(np.full((48, 64, 3), (20 * number, 0, 255 - 20 * number), np.uint8))  # BGR
     writer.release()
     content = (tmp_path / f"film{ending}").read_bytes()
-    for found in (clips.read_path(path, 5), clips.read(content, 5)):
+    for found in (clips.read_clip(path, 5), clips.read_clip_bytes(content, 5)):
         assert len(found) == 5 and found[0].shape == (48, 64, 3)
         for frame, number in zip(found, (0, 2, 4, 7, 9), strict=True):
             np.testing.assert_allclose(frame[20, 30], (255 - 20 * number, 0, 20 * number), atol=8)
@@ -128,7 +128,7 @@ def test_a_film_is_read_to_its_end_whatever_its_head_estimates(
     number = _numbered_film(tmp_path / f"film{ending}", codec, count)
     estimate = cv2.VideoCapture(str(tmp_path / f"film{ending}")).get(cv2.CAP_PROP_FRAME_COUNT)
     assert (estimate < count) == (ending == ".mpg")
-    found = [number(frame) for frame in clips.read_path(tmp_path / f"film{ending}", frames)]
+    found = [number(frame) for frame in clips.read_clip(tmp_path / f"film{ending}", frames)]
     assert found == [i * count // frames for i in range(frames)]
 
 
@@ -142,7 +142,7 @@ def test_a_number_of_frames_that_is_stated_wrongly_does_not_count(tmp_path, clai
         assert content[position : position + 4] == (20).to_bytes(4, "little")
         content[position : position + 4] = claimed.to_bytes(4, "little")
     path.write_bytes(content)
-    assert [number(frame) for frame in clips.read_path(path, 4)] == [0, 5, 10, 15]
+    assert [number(frame) for frame in clips.read_clip(path, 4)] == [0, 5, 10, 15]
 
 
 def test_a_film_that_ends_too_early_gives_the_frames_that_it_has(tmp_path):
@@ -154,20 +154,20 @@ def test_a_film_that_ends_too_early_gives_the_frames_that_it_has(tmp_path):
     writer.release()
     content = whole.read_bytes()
     cut.write_bytes(content[: len(content) // 2])
-    first, *_, last = clips.read_path(cut, 12)
-    np.testing.assert_array_equal(first, clips.read_path(whole, 12)[0])
-    assert (last != clips.read_path(whole, 12)[11]).any()
+    first, *_, last = clips.read_clip(cut, 12)
+    np.testing.assert_array_equal(first, clips.read_clip(whole, 12)[0])
+    assert (last != clips.read_clip(whole, 12)[11]).any()
 
 
 def test_a_damaged_film_is_one_line_and_prints_none(tmp_path, capfd):
     path = tmp_path / "film.mp4"
     path.write_bytes(b"\0\0\0\x18ftypmp42" + bytes(200))
     with pytest.raises(ValueError, match="OpenCV cannot read the film"):
-        clips.read_path(path, 2)
+        clips.read_clip(path, 2)
     assert capfd.readouterr().err == ""
 
 
 def test_a_playlist_is_no_film(tmp_path):
     (tmp_path / "list.mp4").write_text("#EXTM3U\nhttp://127.0.0.1/secret.ts\n")
     with pytest.raises(ValueError, match="a film must be MP4"):
-        clips.read_path(tmp_path / "list.mp4", 2)
+        clips.read_clip(tmp_path / "list.mp4", 2)

@@ -204,7 +204,7 @@ def test_every_pixel_of_a_gif_is_at_its_place_on_the_screen(name, decode):
     content = picture_bytes.gif(screen, frames, **options)
     expected = _shown(content)
     np.testing.assert_array_equal(decode(tf.constant(content)), expected[0])
-    np.testing.assert_array_equal(clips.read(content, len(frames)), expected)
+    np.testing.assert_array_equal(clips.read_clip_bytes(content, len(frames)), expected)
     height, width = expected[0].shape[:2]
     assert pictures.claimed_pixels(tf.constant(content)) == height * width
     assert images.upright_size(io.BytesIO(content)) == (width, height)
@@ -212,30 +212,32 @@ def test_every_pixel_of_a_gif_is_at_its_place_on_the_screen(name, decode):
 
 def test_what_a_later_frame_draws_outside_of_the_screen_is_cut_off():
     frames = [WHOLE_FRAME, (_numbers(20, 30), 50, 25), (_numbers(70, 90), 0, 0)]
-    found = clips.read(picture_bytes.gif((60, 40), frames), 3)
+    found = clips.read_clip_bytes(picture_bytes.gif((60, 40), frames), 3)
     assert found.shape == (3, 40, 60, 3)
-    larger = clips.read(picture_bytes.gif((90, 70), frames), 3)
+    larger = clips.read_clip_bytes(picture_bytes.gif((90, 70), frames), 3)
     np.testing.assert_array_equal(found, larger[:, :40, :60])
 
 
 def test_a_small_gif_cannot_claim_a_huge_screen_for_each_of_many_frames():
     content = picture_bytes.gif((20_000, 1_000), [(_numbers(1, 1), 5, 5)] * 9)
     with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-        clips.decode(tf.constant(content), 2)
+        clips.decode_clip(tf.constant(content), 2)
 
 
 def test_the_disposal_of_a_gif_is_ignored():
     content = picture_bytes.gif((60, 40), [SMALL, OTHER], disposal=2)
     kept = picture_bytes.gif((60, 40), [SMALL, OTHER])
-    np.testing.assert_array_equal(clips.read(content, 2), clips.read(kept, 2))
+    np.testing.assert_array_equal(clips.read_clip_bytes(content, 2), clips.read_clip_bytes(kept, 2))
 
 
 def test_of_a_cut_gif_the_complete_frames_are_used():
     content = picture_bytes.gif((60, 40), [SMALL, OTHER])
     first = len(picture_bytes.gif((60, 40), [SMALL])) - 1
     expected = _shown(content)
-    np.testing.assert_array_equal(clips.read(content[: first + 60], 2), [expected[0]] * 2)
-    for read in (pictures.read, lambda content: clips.read(content, 2)):
+    np.testing.assert_array_equal(
+        clips.read_clip_bytes(content[: first + 60], 2), [expected[0]] * 2
+    )
+    for read in (pictures.read, lambda content: clips.read_clip_bytes(content, 2)):
         for end in (first - 40, 13 + 768 + 4, 13 + 768):
             with pytest.raises(ValueError, match="or it is damaged|truncated or damaged GIF"):
                 read(content[:end])

@@ -14,7 +14,7 @@ from tfcap.ids import BOS, EOS, PAD
 
 pytestmark = pytest.mark.slow
 
-ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11}
+ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def data(tmp_path_factory) -> PreparedData:
 
 
 def training(data, count: int, **changes) -> list[dict]:
-    dataset = pipeline.training_batches(data, **{**ARGUMENTS, **changes})
+    dataset = pipeline.training_batches(data, pipeline.BatchOptions(**ARGUMENTS | changes), seed=11)
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
 
 
@@ -55,14 +55,17 @@ def test_references_through_decoding_and_static_shapes(data):
     def tree(ids):
         return {"ids": ids, "deep": {"lengths": tf.math.count_nonzero(ids, -1)}}
 
-    decoding = {"split": "val", "batch_size": 2, "captions_per_image": 3, "max_length": 8}
-    for batch in pipeline.decoding_batches(data, **decoding, references=tree).as_numpy_iterator():
+    options = pipeline.BatchOptions(
+        split="val", batch_size=2, captions_per_image=3, max_length=8, references=tree
+    )
+    for batch in pipeline.decoding_batches(data, options).as_numpy_iterator():
         counts = [1 + int(i) % 6 for i in batch["id"]]
         lengths = batch["references"]["deep"]["lengths"]
         assert [np.count_nonzero(row) for row in lengths] == counts
-    static = pipeline.training_batches(
-        data, **ARGUMENTS, pad_to_max=True, references=tree, reference_length=9
+    options = pipeline.BatchOptions(
+        **ARGUMENTS, pad_to_max=True, references=tree, reference_length=9
     )
+    static = pipeline.training_batches(data, options, seed=11)
     spec = static.element_spec["references"]
     assert spec["ids"].shape == [4, 6, 9] and spec["deep"]["lengths"].shape == [4, 6]
     for padded, trimmed in zip(static.take(3), training(data, 3, references=whole), strict=True):
@@ -70,5 +73,6 @@ def test_references_through_decoding_and_static_shapes(data):
         (_, captions, length) = wanted.shape
         np.testing.assert_array_equal(found[:, :captions, :length], wanted)
         assert np.count_nonzero(found) == np.count_nonzero(wanted)
-    dynamic = pipeline.training_batches(data, **ARGUMENTS, references=whole)
+    options = pipeline.BatchOptions(**ARGUMENTS, references=whole)
+    dynamic = pipeline.training_batches(data, options, seed=11)
     assert dynamic.element_spec["references"].shape.as_list() == [4, None, None]

@@ -22,14 +22,19 @@ def data(tmp_path_factory) -> PreparedData:
 
 
 def training(data, count: int, **changes) -> list[dict[str, np.ndarray]]:
-    arguments = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11, **changes}
-    dataset = pipeline.training_batches(data, **arguments)
+    start = changes.pop("start_batch", 0)
+    arguments = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, **changes}
+    seed = arguments.pop("seed", 11)
+    options = pipeline.BatchOptions(**arguments)
+    dataset = pipeline.training_batches(data, options, seed=seed, start_batch=start)
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
 
 
 def decoding(data, **changes) -> list[dict[str, np.ndarray]]:
+    limit = changes.pop("limit", None)
     arguments = {"split": "val", "batch_size": 2, "captions_per_image": 3, "max_length": 8}
-    return list(pipeline.decoding_batches(data, **{**arguments, **changes}).as_numpy_iterator())
+    options = pipeline.BatchOptions(**arguments | changes)
+    return list(pipeline.decoding_batches(data, options, limit=limit).as_numpy_iterator())
 
 
 def sentences(data, batch) -> list[list[str]]:
@@ -109,11 +114,13 @@ def test_through_a_distribution_strategy(data, stream):
     dataset = strategy.distribute_datasets_from_function(
         lambda context: pipeline.training_batches(
             data,
-            batch_size=context.get_per_replica_batch_size(4),
-            captions_per_image=3,
-            max_length=8,
+            pipeline.BatchOptions(
+                batch_size=context.get_per_replica_batch_size(4),
+                captions_per_image=3,
+                max_length=8,
+                input_context=context,
+            ),
             seed=11,
-            input_context=context,
         )
     )
     first = next(iter(dataset))
@@ -141,9 +148,10 @@ def test_regions_are_cut_and_shapes_static(data):
     for batch in training(data, 5, max_regions=2):
         assert batch["features"].shape[1] == 2
         assert batch["mask"].sum(1).tolist() == [min(2, 1 + i % 5) for i in batch["id"]]
-    static = pipeline.training_batches(
-        data, batch_size=4, captions_per_image=3, max_length=8, seed=11, pad_to_max=True
+    options = pipeline.BatchOptions(
+        batch_size=4, captions_per_image=3, max_length=8, pad_to_max=True
     )
+    static = pipeline.training_batches(data, options, seed=11)
     assert {key: spec.shape.as_list() for key, spec in static.element_spec.items()} == {
         "features": [4, 5, WIDTH],
         "mask": [4, 5],

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
         entries.append({"filename": f"{number}.png", "split": "train", "sentences": [caption]})
     (folder / "captions.json").write_text(json.dumps({"images": entries}))
     given = dict(images=str(folder), backbone="small_cnn", weights=None, min_count=1)
-    settings = Settings(str(folder / "captions.json"), str(folder / "out"), **given)
+    settings = Settings(str(folder / "out"), str(folder / "captions.json"), **given)
     return build.prepare(dataclasses.replace(settings, keep_pictures=True))
 
 
@@ -70,8 +70,8 @@ def test_features_are_those_of_the_other_weights(data, expected, folder):
 
 
 def test_batches_have_pictures_until_the_features_are_computed(data, expected):
-    options = dict(split="train", batch_size=2, captions_per_image=1, max_length=6)
-    batches = list(pipeline.decoding_batches(data, **options))
+    options = pipeline.BatchOptions(batch_size=2, captions_per_image=1, max_length=6)
+    batches = list(pipeline.decoding_batches(data, options))
     assert len(batches) == 3
     for batch in batches:
         assert batch.keys() == {"pictures", "mask", "tokens", "id", "real"}

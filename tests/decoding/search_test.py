@@ -7,9 +7,9 @@ from helpers import worlds
 from helpers.searches import options
 
 from tfcap.data.document_frequency import document_frequencies
-from tfcap.decoding import Options, Search
+from tfcap.decoding import Options
 from tfcap.decoding.scores import word_log_probs
-from tfcap.decoding.search import Consensus
+from tfcap.decoding.search import Consensus, Search
 from tfcap.objectives import ngrams
 
 LENGTH = 5

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfcap.layers import precision
 from tfcap.layers.trees import repeat, take
 
 
@@ -26,7 +27,7 @@ def start(model, batch):
 
 
 def unroll(model, context, cache, tokens, first=0):
-    """Logits [N, T', V] of stepping through `tokens` [N, T'] from place `first`, and the cache."""
+    """Logits [N, T', V] of steps through `tokens` [N, T'] from position `first`, and the cache."""
     logits = []
     for t in range(tokens.shape[1]):
         out, cache = model.step(context, cache, tokens[:, t], tf.constant(first + t))
@@ -78,8 +79,8 @@ def check_rows_can_be_permuted(model, batch, logits):
     group = batch["tokens"].shape[1]
     order = np.arange(len(tokens)).reshape(-1, group)[:, ::-1].ravel()
     tokens, cache = tf.gather(tokens, order), take(cache, order)
-    found, _ = unroll(model, context, cache, tokens[:, 2:4], first=2)
-    same(found, tf.gather(expected, order), 1e-5)
+    result, _ = unroll(model, context, cache, tokens[:, 2:4], first=2)
+    same(result, tf.gather(expected, order), 1e-5)
     differ(expected, tf.gather(expected, order))
 
 
@@ -89,10 +90,10 @@ def check_causal(model, batch, logits):
     def change(tokens):
         tokens[..., 3] = 2 + (tokens[..., 3] - 1) % (model.vocab_size - 2)
 
-    found = model(changed(batch, "tokens", change))
-    same(found[:, :, :3], logits[:, :, :3], 1e-6)
-    for t in range(3, found.shape[2]):
-        differ(found[:, :, t], logits[:, :, t])
+    result = model(changed(batch, "tokens", change))
+    same(result[:, :, :3], logits[:, :, :3], 1e-6)
+    for t in range(3, result.shape[2]):
+        differ(result[:, :, t], logits[:, :, t])
 
 
 def check_region_padding(model, batch, logits):
@@ -114,9 +115,9 @@ def check_images_apart(model, batch, logits):
     """Another first image and other captions of it change nothing for the others."""
     other = changed(batch, "features", lambda x: x.__setitem__(0, x[0] + 1))
     other = changed(other, "tokens", lambda x: x.__setitem__((0, slice(None), slice(1, None)), 3))
-    found = model(other)
-    same(found[1:], logits[1:], 1e-5)
-    differ(found[0], logits[0])
+    result = model(other)
+    same(result[1:], logits[1:], 1e-5)
+    differ(result[0], logits[0])
     # And the last alone, which has hidden regions: nothing of it depends on the batch it comes in.
     same(model({k: v[-1:] for k, v in batch.items()}), logits[-1:], 1e-5)
 
@@ -129,16 +130,16 @@ def check_rows_share_an_image(model, batch, logits):
     alone = model.encode(repeated)
     shared = tf.reshape(logits, (*tokens.shape, -1))
     same(shared, model.decode(alone, tokens), 1e-5)
-    found, _ = unroll(model, context, cache, tokens[:, :2])
+    result, _ = unroll(model, context, cache, tokens[:, :2])
     expected, _ = unroll(model, alone, model.init_cache(alone, model.max_length), tokens[:, :2])
-    same(found, expected, 1e-5)
+    same(result, expected, 1e-5)
 
 
 def check_padding_rows(model, batch, logits):
     """Rows of nothing but padding, which fill a last batch, are finite and disturb no other."""
-    found = model(changed(batch, "tokens", lambda x: x.__setitem__(1, 0)))
-    assert np.isfinite(found).all()
-    same(tf.gather(found, [0, 2]), tf.gather(logits, [0, 2]), 1e-5)
+    result = model(changed(batch, "tokens", lambda x: x.__setitem__(1, 0)))
+    assert np.isfinite(result).all()
+    same(tf.gather(result, [0, 2]), tf.gather(logits, [0, 2]), 1e-5)
 
 
 def check_checkpoint_items(model):
@@ -179,8 +180,8 @@ def check_finite(model, batch, logits):
     """
     before = [id(v) for v in model.variables]
     loud = batch | {"features": batch["features"] * 1000}
-    for found in (logits, model(loud), model(batch, training=True)):
-        assert found.dtype == tf.float32 and np.isfinite(found).all()
+    for result in (logits, model(loud), model(batch, training=True)):
+        assert result.dtype == tf.float32 and np.isfinite(result).all()
     assert before == [id(v) for v in model.variables]
 
 
@@ -191,20 +192,16 @@ def check_keras_file(model, options, batch, folder, logits):
     """
     path = f"{folder}/model.keras"
     model.save(path)
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float64")  # the precision of the model counts, not this one
-    try:
+    with precision.using("float64"):  # the precision of the model counts, not this one
         loaded = keras.saving.load_model(path)
-    finally:
-        keras.config.set_dtype_policy(before)
     assert type(loaded) is type(model)
     config = loaded.get_config()
     assert config == model.get_config()
     assert {name: config[name] for name in options} == options
     items = model.checkpoint_items
     assert loaded.checkpoint_items.keys() == items.keys()
-    for group, found in loaded.checkpoint_items.items():
-        assert list(found) == list(items[group]), group
+    for group, result in loaded.checkpoint_items.items():
+        assert list(result) == list(items[group]), group
     same(loaded(batch), logits, 0)
 
 

@@ -102,7 +102,7 @@ class Weights:
         """
         scores = self[f"{name}/query_exp_vectors"] @ self.linear(f"{name}/key_embed", x).T
         noise = dict.fromkeys(EXPANSION_DROPOUTS, 1.0) | (noise or {})
-        scores, found = scores / x.shape[-1] ** 0.5 * noise["score"], []
+        scores, result = scores / x.shape[-1] ** 0.5 * noise["score"], []
         for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
             forward = shares(half * seen)  # [E, R]
             parts = np.split(half.T, np.cumsum(groups[:-1], dtype=int), axis=1)
@@ -110,9 +110,9 @@ class Weights:
             classes = self.linear(f"{name}/class_{letter}_embed", x)
             vectors = forward @ classes + self[f"{name}/bias_exp_vectors"]
             gathered = backward @ (vectors * noise[f"expanded_{letter}"])
-            found.append(gathered * noise[f"gathered_{letter}"])
+            result.append(gathered * noise[f"gathered_{letter}"])
         gate = sigmoid(self.linear(f"{name}/selector_embed", x))
-        return gate * found[0] + (1 - gate) * found[1]
+        return gate * result[0] + (1 - gate) * result[1]
 
     def dynamic(self, name, x, may, noise=None):
         """Dynamic expansion of positions [T, D], where `may` [T, T] says which reads which.
@@ -126,14 +126,14 @@ class Weights:
         scores = scores * noise["score"]
         beta = np.concatenate([c + biases for c in cond])
         forward, backward = np.repeat(may, len(queries), 0), np.repeat(may, len(queries), 1)
-        found = []
+        result = []
         for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
             made, back = shares(half * forward), shares(half.T * backward)
             vectors = made @ self.linear(f"{name}/class_{letter}_embed", x)
             gathered = back @ (vectors * noise[f"expanded_{letter}"] + beta)
-            found.append(gathered * noise[f"gathered_{letter}"])
+            result.append(gathered * noise[f"gathered_{letter}"])
         gate = sigmoid(self.linear(f"{name}/selector_embed", x))
-        return gate * found[0] + (1 - gate) * found[1]
+        return gate * result[0] + (1 - gate) * result[1]
 
 
 def shares(x):
@@ -170,7 +170,7 @@ def compare(model, batch, logits_of, tolerance=1e-5):
     caption; `batch` may have both. Every weight must have been read. Steps must give the logits of
     the whole caption.
     """
-    weights, found = Weights(model), np.asarray(model(batch))
+    weights, result = Weights(model), np.asarray(model(batch))
     worst = 0.0
     for image, (features, mask, captions) in enumerate(
         zip(*(np.asarray(batch[k]) for k in ("features", "mask", "tokens")), strict=True)
@@ -178,7 +178,7 @@ def compare(model, batch, logits_of, tolerance=1e-5):
         for caption, tokens in enumerate(captions):
             real = tokens[: np.flatnonzero(tokens)[-1] + 1]
             expected = logits_of(weights, np.float64(features[mask]), real)
-            difference = np.abs(found[image, caption, : len(real)] - expected).max()
+            difference = np.abs(result[image, caption, : len(real)] - expected).max()
             worst = max(worst, difference)
     assert not weights.unread, f"never read: {sorted(weights.unread)}"
     assert worst < tolerance, worst

@@ -16,11 +16,11 @@ def test_blobs_arrive_by_layer_and_number(tmp_path):
     # Floats may come in chunks; a number on its own has no dimension.
     content += layer("fc", blob([12], BYTES[:20], BYTES[20:]), blob([], BYTES[:4]))
     path.write_bytes(content)
-    found = caffe_file.load(path)
-    assert list(found) == ["rpn_conv/3x3[0]", "fc[0]", "fc[1]"]
-    np.testing.assert_array_equal(found["rpn_conv/3x3[0]"], NUMBERS.reshape(2, 3, 2, 1))
-    np.testing.assert_array_equal(found["fc[0]"], NUMBERS)
-    assert found["fc[1]"] == 1.5 and {array.dtype for array in found.values()} == {np.dtype("f4")}
+    arrays = caffe_file.read_tensors(path)
+    assert list(arrays) == ["rpn_conv/3x3[0]", "fc[0]", "fc[1]"]
+    np.testing.assert_array_equal(arrays["rpn_conv/3x3[0]"], NUMBERS.reshape(2, 3, 2, 1))
+    np.testing.assert_array_equal(arrays["fc[0]"], NUMBERS)
+    assert arrays["fc[1]"] == 1.5 and {array.dtype for array in arrays.values()} == {np.dtype("f4")}
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_other_files_are_refused_in_one_sentence(tmp_path, content, message):
     path = tmp_path / "net.caffemodel"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
-        caffe_file.load(path)
+        caffe_file.read_tensors(path)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)

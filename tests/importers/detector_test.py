@@ -52,7 +52,7 @@ def older(path):
 def test_every_layer_computes_what_it_computed(path, write):
     """Each layer is applied to one random window, in float64."""
     write(path)
-    arrays = conversion.read(path, NARROW)
+    arrays = conversion.read_weights(path, NARROW)
     assert {name: array.shape for name, array in arrays.items()} == detector.shapes(NARROW)
     rng = np.random.default_rng(3)
     for name, _, shape in released.convolutions(SIZES):
@@ -82,7 +82,7 @@ def test_a_caffe_normalisation_without_statistics_has_mean_and_variance_0(path):
     layers["bn3b1_branch2a"][2] = np.zeros(1, np.float32)
     released.write_caffe(path, layers)
     name = "backbone.res3.1.conv1"
-    arrays = conversion.read(path, NARROW)
+    arrays = conversion.read_weights(path, NARROW)
     gamma, beta = (TENSORS[f"{name}.norm.{key}"] for key in ("weight", "bias"))
     kernel = TENSORS[f"{name}.weight"][:, :, 0, 0].T * (gamma / 1e-5**0.5)
     np.testing.assert_allclose(arrays[f"{name}.weight"][0, 0], kernel, rtol=1e-6)
@@ -92,7 +92,7 @@ def test_a_caffe_normalisation_without_statistics_has_mean_and_variance_0(path):
 def test_a_file_without_attributes_is_read(path):
     bare = {k: v for k, v in TENSORS.items() if ".attr_" not in k and ".cls_embed." not in k}
     torch_writer.write(path, bare)
-    arrays = conversion.read(path, NARROW)
+    arrays = conversion.read_weights(path, NARROW)
     assert len(detector.shapes(NARROW)) - len(arrays) == 5
     assert not any("attr" in name for name in arrays)
 
@@ -115,7 +115,7 @@ def test_other_tensors_are_refused(path, changes, message):
     tensors = {**TENSORS, **changes}
     torch_writer.write(path, {k: v for k, v in tensors.items() if v is not None})
     with pytest.raises(ValueError) as error:
-        conversion.read(path, NARROW)
+        conversion.read_weights(path, NARROW)
     assert message in str(error.value) and str(error.value).startswith(path)
 
 
@@ -127,7 +127,7 @@ def test_a_caffe_layer_of_another_shape_is_refused(path):
     released.write_caffe(path, layers)
     wanted = "bn_conv1[2] [1] is missing; scale2a_branch1[0] [8] is missing; scale2a_branch1[1] [8]"
     with pytest.raises(ValueError) as error:
-        conversion.read(path, NARROW)
+        conversion.read_weights(path, NARROW)
     assert f"{wanted} is missing; and 1 more." in str(error.value)
 
 
@@ -135,7 +135,7 @@ def test_a_file_of_another_format_is_named(path):
     with open(path, "wb") as file:
         file.write(b"\x89HDF\r\n\x1a\n")
     with pytest.raises(ValueError, match="it is an HDF5 file") as caught:
-        conversion.read(path, NARROW)
+        conversion.read_weights(path, NARROW)
     assert "caffe" not in str(caught.value) and "Copy" not in str(caught.value)
 
 
@@ -170,7 +170,7 @@ def deep(path):
 def test_the_files_of_other_detectors_are_named(path, write, name):
     write(path)
     with pytest.raises(ValueError, match=name) as error:
-        conversion.read(path, NARROW)
+        conversion.read_weights(path, NARROW)
     assert "Give the .caffemodel or MILVLG's .pth" in str(error.value)
 
 
@@ -181,11 +181,11 @@ def write_names(path, kind, count):
 
 
 def test_files_of_names_must_have_a_line_for_each_class(tmp_path):
-    assert conversion.read_names(write_names(tmp_path / "a.txt", "dog", 3), 3)[1:] == [
+    assert conversion.class_names(write_names(tmp_path / "a.txt", "dog", 3), 3)[1:] == [
         *("dog 1", "dog 2")
     ]
     with pytest.raises(ValueError, match="a.txt must have a name on each of 4 lines"):
-        conversion.read_names(str(tmp_path / "a.txt"), 4)
+        conversion.class_names(str(tmp_path / "a.txt"), 4)
 
 
 @pytest.mark.slow

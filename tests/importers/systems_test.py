@@ -56,7 +56,7 @@ def test_systems_of_xmodaler_are_recognised(system, options):
     [("xlan", xmodaler("xlan")), ("xmodaler", {"word_embed.0.weight": np.ones((2, 2), "f4")})],
 )
 def test_a_checkpoint_of_another_family_is_refused(family, content):
-    with pytest.raises(ValueError, match=f"no checkpoint of --from={family}"):
+    with pytest.raises(ValueError, match=f"no checkpoint of {family}"):
         systems.recognize(family, content)
 
 

@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 
-from tfcap.importers import convert
+from tfcap.importers import words
 
 
 def read(tmp_path, family, content):
     path = tmp_path / "words.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return convert.read_words(family, path)
+    return words.read_words(family, path)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])

@@ -37,7 +37,7 @@ def test_activations_equal_their_formulas():
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
     np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
     np.testing.assert_allclose(common.activation("relu")(x), np.maximum(x, 0))
-    with pytest.raises(ValueError, match="activation must be one of relu, celu, none, not 'elu'"):
+    with pytest.raises(ValueError, match="`activation` must be one of relu, celu, none, not 'elu'"):
         common.activation("elu")
 
 
@@ -45,6 +45,6 @@ def test_head_norm_of_large_float16_numbers_is_finite():
     """Statistics are float32, because squares above 256 overflow float16."""
     x = np.array([[[300.0, 500.0, -400.0, 900.0]]])
     layer = common.HeadNorm(1, dtype="mixed_float16")
-    found = layer(tf.constant(x, tf.float16))
-    assert found.dtype == tf.float16
-    np.testing.assert_allclose(tf.cast(found[:, 0], tf.float32), normalised(x), atol=2e-3)
+    result = layer(tf.constant(x, tf.float16))
+    assert result.dtype == tf.float16
+    np.testing.assert_allclose(tf.cast(result[:, 0], tf.float32), normalised(x), atol=2e-3)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from helpers import literal, seeds
 
 from tfcap.layers import expansion
-from tfcap.layers.trees import build_when_called, put
+from tfcap.layers.trees import build_when_called
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
 SITES = literal.EXPANSION_DROPOUTS
@@ -103,7 +103,7 @@ def unroll(block, x, length=LENGTH, **options):
     cache, out = block.empty(len(x), length), []
     x = tf.constant(x, tf.float32)
     for t in range(x.shape[1]):
-        row, cache = block.step(x[:, t : t + 1], cache, tf.constant(t), put, **options)
+        row, cache = block.step(x[:, t : t + 1], cache, tf.constant(t), **options)
         out.append(row)
     return tf.concat(out, 1).numpy(), cache
 
@@ -122,7 +122,7 @@ def test_steps_equal_the_whole_sequence(length):
     assert shapes == names | dict.fromkeys(("expanded_a", "expanded_b"), deep)
     last = tf.constant(x[:, -1:], tf.float32)
     for name, leaf in cache.items():
-        row, _ = block.step(last, cache | {name: leaf + 0.5}, tf.constant(LENGTH - 1), put)
+        row, _ = block.step(last, cache | {name: leaf + 0.5}, tf.constant(LENGTH - 1))
         assert np.abs(row[:, 0] - out[:, -1]).max() > 1e-3, name
 
 

@@ -74,11 +74,8 @@ def test_the_gradient_through_a_loop_is_that_of_single_steps(xlan, expected, pat
 
 
 def test_gradients_in_bfloat16_are_near_those_in_float32(xlan, expected):
-    try:
-        keras.config.set_dtype_policy(PRODUCTS)
+    with precision.using(PRODUCTS):
         model = make_xlan()
-    finally:
-        keras.config.set_dtype_policy("float32")
     compiled = tf.function(
         lambda: loss_and_gradients(model, *xlan[1:], PATHS["decode"]), autograph=False
     )
@@ -176,18 +173,43 @@ def loop_over(model, steps=3):
     return loops.loop(lambda i, _: i < steps, lambda i, x: (i + 1, model(x)), state)[1]
 
 
+def read_in_loop(model):
+    """The result of `loop_over`, and how many weights each step reads."""
+    function = tf.function(lambda: loop_over(model), autograph=False).get_concrete_function()
+    library = function.graph.as_graph_def().library.function
+    (body,) = (f for f in library if "while_body" in f.signature.name)
+    return function(), sum(node.op == "ReadVariableOp" for node in body.node_def)
+
+
 def test_a_loop_reads_and_casts_its_weights_before_it_starts():
     """Inside the loop only the two biases of the cell and that of the dense layer are read."""
     model = Cell()
     x = expected = tf.ones([2, 3], tf.bfloat16)
     for _ in range(3):
         expected = model(expected)
-    function = tf.function(lambda: loop_over(model), autograph=False).get_concrete_function()
-    np.testing.assert_array_equal(function(), expected)
-    assert (expected != x).numpy().all()
-    library = function.graph.as_graph_def().library.function
-    (body,) = (f for f in library if "while_body" in f.signature.name)
-    assert sum(node.op == "ReadVariableOp" for node in body.node_def) == 3
+    result, reads = read_in_loop(model)
+    np.testing.assert_array_equal(result, expected)
+    assert (expected != x).numpy().all() and reads == 3
+
+
+def test_the_plain_path_gives_equal_numbers(xlan, monkeypatch):
+    """`TFCAP_PLAIN_LOOPS=1` sets `PLAIN`. Each step then reads the three kernels, too."""
+
+    def numbers():
+        function = tf.function(lambda: loss_and_gradients(*xlan, PATHS["decode"]), autograph=False)
+        return *function(), *read_in_loop(model)
+
+    model = Cell()
+    model(tf.ones([2, 3], tf.bfloat16))
+    loss, gradients, output, reads = numbers()
+    monkeypatch.setattr(loops, "PLAIN", True)
+    plain_loss, plain_gradients, plain_output, plain_reads = numbers()
+    assert (reads, plain_reads) == (3, 6)
+    np.testing.assert_array_equal(output, plain_output)
+    np.testing.assert_allclose(loss, plain_loss, rtol=1e-6)
+    for one, two in zip(gradients, plain_gradients, strict=True):
+        one, two = (tf.convert_to_tensor(gradient) for gradient in (one, two))
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5 * np.abs(two).max() + 1e-6)
 
 
 def test_after_a_loop_the_layers_read_their_own_weights():

@@ -22,9 +22,9 @@ def test_even_channels_are_sines_and_odd_ones_cosines(width):
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_stored_codes_are_a_weight_that_is_not_trained(policy):
     layer = PositionCodes(5, 6, stored=True, dtype=keras.DTypePolicy(policy))
-    found = layer(tf.constant([3, 0]))
-    assert found.dtype == layer.compute_dtype
-    np.testing.assert_array_equal(found, sinusoids(5, 6)[[3, 0]].astype(found.dtype.name))
+    result = layer(tf.constant([3, 0]))
+    assert result.dtype == layer.compute_dtype
+    np.testing.assert_array_equal(result, sinusoids(5, 6)[[3, 0]].astype(result.dtype.name))
     (table,) = layer.non_trainable_variables
     assert table.name == "table" and table.dtype == "float32" and not layer.trainable_variables
     table.assign(np.ones((5, 6)))
@@ -34,11 +34,11 @@ def test_stored_codes_are_a_weight_that_is_not_trained(policy):
 def test_each_region_gets_the_learned_code_of_its_place():
     layer = RegionPositions(5)
     features = np.random.default_rng(1).normal(size=(2, 7, 5)).astype(np.float32)
-    found = layer(features)
+    result = layer(features)
     kernel, bias = (variable.numpy() for variable in layer.trainable_variables)
     sines, cosines = sinusoids(7, 64)[:, 0::2], sinusoids(7, 64)[:, 1::2]
     codes = np.concatenate([sines, cosines], axis=1) @ kernel + bias
-    np.testing.assert_allclose(found, features + codes[None], atol=1e-5)
+    np.testing.assert_allclose(result, features + codes[None], atol=1e-5)
     assert np.abs(codes[1:] - codes[:-1]).max(1).min() > 1e-2  # no two places are alike
 
 
@@ -46,6 +46,6 @@ def test_there_is_no_largest_number_of_regions():
     layer = RegionPositions(3, dtype=keras.DTypePolicy("mixed_float16"))
     call = tf.function(layer, input_signature=[tf.TensorSpec([None, None, 3])])
     for regions in (1, 600):
-        found = call(tf.zeros([1, regions, 3]))
-        assert found.shape == (1, regions, 3) and found.dtype == layer.compute_dtype
-        assert np.isfinite(found).all()
+        result = call(tf.zeros([1, regions, 3]))
+        assert result.shape == (1, regions, 3) and result.dtype == layer.compute_dtype
+        assert np.isfinite(result).all()

@@ -44,20 +44,20 @@ def test_the_policy_is_saved_and_read():
 
 def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():
     a, b = (RNG.normal(size=(4, 4)).astype("float32") for _ in range(2))
-    found = precision.matmul(keras.layers.Layer(dtype=POLICY), a, b)
+    result = precision.matmul(keras.layers.Layer(dtype=POLICY), a, b)
     exact = rounded(a) @ rounded(b)
-    assert found.dtype == tf.float32
-    np.testing.assert_array_equal(rounded(exact), found)
-    assert np.abs(found - a @ b).max() > 1e-3
+    assert result.dtype == tf.float32
+    np.testing.assert_array_equal(rounded(exact), result)
+    assert np.abs(result - a @ b).max() > 1e-3
 
 
 def test_an_affine_map_multiplies_in_bfloat16():
     layer, x = common.linear(8, 3, "a", dtype=POLICY), RNG.normal(size=(2, 5, 8)).astype("float32")
-    found = layer(x)
-    assert found.dtype == tf.float32 and layer.kernel.dtype == "float32"
+    result = layer(x)
+    assert result.dtype == tf.float32 and layer.kernel.dtype == "float32"
     exact = rounded(x) @ rounded(layer.kernel) + rounded(layer.bias)
-    np.testing.assert_allclose(found, exact, rtol=2**-7, atol=2**-8)
-    assert (found.numpy() == rounded(found)).all()
+    np.testing.assert_allclose(result, exact, rtol=2**-7, atol=2**-8)
+    assert (result.numpy() == rounded(result)).all()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

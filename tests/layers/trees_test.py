@@ -12,12 +12,12 @@ TREE = {"a": tf.reshape(tf.range(6.0), (3, 2)), "b": [tf.constant([True, False, 
 
 
 def test_repeat_puts_copies_side_by_side_and_take_gathers():
-    found = trees.repeat(TREE, 2)
-    np.testing.assert_array_equal(found["a"][:, 0], [0, 0, 2, 2, 4, 4])
-    np.testing.assert_array_equal(found["b"][0], [True, True, False, False, True, True])
-    found = trees.take(TREE, tf.constant([2, 0, 0, 1]))
-    np.testing.assert_array_equal(found["a"], [[4, 5], [0, 1], [0, 1], [2, 3]])
-    np.testing.assert_array_equal(found["b"][0], [True, True, True, False])
+    result = trees.repeat(TREE, 2)
+    np.testing.assert_array_equal(result["a"][:, 0], [0, 0, 2, 2, 4, 4])
+    np.testing.assert_array_equal(result["b"][0], [True, True, False, False, True, True])
+    result = trees.take(TREE, tf.constant([2, 0, 0, 1]))
+    np.testing.assert_array_equal(result["a"], [[4, 5], [0, 1], [0, 1], [2, 3]])
+    np.testing.assert_array_equal(result["b"][0], [True, True, True, False])
 
 
 @pytest.mark.parametrize("axis", [1, 2])

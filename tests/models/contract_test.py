@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -138,9 +137,9 @@ def test_a_search_in_a_graph_of_open_shapes(name, model, batch, tmp_path):
         tf.saved_model.save(served, str(tmp_path))
         loaded = tf.saved_model.load(str(tmp_path))
     # The last image alone, with fewer regions.
-    found, found_scores = loaded.search(batch["features"][-1:, :2], batch["mask"][-1:, :2])
-    np.testing.assert_array_equal(found, tokens[-1:])
-    np.testing.assert_allclose(found_scores, scores[-1:], atol=1e-4)
+    result, result_scores = loaded.search(batch["features"][-1:, :2], batch["mask"][-1:, :2])
+    np.testing.assert_array_equal(result, tokens[-1:])
+    np.testing.assert_allclose(result_scores, scores[-1:], atol=1e-4)
 
 
 # `loops_test` has X-LAN's gradients with products in bfloat16.
@@ -160,11 +159,8 @@ PRECISIONS = [
 @pytest.mark.parametrize("name, policy, tolerance", PRECISIONS, indirect=["name"], scope="module")
 def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
-    try:
-        keras.config.set_dtype_policy(policy)
+    with precision.using(policy):
         low = make(name, seed=1)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
     assert all(v.dtype == "float32" for v in low.trainable_variables)
     for ours, theirs in zip(low.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs)

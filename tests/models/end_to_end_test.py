@@ -9,6 +9,7 @@ from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
 
 from tfcap import models
 from tfcap.backbones.backbone import Backbone
+from tfcap.layers import precision
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.runs.checkpoints import restore_weights
 
@@ -88,13 +89,9 @@ def test_a_checkpoint_without_a_backbone_is_only_a_start(tmp_path):
 
 
 def test_mixed_precision_reaches_the_network(batch):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with precision.using("mixed_bfloat16"):
         model = whole()
         logits = model(batch)
-    finally:
-        keras.config.set_dtype_policy(before)
     layer = model.network.layers[-1]
     assert (layer.compute_dtype, layer.variable_dtype) == ("bfloat16", "float32")
     expected = whole()(batch)

@@ -158,5 +158,5 @@ def test_gradients_reach_the_pixels_side_of_the_backbone(arrays, model, tmp_path
 
 @pytest.mark.parametrize("groups", ["", "8, 16"])
 def test_groups_that_are_no_numbers_are_refused(groups):
-    with pytest.raises(ValueError, match="encoder_groups must be positive numbers"):
+    with pytest.raises(ValueError, match="`encoder_groups` must be positive numbers"):
         models.build("expansionnet_v2", 40, LENGTH, 32, **(SIZES | {"encoder_groups": groups}))

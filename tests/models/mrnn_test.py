@@ -56,5 +56,5 @@ def test_logits_equal_a_literal_rendering(variant, model):
 
 
 def test_an_unknown_variant_is_refused():
-    with pytest.raises(ValueError, match="variant must be one of base, .*not 'mine'"):
+    with pytest.raises(ValueError, match="`variant` must be one of base, .*not 'mine'"):
         models.build("mrnn", 13, 6, 6, variant="mine")

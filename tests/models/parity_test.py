@@ -52,23 +52,23 @@ def test_the_released_code_gives_the_same_numbers(name):
     # PAD and BOS, which the released model does not have.
     assert distance(logits[..., :2], logits[..., 2:3] + weights.UNLIKELY) < 1e-4
 
-    found, logps = searches.sample(model, context, length)[:2]
+    result, logps = searches.sample(model, context, length)[:2]
     expected = vocabulary.sentences(arrays["out/greedy"])
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     assert distance(logps[expected > 0], arrays["out/greedy_logp"][expected > 0]) < 1e-4
 
     options = RETIRE if family in ("aoanet", "self_critical") else {}
-    found, scores = searches.beam_search(model, context, 3, length, **options)[:2]
-    np.testing.assert_array_equal(found[:, 0], vocabulary.sentences(arrays["out/beam3"]))
+    result, scores = searches.beam_search(model, context, 3, length, **options)[:2]
+    np.testing.assert_array_equal(result[:, 0], vocabulary.sentences(arrays["out/beam3"]))
     if family in FAMILIES_OF_XLAN:
         expected = arrays["out/beam3_logp"]
         assert distance(scores[:, 0], expected.sum(1)) < 1e-4
-        assert distance(word_log_probs(model, context, found[:, 0]), expected) < 1e-4
+        assert distance(word_log_probs(model, context, result[:, 0]), expected) < 1e-4
     if family == "xlan":  # the older search, behind the paper's numbers of X-LAN
-        found, scores = searches.beam_search(model, context, 3, length, **RETIRE)[:2]
-        np.testing.assert_array_equal(found[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
+        result, scores = searches.beam_search(model, context, 3, length, **RETIRE)[:2]
+        np.testing.assert_array_equal(result[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
         assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
 
 
-def distance(found, expected):
-    return np.abs(np.asarray(found) - np.asarray(expected)).max()
+def distance(result, expected):
+    return np.abs(np.asarray(result) - np.asarray(expected)).max()

@@ -76,16 +76,16 @@ def test_a_registered_model_trains_and_evaluates(toy, small, shapes, tmp_path):
     run = runs.load(str(tmp_path))
     assert run.params.task.model.as_dict() == {"type": "toy", "toy": {"width": 16, "decay": 0.5}}
     data = PreparedData.load(shapes)
-    found = decode_split(run.model, run.vocab, run.search(), data, "val", 2).captions
-    assert len(found) == 12 and all(texts for texts in found.values())
+    result = decode_split(run.model, run.vocab, run.search(), data, "val", 2).captions
+    assert len(result) == 12 and all(texts for texts in result.values())
 
 
 def test_options_without_a_type_are_refused_and_an_unknown_name_lists_the_systems(toy):
     def no_type(self, *sizes, width=3):
         """A constructor with an option that has no type."""
 
-    with pytest.raises(TypeError, match="width needs a type"):
+    with pytest.raises(TypeError, match="`width` needs a type"):
         captioner.options_of(type("Wrong", (RecurrentCaptioner,), {"__init__": no_type}))
-    with pytest.raises(ValueError, match="The model must be one of .*xlan.*, not 'lstm'"):
+    with pytest.raises(ValueError, match="`name` must be one of .*xlan.*, not 'lstm'"):
         models.build("lstm", 10, 5, 4)
     assert models.MODELS[toy] is Toy

@@ -8,13 +8,14 @@ import pytest
 import tensorflow as tf
 from helpers.small_models import make
 
+from tfcap import private_api
 from tfcap.objectives import losses
 
 
 @pytest.mark.slow
 def test_xla_gives_the_same_gradients(batch):
     model = make("expansionnet", seed=1)
-    for layer in model._flatten_layers():
+    for layer in private_api.all_layers(model):
         if hasattr(layer, "rate"):  # XLA draws other masks
             layer.rate = 0.0
     tokens = batch["tokens"][..., :3]
@@ -23,9 +24,9 @@ def test_xla_gives_the_same_gradients(batch):
         with tf.GradientTape() as tape:
             logits = model(batch | {"tokens": tokens[..., :-1]}, training=True)
             loss = losses.cross_entropy(logits, tokens[..., 1:], 0.1)[0]
-        found = tape.gradient(loss, model.trainable_variables)
-        return [tf.convert_to_tensor(gradient) for gradient in found]
+        result = tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(gradient) for gradient in result]
 
-    found = tf.function(gradients, autograph=False, jit_compile=True)()
-    for one, two in zip(found, gradients(), strict=True):
+    result = tf.function(gradients, autograph=False, jit_compile=True)()
+    for one, two in zip(result, gradients(), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)

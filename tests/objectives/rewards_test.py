@@ -133,5 +133,5 @@ def test_bad_results_of_a_hook_are_refused(world, answer):
     run = tf.function(
         lambda: reward(samples, reward.references(rows), tf.range(3)), autograph=False
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="The reward hook must return"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The hook of the reward must return"):
         run()

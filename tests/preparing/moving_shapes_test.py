@@ -27,7 +27,7 @@ def seen(folder, image, colour):
     content = (folder / "clips" / image["filename"]).read_bytes()
     with Image.open(io.BytesIO(content)) as clip:
         frames = clip.n_frames
-    pixels = clips.read(content, frames).astype(int)
+    pixels = clips.read_clip_bytes(content, frames).astype(int)
     near = np.abs(pixels - shapes.COLOURS[colour]).max(-1) <= 24
     found = []
     for mask in near:

@@ -45,10 +45,10 @@ def test_vectors_of_whole_images_are_in_the_batches(photos):
     root = features.ruotianluo(photos[0] / "data", IMAGES)
     data = run(photos, images=None, features=str(root))
     assert data.image_dim == 5 and data.fingerprint["features"]["dim"] == features.WIDTH
-    options = dict(batch_size=4, captions_per_image=1, max_length=6)
+    options = pipeline.BatchOptions(batch_size=4, captions_per_image=1, max_length=6)
     for batches in (
-        pipeline.decoding_batches(data, split="train", **options),
-        pipeline.training_batches(data, split="train", seed=1, **options).take(2),
+        pipeline.decoding_batches(data, options),
+        pipeline.training_batches(data, options, seed=1).take(2),
     ):
         for batch in batches:
             expected = [IMAGES[image].vector.astype(np.float16) for image in batch["id"].numpy()]

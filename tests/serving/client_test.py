@@ -88,11 +88,6 @@ def test_a_name_that_the_server_does_not_have_is_an_error(service, pictures, cap
     assert "HTTP 404" in capsys.readouterr().err and len(service.bodies) == 1
 
 
-def test_rows_of_an_older_export_have_no_status():
-    result = MODULE["_result"]({"captions": ["a dog", "a cat"], "scores": [-1, -2]})
-    assert (result.caption, result.status) == ("a dog", "ok")
-
-
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_script_for_curl_captions_a_picture(service, pictures, expected):
     script = ["sh", FOLDER / "curl.sh", pictures[0], service.url]

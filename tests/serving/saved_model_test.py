@@ -206,9 +206,8 @@ def test_bad_pictures_have_a_status_and_do_not_affect_good_ones(signatures, pict
 def test_a_picture_gives_what_its_record_gives(served, shapes):
     """Training read features from records; serving makes them again from the picture."""
     data = PreparedData.load(shapes)
-    batches = pipeline.decoding_batches(
-        data, split="val", batch_size=4, captions_per_image=1, max_length=12
-    )
+    options = pipeline.BatchOptions(split="val", batch_size=4, captions_per_image=1, max_length=12)
+    batches = pipeline.decoding_batches(data, options)
     batch, names = next(iter(batches)), data.file_names("val")
     paths = [os.path.join(data.images, names[int(image)]) for image in batch["id"]]
     content = tf.stack([tf.io.read_file(path) for path in paths])

@@ -176,6 +176,16 @@ def test_a_loss_that_diverges_ends_training(wrong, tmp_path):
     assert counter.saves == [7, 10, 10]
 
 
+def test_tensorboard_gets_a_point_every_summary_interval_and_at_the_end(tmp_path):
+    """Loops end at 3, 4, 7, 8 and 10; a point has the values of the loop that passes a multiple."""
+    counter, points = Counter(tmp_path), []
+    counter.params = counter.params.replace(trainer={"summary_interval": 6})
+    counter.train_summaries.write = lambda values: points.append((int(counter.step), values))
+    counter.losses = [1.0, 2.0, 3.0, 4.0, 5.0]
+    counter.run()
+    assert [(step, values["loss"]) for step, values in points] == [(7, 3.0), (10, 5.0)]
+
+
 # ---- signals ------------------------------------------------------------------------------------
 
 
@@ -281,7 +291,7 @@ def wait_for(process, text):
 
 def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
     """Also inside a loop that would take hours."""
-    program = "from tfcap import cli, train; progress.LOG_INTERVAL = 0.2; train.main()"
+    program = "from tfcap import progress, train; progress.LOG_INTERVAL = 0.2; train.main()"
     given = json.dumps(in_graph(overrides, 10**6))
     flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
     process = commands.start(

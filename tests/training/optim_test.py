@@ -181,7 +181,7 @@ def test_noam_equals_its_formula(width, peak):
     expected = width**-0.5 * np.minimum(n**-0.5, n * 10000**-1.5)
     np.testing.assert_allclose(rates(noam, steps), expected, rtol=1e-5)
     assert abs(rates(noam, [9999])[0] / peak - 1) < 1e-3
-    wide = schedule("noam", 2.5, model_width=width, warmup_steps=10000)
+    wide = schedule("noam", 2.5, warmup_steps=10000, width=width)
     np.testing.assert_allclose(rates(wide, steps), 2.5 * expected, rtol=1e-5)
 
 

@@ -16,7 +16,7 @@ from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.decoding.scores import word_log_probs
 from tfcap.objectives import rewards
 from tfcap.training import distribution
-from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.self_critical import Samples, SelfCriticalTask
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4
@@ -174,7 +174,7 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     task, inputs = make(table, batch, samples=8)
 
     def draws(task, done):
-        return task.draws(inputs, tf.constant(done, tf.int64)).numpy()
+        return task.random_numbers(inputs, tf.constant(done, tf.int64)).numpy()
 
     first = draws(task, 4)
     np.testing.assert_array_equal(draws(task, 4), first)
@@ -184,7 +184,7 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     assert (draws(other, 4) != first).any()
 
     strategy = distribution.strategy(configs.Runtime(replicas=2))
-    run = functools.partial(task.draws, inputs, tf.constant(4, tf.int64))
+    run = functools.partial(task.random_numbers, inputs, tf.constant(4, tf.int64))
     both = strategy.experimental_local_results(strategy.run(run))
     np.testing.assert_array_equal(both[0], first)
     assert (both[1].numpy() != first).any()
@@ -194,14 +194,14 @@ def test_metrics_equal_values_by_hand(table, batch):
     task, _ = make(table, batch, samples=3)
     task.function_words = [4]
     tokens = [[[3, 2, 0], [3, 2, 0], [3, 4, 2]], [[2, 0, 0], [5, 5, 4], [4, 2, 0]]]
-    scored = {
-        "samples": tf.constant(tokens),
-        "logps": -0.5 * tf.cast(tf.constant(tokens) != 0, tf.float32),
-        "advantages": tf.constant([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]]),
-        "baseline": tf.constant([[1.0] * 3, [3.0] * 3]),
-    }
-    found = {name: float(a / b) for name, (a, b) in task._metric_sums(scored).items()}
-    assert found == pytest.approx(
+    samples = Samples(
+        tokens=tf.constant(tokens),
+        logps=-0.5 * tf.cast(tf.constant(tokens) != 0, tf.float32),
+        advantages=tf.constant([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]]),
+        baseline=tf.constant([[1.0] * 3, [3.0] * 3]),
+    )
+    metrics = {name: float(a / b) for name, (a, b) in task._metric_sums(samples).items()}
+    assert metrics == pytest.approx(
         {
             "reward": 2.0,
             "baseline": 2.0,

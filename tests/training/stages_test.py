@@ -62,7 +62,7 @@ BLEU = f"{SMALL},task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4"
         (["mrnn_scts"], {}, "mrnn_scst"),
         (["mrnn", "mrnn_scst:no.yaml"], {}, "no.yaml"),
         (["mrnn_scst"], {"override": "task.data_dir=other"}, "task.data_dir"),
-        (["mrnn_scst"], {"first": BLEU}, "--then=mrnn_scst: trainer.best_checkpoint_eval_metric"),
+        (["mrnn_scst"], {"first": BLEU}, "`then=mrnn_scst`: trainer.best_checkpoint_eval_metric"),
     ],
 )
 def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, word):
@@ -75,8 +75,11 @@ def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, wor
     [
         (["--experiment=finetune"], "needs photographs"),
         (["--experiment=finetune_scst"], "needs photographs"),
-        (["--model_dir=none"], "--experiment is missing"),
-        (["--experiment=mrnn", "--then=mrnn_scst", "--mode=train"], "--then needs --mode"),
+        (["--model_dir=none"], "`experiment` is missing"),
+        (
+            ["--experiment=mrnn", "--then=mrnn_scst", "--mode=train"],
+            "`then` needs `mode=train_and_eval`",
+        ),
         (["--experiment=mrnn", "--then_override=a=1"], "need --then"),
     ],
 )

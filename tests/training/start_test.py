@@ -17,7 +17,7 @@ from tfcap import configs, files, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.stages import summarize, train
@@ -57,7 +57,7 @@ def start(small, folder, init, extra=None, **kwargs):
 
 def test_a_missing_first_stage_is_told_with_its_key(small, tmp_path):
     """The default of the experiment names a run that is not there."""
-    with pytest.raises(ValueError, match="^task.init_checkpoint=nowhere: .* --then=NAME_scst"):
+    with pytest.raises(ValueError, match="^task.init_checkpoint=nowhere: .* `then=NAME_scst`"):
         start(small, tmp_path, "nowhere")
 
 
@@ -145,8 +145,8 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, alone, tmp_p
     words_file = tmp_path / "words.txt"
     words = Vocab.load(f"{trained}/vocab.txt").words
     Vocab([*words[:4], *reversed(words[4:])]).save(words_file)
-    data = prepare_built_in(
-        "shapes", tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file)
+    data = prepare(
+        tmp_path / "data", source="shapes", train=64, val=12, test=8, vocab=str(words_file)
     )
     moved = {"task": {"data_dir": str(data)}}
     with pytest.raises(

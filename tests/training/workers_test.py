@@ -40,7 +40,7 @@ def config(cluster, kind="worker", index=0):
 )
 def test_the_place_among_all_workers(given, place, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", given)
-    assert workers.place() == place
+    assert workers.cluster_position() == place
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_place_among_all_workers(given, place, monkeypatch):
         ("[]", "no chief or worker"),
         (config(TWO, "worker", 2), "no chief or worker"),
         (config(TWO, "chief"), "no chief or worker"),
-        (config({**TWO, "evaluator": ["c:1"]}, "evaluator"), "--mode=continuous_eval without"),
+        (config({**TWO, "evaluator": ["c:1"]}, "evaluator"), "`mode=continuous_eval` without"),
         (config({"worker": "a:1,b:1"}), "no chief or worker"),
         (config(TWO, "worker", -1), "below 0"),
         *(
@@ -78,7 +78,7 @@ def test_the_place_among_all_workers(given, place, monkeypatch):
 def test_a_tf_config_that_cannot_be_used_is_shown_with_its_fault(given, fault, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", given)
     with pytest.raises(errors.UsageError) as caught:
-        workers.place()
+        workers.cluster_position()
     assert fault in str(caught.value) and 'For example: {"cluster"' in str(caught.value)
 
 

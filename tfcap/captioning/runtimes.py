@@ -188,10 +188,10 @@ class TrainedRun:
     def _frames(self, content: Content) -> clips.Frames:
         frames = self._backbone.frames
         if isinstance(content, ClipPath):
-            return clips.read_path(content.path, frames)
+            return clips.read_clip(content.path, frames)
         if isinstance(content, np.ndarray):
             return [content] * frames
-        return clips.read(content, frames)
+        return clips.read_clip_bytes(content, frames)
 
     def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
         """Extracts the features of prepared pictures, float32 [B, R, F]."""

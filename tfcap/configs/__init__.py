@@ -1,15 +1,15 @@
 """Configurations of every experiment: dataclasses over TF Model Garden's `hyperparams.Config`.
 
 An experiment is a configuration with a name (`--experiment=xtransformer`). A recipe is a YAML file
-with changes to it (`--config_file`). `--params_override` comes last.
+of changes to it (`--config_file`). Single changes come last (`--params_override`).
 
-`schema` holds the groups of keys and says what they mean, `texts` reads values, `load` changes,
-checks and writes a configuration, and `experiments` has the named ones. Only training
-imports official.core.
+`schema` holds the groups of keys and says what they mean. `texts` reads values, `load` changes,
+checks and writes a configuration, and `experiments` has the named ones. `recipes` finds the YAML
+files. Only training imports official.core.
 """
 
 from tfcap.configs.experiments import resolve
-from tfcap.configs.load import check, decoding, given, load, resume, save, values
+from tfcap.configs.load import check, decoding, load, parse_override, resume, save, values
 from tfcap.configs.schema import (
     SYSTEMS,
     Data,

@@ -1,4 +1,4 @@
-"""The experiments. Nearly all train on built-in data and need no file.
+"""The named experiments. Nearly all train on built-in data and need no file.
 
 Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
 of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
@@ -94,7 +94,8 @@ def _finetune() -> Experiment:
     path = os.path.join(pretrained.packaged_directory(pretrained.DEFAULT), "params.yaml")
     packaged = load(path).task
     params = _shapes(packaged.model.type)
-    params.task.model, params.task.decoding = packaged.model, packaged.decoding
+    params.task.model = packaged.model
+    params.task.decoding = packaged.decoding
     params.task.max_length = packaged.max_length
     start = {"init_checkpoint": pretrained.DEFAULT, "remap_vocab": True}
     batch = {"global_batch_size": 10, "captions_per_image": 5}
@@ -113,7 +114,12 @@ def _finetune() -> Experiment:
 
 
 def _self_critical(first: str, make: Callable[[], Experiment]) -> Experiment:
-    """Self-critical training that starts from the checkpoint of the experiment `first`."""
+    """Self-critical training that starts from the best checkpoint of a first stage.
+
+    Args:
+      first: the name of the experiment of the first stage.
+      make: makes the configuration of the first stage.
+    """
     params = make()
     params.task.override(
         {
@@ -152,17 +158,17 @@ def resolve(
     """Applies YAML files and then an override to an experiment, and checks the result.
 
     Args:
-      experiment: the name of an experiment.
+      experiment: the name of the experiment.
       config_files: YAML files or names of recipes, applied in this order.
-      override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
+      override: changes as YAML or JSON text, as `a.b=1,c=2`, or the path of a YAML file.
       changes: groups of keys that are applied before the files.
     """
-    known = factories()
-    if experiment not in known:
-        hint, names = did_you_mean(experiment, known), ", ".join(sorted(known))
+    experiments = factories()
+    if experiment not in experiments:
         raise ValueError(
-            f"--experiment={experiment} is unknown.{hint} Known: {names}. {REGISTERED}"
+            f"`experiment={experiment}` is unknown.{did_you_mean(experiment, experiments)} Known: "
+            f"{', '.join(sorted(experiments))}. {REGISTERED}"
         )
-    params = known[experiment]()
+    params = experiments[experiment]()
     apply(params, changes or {}, experiment)
     return changed(params, config_files, override)

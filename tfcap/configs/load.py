@@ -2,10 +2,10 @@
 
 import difflib
 import fnmatch
+import logging
 import math
 import os
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from tfcap.decoding import options
 from tfcap.files import replacing
 from tfcap.metrics.results import METRICS, ON_REQUEST
 
+_log = logging.getLogger(__name__)
 # What keys of names may hold. The constructors in `tfcap.models` check those of a system, and
 # `decoding.options` those of a search.
 CHOICES: dict[str, tuple[str | None, ...]] = {
@@ -39,23 +40,6 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
         "tpu",
     ),
     "runtime.mixed_precision_dtype": (None, "float32", "bfloat16", "float16"),
-}
-# Keys that `params.yaml` of older runs has, and nothing reads.
-IGNORED = {
-    "task.self_critical.reward": ("length", "diversity"),
-    "trainer": ("eval_tf_while_loop", "allow_tpu_summary", "preemption_on_demand_checkpoint"),
-    "runtime": (
-        "gpu_thread_mode",
-        "dataset_num_private_threads",
-        "per_gpu_thread_count",
-        "loss_scale",
-        "run_eagerly",
-        "batchnorm_spatial_persistent",
-        "tpu_enable_xla_dynamic_padder",
-        "num_cores_per_replica",
-        "default_shard_dim",
-        "use_tpu_mp_strategy",
-    ),
 }
 # What numbers must be, by patterns of their keys; the first pattern that fits counts.
 # `decoding.options` has the ranges of `task.decoding`.
@@ -90,14 +74,23 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 _TOO_LARGE = 2**32  # for random seeds and for the integers of TensorFlow
 _MAY_BE_INFINITE = ("trainer.loss_upper_bound", "task.self_critical.start_tolerance")
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
-_OVERRIDE = "--params_override"
-REGISTERED = "A system of your own needs --import=MODULE, in Python the import of its module."
+_OVERRIDE = "`params_override`"
+REGISTERED = "A system of your own needs `import=MODULE`, in Python the import of its module."
 
 
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
-    """Reads the experiment and the configuration of a run, and applies files and an override."""
+    """Reads the configuration of a run, changes it and checks it.
+
+    Args:
+      path: the `params.yaml` of the run.
+      config_files: YAML files or names of recipes, applied in this order.
+      override: changes as text, applied last; see `resolve`.
+
+    Returns:
+      the name of the experiment, and the configuration.
+    """
     experiment, params = _read_run(path)
     return experiment, changed(params, config_files, override)
 
@@ -115,13 +108,7 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
-    for path_of_group, keys in IGNORED.items():
-        group = content
-        for name in path_of_group.split("."):
-            group = group.get(name, {})
-        for key in keys:
-            group.pop(key, None)
-    # Not the values of the experiment: a run from before a key existed was trained without it.
+    # A key that the file lacks has its plain default, and not the value of the experiment.
     apply(params, content, path)
     return experiment, params
 
@@ -134,10 +121,10 @@ def save(params: Experiment, experiment: str, path: str) -> None:
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """Returns the decoding options of a run with changes.
+    """Returns the decoding options of a run with changes; the options of the run stay as they are.
 
     Args:
-      task: the task of a run; the function does not change it.
+      task: the task of the run.
       text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
         `decoding.PRESETS` may come first or alone; the preset replaces all options of the run.
       beam: the beam width; it wins over `text` and the run. 0 does not change it.
@@ -169,18 +156,23 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
     return dict(flat(params.as_dict(), ""))
 
 
-def given(override: str, flag: str = _OVERRIDE) -> dict[str, Any]:
-    """Parses the value of a flag like `--params_override` into nested keys and values."""
+def parse_override(override: str, source: str = _OVERRIDE) -> dict[str, Any]:
+    """Parses an override into groups of keys with their values.
+
+    Args:
+      override: the changes as text, see `resolve`.
+      source: the name of the text in errors.
+    """
     params = Experiment()
-    return _converted_content(params, _read(override, flag, params), flag)
+    return _converted_content(params, _read(override, source, params), source)
 
 
 def changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
     """Applies files and an override to `params`, and checks them."""
-    for source in config_files:
-        path = recipes.find(source, "--config_file")
-        flag = f"--config_file {source}"
-        apply(params, _read_file(path, flag, params), flag)
+    for file in config_files:
+        source = f"`config_file` {file}"
+        path = recipes.find(file, "`config_file`")
+        apply(params, _read_file(path, source, params), source)
     changes = _read(override, _OVERRIDE, params)
     apply(params, changes, _OVERRIDE)
     for key in ("data_dir", "init_checkpoint"):
@@ -191,11 +183,11 @@ def changed(params: Experiment, config_files: Sequence[str], override: str) -> E
     return params
 
 
-def _read(text: str, flag: str, params: hyperparams.Config) -> dict[str, Any]:
-    """Parses the value of a flag: a text, or the name of a YAML file."""
+def _read(text: str, source: str, params: hyperparams.Config) -> dict[str, Any]:
+    """Parses an override, or the YAML file that it names."""
     if re.fullmatch(r"[^=:]+\.(yaml|yml|json)", text):
-        return _read_file(recipes.find(text, flag), f"{flag} {text}", params)
-    return texts.parse(text, flag, params)
+        return _read_file(recipes.find(text, source), f"{source} {text}", params)
+    return texts.parse(text, source, params)
 
 
 def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, Any]:
@@ -204,7 +196,13 @@ def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, 
 
 
 def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
-    """Changes `params`. An unknown key or a value of a wrong type raises an error with `source`."""
+    """Changes `params`; an unknown key or a value of a wrong type is an error.
+
+    Args:
+      params: the configuration, or a group of it.
+      content: groups of keys with their values.
+      source: where the changes come from, for errors.
+    """
     params.override(_converted_content(params, content, source))
 
 
@@ -216,7 +214,8 @@ def _converted_content(
     def convert(group: hyperparams.Config, content: Mapping[str, Any], prefix: str) -> dict:
         hints, result = typing.get_type_hints(type(group)), {}
         for name, value in content.items():
-            key, old = prefix + name, vars(group).get(name)
+            key = prefix + name
+            old = vars(group).get(name)
             if name not in _names(group):
                 raise ValueError(f"{source}: {_no_key(params, group, prefix, content, name)}")
             if not isinstance(old, hyperparams.Config):
@@ -242,12 +241,13 @@ def _no_key(
     name: str,
 ) -> str:
     """Says that `group`, which `content` changes, has no key `name`, and which key it may be."""
-    said, of_decoding = f"there is no key {name}.", isinstance(group, Decoding)
+    said = f"there is no key {name}."
+    of_decoding = isinstance(group, Decoding)
     if (of_decoding or not prefix) and (meant := options.meant(name)):
         start = "" if isinstance(params, Decoding) else "task.decoding."
         return f"{said} Use {' with '.join(start + key for key in meant)}."
-    inside, everywhere = _paths(group, prefix), _paths(params, "")
-    for paths in [inside] if of_decoding else [inside, everywhere]:
+    inside = _paths(group, prefix)
+    for paths in [inside] if of_decoding else [inside, _paths(params, "")]:
         near = difflib.get_close_matches(name, {p.rpartition(".")[2] for p in paths}, 1, 0.75)
         if likely := [path for path in paths if path.rpartition(".")[2] in near]:
             return f"{said} Did you mean {' or '.join(likely[:3])}?"
@@ -255,7 +255,8 @@ def _no_key(
         system = content.get("type", group.type)
         if system not in SYSTEMS or isinstance(content[name], Mapping):
             return f"{said} The systems are {', '.join(SYSTEMS)}. {REGISTERED}"
-        group, prefix = getattr(group, system), f"{prefix}{system}."
+        group = getattr(group, system)
+        prefix = f"{prefix}{system}."
     of_group = f"of {prefix[:-1]} " if prefix else ""
     return f"{said} The keys {of_group}are {', '.join(_names(group))}."
 
@@ -272,10 +273,10 @@ def _checked(value: Any, hint: Any, source: str, key: str) -> Any:
     value = texts.converted(value, hint)
     if texts.fits(value, hint):
         return value
-    choices = CHOICES | {f"task.decoding.{name}": known for name, known in options.CHOICES.items()}
+    of_decoding = {f"task.decoding.{name}": names for name, names in options.CHOICES.items()}
     kind = getattr(hint, "__name__", hint)
-    if known := choices.get(key) or options.CHOICES.get(key):
-        kind = f"one of {', '.join(map(str, known))}"
+    if allowed := (CHOICES | of_decoding | options.CHOICES).get(key):
+        kind = f"one of {', '.join(map(str, allowed))}"
     remedies = {str: " Put quotes around a text.", bool: " Write true or false."}
     remedies[list] = " Write [A, B]."
     kinds = [typing.get_origin(one) or one for one in texts.types_of(hint)]
@@ -292,7 +293,7 @@ def check(params: Experiment) -> None:
         raise ValueError(
             f"task.model.type={task.model.type} is not one of {', '.join(SYSTEMS)}. {REGISTERED}"
         )
-    found = values(params)
+    all_values = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
     metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
     scores = [score for name in task.metrics for score in metrics.get(name, [name])]
@@ -300,17 +301,17 @@ def check(params: Experiment) -> None:
     for name in task.metrics:
         if name not in METRICS:
             raise ValueError(f"task.metrics: {name} is not one of {', '.join(METRICS)}.")
-    for key, known in choices.items():
-        if found[key] not in known:
-            names = ", ".join(map(str, known))
-            raise ValueError(f"{key} must be one of {names}, not {found[key]!r}.")
+    for key, allowed in choices.items():
+        if all_values[key] not in allowed:
+            names = ", ".join(map(str, allowed))
+            raise ValueError(f"{key} must be one of {names}, not {all_values[key]!r}.")
     if task.objective == "scst" and task.self_critical.gradient == "sampling":
         if params.runtime.enable_xla:
             raise ValueError(
                 "task.self_critical.gradient must be rescoring with runtime.enable_xla: XLA does "
                 "not compile the reward, which is inside the gradient of sampling."
             )
-    for key, value in found.items():
+    for key, value in all_values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             _check_range(key, value)
     _check_decoding(task.decoding, task.max_length)
@@ -318,9 +319,9 @@ def check(params: Experiment) -> None:
 
 def _check_range(key: str, value: float) -> None:
     """Raises ValueError for a number that is not in its range of `_RANGES`."""
-    wanted, is_right = next(
-        (wanted, is_right)
-        for wanted, is_right, patterns in _RANGES
+    allowed, is_right = next(
+        (allowed, is_right)
+        for allowed, is_right, patterns in _RANGES
         if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns.split())
     )
     if math.isnan(value) or (math.isinf(value) and key not in _MAY_BE_INFINITE):
@@ -328,19 +329,17 @@ def _check_range(key: str, value: float) -> None:
     if isinstance(value, int) and value >= _TOO_LARGE:
         raise ValueError(f"{key} must be below {_TOO_LARGE}, not {value}.")
     if not is_right(value):
-        raise ValueError(f"{key} must be {wanted}, not {value}.")
+        raise ValueError(f"{key} must be {allowed}, not {value}.")
 
 
 def _say_without_effect(changes: Any, params: Decoding, prefix: str = "") -> None:
-    """Prints a note on changed options of decoding that the search does not read."""
+    """Logs a note on changed options of decoding that the search does not read."""
     names = [name for name in changes if options.READ_BY.get(name, params.search) != params.search]
     if names:
         keys = ", ".join(prefix + name for name in names)
-        print(
+        _log.warning(
             f"note: no effect of {keys}, which search={options.READ_BY[names[0]]} reads: this is "
-            f"search={params.search}",
-            file=sys.stderr,
-            flush=True,
+            f"search={params.search}"
         )
 
 

@@ -9,36 +9,41 @@ import os
 import pathlib
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-_FOLDER = "experiments"
+_DIRECTORY = "experiments"
 _VIDEO = "The X-Transformer on the built-in clips; it knows the order of frames."
 _FINETUNE = "The packaged captioner, trained further on photographs of your own."
 
 
 def directory() -> pathlib.Path:
-    inside = _PACKAGE / _FOLDER
-    return inside if inside.is_dir() else _PACKAGE.parent / _FOLDER
+    """Returns the directory of the recipes."""
+    inside = _PACKAGE / _DIRECTORY
+    return inside if inside.is_dir() else _PACKAGE.parent / _DIRECTORY
 
 
 def names() -> list[str]:
-    folder = directory()
-    return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.yaml"))
+    """Returns the names of all recipes, such as `coco/xlan_xe.yaml`."""
+    root = directory()
+    return sorted(path.relative_to(root).as_posix() for path in root.glob("*/*.yaml"))
 
 
-def find(source: str, flag: str) -> str:
-    """Returns `source` if it is a file, else the path of the recipe with this name.
+def find(source: str, argument: str) -> str:
+    """Returns the path of a file or recipe.
 
-    `experiments/` may stand before the name. An error names `flag`.
+    Args:
+      source: a file, or the name of a recipe, before which `experiments/` may stand.
+      argument: the argument that has this value, for errors.
     """
     if os.path.isfile(path := os.path.expanduser(source)):
         return path
-    name, known = source.removeprefix(f"{_FOLDER}/"), names()
-    if name in known:
+    name = source.removeprefix(f"{_DIRECTORY}/")
+    recipes = names()
+    if name in recipes:
         return str(directory() / name)
-    same_file = [recipe for recipe in known if recipe.endswith(f"/{name}")]
-    near = same_file or difflib.get_close_matches(name, known, 3, 0.8)
+    same_file = [recipe for recipe in recipes if recipe.endswith(f"/{name}")]
+    near = same_file or difflib.get_close_matches(name, recipes, 3, 0.8)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-        f"{flag} {source}: the file does not exist, and no recipe has this name; {hint}"
+        f"{argument} {source}: the file does not exist, and no recipe has this name; {hint}"
         "`python -m tfcap.train --list` lists the recipes."
     )
 

@@ -56,7 +56,6 @@ class Data(hyperparams.Config):
       captions_per_image: S, captions drawn for each image of a batch.
       max_regions: largest number of regions of an image; further regions are ignored; 0 uses all.
       limit: number of images to use of the split, for decoding only; 0 uses all.
-      pad_to_max: pads every batch to the largest shape, for accelerators that compile each shape.
     """
 
     split: str = "train"
@@ -65,7 +64,6 @@ class Data(hyperparams.Config):
     captions_per_image: int = 5
     max_regions: int = 0
     limit: int = 0
-    pad_to_max: bool = False
 
     @property
     def region_limit(self) -> int | None:
@@ -233,7 +231,6 @@ class Schedule(hyperparams.Config):
       name: constant, noam, linear or hyperbolic.
       learning_rate: the rate; for noam, the factor of the formula.
       warmup_steps: number of steps in which the rate grows.
-      model_width: width in the formula of noam; 0 uses the width of the model.
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
         `decay_rate`, again and again; 0 does not decay.
       decay_rate: for linear and hyperbolic, factor of each decay.
@@ -248,7 +245,6 @@ class Schedule(hyperparams.Config):
     name: str = "noam"
     learning_rate: float = 1.0
     warmup_steps: int = 10000
-    model_width: int = 0
     decay_steps: int = 0
     decay_rate: float = 0.8
     decay_start: int = 0
@@ -299,7 +295,8 @@ class Trainer(hyperparams.Config):
       train_tf_function: whether a training step is compiled into a graph.
       eval_tf_function: whether a step of validation is compiled into a graph.
       steps_per_loop: number of steps between two reports of the loss.
-      summary_interval: not used; TensorBoard gets values after every loop of steps.
+      summary_interval: number of steps between two points of the curves that TensorBoard shows of
+        training. A point has the values of the last loop of `steps_per_loop` steps.
       checkpoint_interval: number of steps between two checkpoints.
       max_to_keep: number of newest checkpoints that are not deleted; the best one is stored apart.
       continuous_eval_timeout: seconds to wait for the next checkpoint, with
@@ -355,8 +352,8 @@ class Runtime(hyperparams.Config):
       distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
         of several workers, mirrored is multi_worker_mirrored.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
-        batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
-        Dropout draws other masks than without XLA, and scheduled sampling other words.
+        batches are then padded to one shape. The first step takes longer. Dropout draws other
+        masks than without XLA, and scheduled sampling other words. With `tpu` XLA always compiles.
       tpu: address of the TPU.
       num_gpus: number of GPUs to use; 0 uses all.
       worker_hosts: HOST:PORT of every worker, with commas between them, with

@@ -31,9 +31,14 @@ _PAIR = re.compile(
 def parse(
     text: str, source: str, params: hyperparams.Config, comments: bool = False
 ) -> dict[str, Any]:
-    """Parses YAML, JSON, or `a.b=1,c=x,y`, where a comma separates only before KEY=.
+    """Parses changes to a configuration into groups of keys with their values.
 
-    In `a.b=1` the value of a key of `params` that holds text is taken as it is written.
+    Args:
+      text: YAML, JSON, or `a.b=1,c=x,y`, where a comma separates only before `KEY=`. In `a.b=1` the
+        value of a key that holds text is taken as it is written.
+      source: where the text comes from, for errors.
+      params: the configuration that the changes are for.
+      comments: whether the text may have comments.
     """
     if _PAIR.match(text):
         return nested(

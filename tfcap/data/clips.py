@@ -1,8 +1,8 @@
-"""Decodes clips as a fixed number of frames: GIF files inside the graph, films, and folders.
+"""Decodes clips as a fixed number of frames: GIF files in the graph, films, and directories.
 
-A clip of any length is read as N frames. Of n > N frames, every (n / N)-th is read: frame i is the
-frame floor(i n / N) of the clip. A shorter clip repeats its last frame. A still picture is a clip
-of one frame.
+A clip of any length is read as N frames. If it has n > N frames, the frames at floor(i n / N) are
+read, for i = 0 ... N - 1. A shorter clip repeats its last frame. A still picture is a clip of one
+frame.
 
 Letters: n frames of a clip, N frames that are read, H and W height and width in pixels.
 """
@@ -10,7 +10,7 @@ Letters: n frames of a clip, N frames that are read, H and W height and width in
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,100 +19,136 @@ from tfcap import files
 from tfcap.data import films, pictures
 from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, left_out, refusal, require_readable
 
-_FRAMES = tuple(ending for ending in ENDINGS if ending != ".gif")  # of the frames of a folder
+_FRAMES = tuple(ending for ending in ENDINGS if ending != ".gif")  # of frames in a directory
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
 _DIGITS = re.compile(r"(\d+)")
 
 
-def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
-    """Returns the positions int32 [N], ascending, of the frames to read of n = `total` frames."""
+def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
+    """Returns the positions of the frames to read, int32 [N], ascending.
+
+    Args:
+      total: number of frames of the clip, n.
+      frames: number of frames to read, N.
+    """
     total = tf.convert_to_tensor(total, tf.int32)
     kept = tf.range(frames) * tf.maximum(total, frames) // frames
     return tf.minimum(kept, total - 1)
 
 
-def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
-    """Decodes a GIF file, or another picture file as a clip of one frame: uint8 [N, H, W, 3].
+def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
+    """Decodes a GIF file, or another picture file as a clip of one frame, inside the graph.
 
     Each frame of a GIF is drawn on the frame before; the disposal methods of the file are ignored.
     If a GIF file is truncated, its complete frames are used. Other truncated files, and files that
     are not pictures, raise `tf.errors.InvalidArgumentError`.
-    """
-    with tf.device("/CPU:0"):
-        chosen = tf.cond(
-            tf.strings.substr(content, 0, 4) == b"GIF8",
-            lambda: pictures.decode_frames(content, lambda total: places(total, frames)),
-            lambda: tf.repeat(pictures.decode(content)[None], frames, 0),
-        )
-    return tf.ensure_shape(chosen, [frames, None, None, 3])
 
-
-def read(content: bytes, frames: int) -> Frames:
-    """Checks the size of a clip and decodes it as `decode` does; also reads films.
+    Args:
+      content: the bytes of the file, string [].
+      frames: number of frames to return, N.
 
     Returns:
-      N pictures uint8 [H, W, 3].
+      The frames, uint8 [N, H, W, 3].
+    """
+    with tf.device("/CPU:0"):
+        clip = tf.cond(
+            tf.strings.substr(content, 0, 4) == b"GIF8",
+            lambda: pictures.decode_frames(content, lambda total: frame_positions(total, frames)),
+            lambda: tf.repeat(pictures.decode(content)[None], frames, 0),
+        )
+    return tf.ensure_shape(clip, [frames, None, None, 3])
+
+
+def read_clip_bytes(content: bytes, frames: int) -> Frames:
+    """Reads a clip from the bytes of a GIF file, of another picture or of a film.
+
+    Args:
+      content: the bytes of the file.
+      frames: number of frames to read, N.
+
+    Returns:
+      N upright pictures uint8 [H, W, 3].
+
+    Raises:
+      ValueError: the file is too large, or it is neither a picture nor a film that can be read.
     """
     if films.is_film(content[:16]):
-        return films.read_bytes(content, lambda total: places(total, frames).numpy().tolist())
+        return films.read_film_bytes(content, _choice(frames))
     require_readable(content)
     try:
-        return decode(tf.constant(content), frames).numpy()
+        return decode_clip(tf.constant(content), frames).numpy()
     except tf.errors.InvalidArgumentError:
         raise ValueError(refusal(content)) from None
 
 
-def read_path(path: str | os.PathLike, frames: int) -> Frames:
-    """Reads a clip from a GIF file, a film or a folder: N upright pictures uint8 [H, W, 3]."""
+def _choice(frames: int) -> Callable[[int], list[int]]:
+    """Returns `frame_positions` as a function of n, for `films`."""
+    return lambda total: frame_positions(total, frames).numpy().tolist()
+
+
+def read_clip(path: str | os.PathLike, frames: int) -> Frames:
+    """Reads a clip from a GIF file, a film or a directory of frames.
+
+    Args:
+      path: the file or the directory.
+      frames: number of frames to read, N.
+
+    Returns:
+      N upright pictures uint8 [H, W, 3]. The frames of a directory may have different sizes.
+
+    Raises:
+      ValueError: nothing is there, or it cannot be read.
+    """
     if files.is_directory(path):
-        return read_folder(path, frames)
+        return read_frame_files(path, frames)
     if not files.is_file(path):
         raise ValueError("no such file or folder of frames")
     if os.fspath(path).lower().endswith(films.ENDINGS):
         with files.local_copy(path) as film:
-            return films.read(film, lambda total: places(total, frames).numpy().tolist())
-    return read(_content(path), frames)
+            return films.read_film(film, _choice(frames))
+    return read_clip_bytes(_content(path), frames)
 
 
-def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
-    """Reads N frames of a folder: upright uint8 [H, W, 3], whose sizes may differ.
+def read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarray]:
+    """Reads a clip from a directory of pictures, one for each frame; see `read_clip`.
 
-    They are in the order of the numbers in their names: `frame2.jpg` comes before `frame10.jpg`.
+    The order is that of the numbers in the names: `frame2.jpg` comes before `frame10.jpg`.
     """
 
     def key(name: str) -> list[tuple[int, int, str]]:
         parts = _DIGITS.split(name)
         return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
-    held = files.names(folder)
-    names = [name for name in held if is_picture_name(name, _FRAMES)]
+    contents = files.names(directory)
+    names = [name for name in contents if is_picture_name(name, _FRAMES)]
     if not names:
         raise ValueError(
-            left_out(held)
+            left_out(contents)
             or f"the folder has no pictures ({', '.join(_FRAMES)}). Save the frames into it, for "
             "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
         )
     names.sort(key=key)
-    wanted = [names[place] for place in places(len(names), frames).numpy()]
+    chosen = [names[position] for position in _choice(frames)(len(names))]
     images: dict[str, np.ndarray] = {}
-    for name in wanted:
+    for name in chosen:
         if name in images:
             continue
         try:
-            images[name] = pictures.read(_content(os.path.join(folder, name)))
+            images[name] = pictures.read(_content(os.path.join(directory, name)))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return [images[name] for name in wanted]
+    return [images[name] for name in chosen]
 
 
 def _content(path: str | os.PathLike) -> bytes:
+    """Reads a file, unless it is too large."""
     if (size := files.size(path)) > MOST_BYTES:
         raise ValueError(f"it has {size} bytes, which are more than {MOST_BYTES}.")
     return files.read_bytes(path)
 
 
 def sheet_size(frames: int) -> tuple[int, int]:
-    """Returns the rows and columns of a sheet that shows N frames row by row."""
+    """Returns the numbers of rows and columns of a sheet, which shows N frames row by row."""
     columns = math.ceil(math.sqrt(frames))
     return math.ceil(frames / columns), columns
 
@@ -129,7 +165,14 @@ def sheet_boxes(frames: int) -> np.ndarray:
 
 
 def sheet(pixels: Frames) -> np.ndarray:
-    """Returns N frames uint8 [H, W, 3] as one picture; all get the size of the first frame."""
+    """Draws N frames uint8 [H, W, 3] into one picture; all get the size of the first frame.
+
+    Args:
+      pixels: the frames.
+
+    Returns:
+      The sheet, uint8 [rows H, columns W, 3], see `sheet_size`.
+    """
     rows, columns = sheet_size(len(pixels))
     height, width = pixels[0].shape[:2]
     whole = np.full((rows * height, columns * width, 3), 255, np.uint8)
@@ -137,6 +180,8 @@ def sheet(pixels: Frames) -> np.ndarray:
         if frame.shape[:2] != (height, width):
             resized = tf.image.resize(frame, [height, width], antialias=True)
             frame = tf.saturate_cast(tf.round(resized), tf.uint8).numpy()
-        y, x = (number // columns) * height, (number % columns) * width
+        row, column = divmod(number, columns)
+        y = row * height
+        x = column * width
         whole[y : y + height, x : x + width] = frame
     return whole

@@ -17,23 +17,34 @@ MAX_NGRAM = 4
 
 
 class DocumentFrequencies(NamedTuple):
-    ngrams: np.ndarray  # int32 [M, 4], token ids, 0-padded on the right, sorted
-    counts: np.ndarray  # int32 [M]
-    images: int  # number of images counted
+    """In how many images each n-gram occurs.
+
+    Attributes:
+      ngrams: the n-grams int32 [M, 4], token ids, padded with 0 on the right, sorted.
+      counts: number of images in which each n-gram occurs, int32 [M].
+      images: number of all images, n.
+    """
+
+    ngrams: np.ndarray
+    counts: np.ndarray
+    images: int
 
 
 def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentFrequencies:
-    """Counts in how many images each n-gram occurs, from the word ids of their captions.
+    """Counts in how many images each n-gram occurs.
 
     EOS is appended to each caption and counts as a word, as in the released JDAI and ExpansionNet
     rewards.
+
+    Args:
+      images: the captions of each image; a caption is a list of token ids.
     """
     words: list[int] = []
     lengths: list[int] = []
     captions: list[int] = []
-    for of_image in images:
+    for image in images:
         before = len(lengths)
-        for caption in of_image:
+        for caption in image:
             words.extend(caption)
             lengths.append(len(caption))
         captions.append(len(lengths) - before)
@@ -54,15 +65,17 @@ def count_ngrams(
 ) -> DocumentFrequencies:
     """Counts in how many images each n-gram occurs; an image counts an n-gram once.
 
-    `words` int32 [P] are the words of all captions in a row; `starts` int64 [N + 1] says where each
-    caption begins, and `first` int64 [n + 1] which caption is the first of each image. With
-    `end_mark`, EOS is appended to each caption and counts as a word. N-grams of fewer than `least`
-    images are left out. `least` 2 saves memory and changes no score, because CIDEr-D gives unknown
-    n-grams and n-grams of a single image the same idf.
+    Args:
+      words: token ids of all captions, one caption after the other, int32 [P].
+      starts: position in `words` where each caption begins, and P, int64 [N + 1].
+      first: number of the first caption of each image, and N, int64 [n + 1].
+      end_mark: whether EOS is appended to each caption and counts as a word.
+      least: n-grams of fewer images are left out. 2 saves memory and changes no score, because
+        CIDEr-D gives unknown n-grams and n-grams of a single image the same idf.
     """
     images = len(first) - 1
     if not images:
-        raise ValueError("Document frequencies need at least one image.")
+        raise ValueError("Document frequencies need at least one image. Give images with captions.")
     if end_mark:
         words = np.insert(words, starts[1:], EOS)
         starts = starts + np.arange(len(starts))
@@ -70,29 +83,32 @@ def count_ngrams(
     image = np.searchsorted(first, caption, side="right") - 1
     room = starts[caption + 1] - np.arange(len(words))  # words to the end of the caption
     base = int(words.max(initial=0)) + 1
-    prefix = np.zeros(len(words), np.int64)  # number of the (n-1)-gram at each place
-    known = np.zeros([1, MAX_NGRAM], np.int32)  # the (n-1)-grams by their number
-    ngrams, counts = [], []
+    prefix = np.zeros(len(words), np.int64)  # number of the (n-1)-gram at each position
+    distinct = np.zeros([1, MAX_NGRAM], np.int32)  # the (n-1)-grams by their number
+    ngrams = []
+    counts = []
     for n in range(1, MAX_NGRAM + 1):
-        places = np.flatnonzero(room >= n)
+        positions = np.flatnonzero(room >= n)
         # Two numbers identify an n-gram, so that a key fits into 63 bits with any vocabulary.
         keys, numbers = np.unique(
-            prefix[places] * base + words[places + n - 1], return_inverse=True
+            prefix[positions] * base + words[positions + n - 1], return_inverse=True
         )
         before, last = np.divmod(keys, base)
-        known = known[before]
-        known[:, n - 1] = last
-        prefix[places] = numbers
-        pairs = np.unique(numbers * images + image[places])
+        distinct = distinct[before]
+        distinct[:, n - 1] = last
+        prefix[positions] = numbers
+        pairs = np.unique(numbers * images + image[positions])
         count = np.bincount(pairs // images, minlength=len(keys))
-        ngrams.append(known[count >= least])
+        ngrams.append(distinct[count >= least])
         counts.append(count[count >= least])
-    table, count = np.concatenate(ngrams), np.concatenate(counts)
+    table = np.concatenate(ngrams)
     order = np.lexsort(table.T[::-1])
-    return DocumentFrequencies(table[order], count[order].astype(np.int32), images)
+    count = np.concatenate(counts)[order].astype(np.int32)
+    return DocumentFrequencies(table[order], count, images)
 
 
 def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequencies) -> None:
+    """Writes document_frequency.npz."""
     write_npz(
         os.path.join(folder, DOCUMENT_FREQUENCY),
         ngrams=table.ngrams,
@@ -102,8 +118,16 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
 
 
 def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
-    """Raises ValueError, which names `name` and `of`, if an id is not below `words`."""
-    low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
+    """Raises ValueError if an id is not that of a word.
+
+    Args:
+      table: the document frequencies.
+      words: size of the vocabulary, V.
+      name: what has the table, for the error.
+      of: what has the vocabulary, for the error.
+    """
+    low = int(table.ngrams.min(initial=0))
+    high = int(table.ngrams.max(initial=0))
     if low < 0 or high >= words:
         raise ValueError(
             f"{name} has word ids from {low} to {high}, and {of} has {words} words. "
@@ -114,6 +138,7 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
 def load_document_frequencies(
     folder: str | os.PathLike, name: str = DOCUMENT_FREQUENCY
 ) -> DocumentFrequencies:
+    """Reads document_frequency.npz of a directory."""
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")
     return DocumentFrequencies(arrays["ngrams"], arrays["counts"], int(arrays["images"]))

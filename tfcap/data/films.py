@@ -24,21 +24,25 @@ def is_film(head: bytes) -> bool:
     return boxes or riff or head.startswith((b"\x1aE\xdf\xa3", b"\0\0\1\xba"))
 
 
-def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads N frames of a film, upright.
+def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
+    """Reads N frames of a film.
 
     Args:
-      path: the film.
-      choose: maps n to the positions of the N frames to read, ascending.
+      path: a local file.
+      choose: maps the number of frames of the film, n, to the positions of the N frames to read,
+        ascending.
 
     Returns:
-      N pictures uint8 [H, W, 3], RGB.
+      N upright pictures uint8 [H, W, 3], RGB.
+
+    Raises:
+      ValueError: the file is no film that can be read, or its frames are too large.
     """
     # Of a damaged film, FFmpeg and OpenCV print lines of their own.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     import cv2
 
-    # Not by a variable: Model Garden has imported OpenCV before.
+    # A variable has no effect here, because Model Garden has imported OpenCV before.
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     with open(path, "rb") as file:
         # FFmpeg would also read a playlist, which may name files and addresses.
@@ -47,25 +51,27 @@ def read(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> lis
     name = os.fspath(path)
     film = cv2.VideoCapture(name, cv2.CAP_FFMPEG)
     try:
-        width, height = film.get(cv2.CAP_PROP_FRAME_WIDTH), film.get(cv2.CAP_PROP_FRAME_HEIGHT)
+        width = film.get(cv2.CAP_PROP_FRAME_WIDTH)
+        height = film.get(cv2.CAP_PROP_FRAME_HEIGHT)
         if width * height > MOST_PIXELS:
             raise ValueError(f"a frame has more than {MOST_PIXELS} pixels. Save the film smaller.")
-        # Some formats state the number of frames, for others FFmpeg estimates it from duration and
-        # rate. The packets of a film are counted without decoding them. They are more than the
-        # frames where a codec has hidden frames.
+        # Some formats state the number of frames; for others FFmpeg estimates it from duration and
+        # rate. The packets of a film can be counted without decoding them, but where a codec has
+        # hidden frames, there are more packets than frames. So the number counts if both agree;
+        # otherwise all frames are decoded once to count them.
         total = int(film.get(cv2.CAP_PROP_FRAME_COUNT))
         packets = _length(cv2.VideoCapture(name, cv2.CAP_FFMPEG, [cv2.CAP_PROP_FORMAT, -1]))
-        chosen = _chosen(film, total, choose) if total == packets else None
-        if chosen is None:
+        images = _frames(film, total, choose) if total == packets else None
+        if images is None:
             film.open(name, cv2.CAP_FFMPEG)
             total = _length(film)
             film.open(name, cv2.CAP_FFMPEG)
-            chosen = _chosen(film, total, choose)
-        if chosen is None:
+            images = _frames(film, total, choose)
+        if images is None:
             raise ValueError(
                 "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
             )
-        return chosen
+        return images
     finally:
         film.release()
 
@@ -78,24 +84,24 @@ def _length(film) -> int:
         film.release()
 
 
-def _chosen(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray] | None:
-    """Returns the N frames of n = `total`; None without frames or if the film ends earlier."""
+def _frames(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray] | None:
+    """Returns the N chosen frames of n = `total`; None if the film has none or ends earlier."""
     positions = choose(total) if total > 0 else []
     images: dict[int, np.ndarray] = {}
     for position in range(max(positions, default=-1) + 1):
         if not film.grab():
             return None
         if position in positions:
-            good, image = film.retrieve()
-            if not good:
+            succeeded, image = film.retrieve()
+            if not succeeded:
                 return None
             images[position] = np.ascontiguousarray(image[..., ::-1])
     return [images[position] for position in positions] or None
 
 
-def read_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads a film from the bytes of its file, as `read` does."""
+def read_film_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
+    """Reads a film from the bytes of its file, as `read_film` does from the file."""
     with tempfile.NamedTemporaryFile(suffix=".film") as file:
         file.write(content)
         file.flush()
-        return read(file.name, choose)
+        return read_film(file.name, choose)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.images import MOST_PIXELS, refusal, require_readable
+from tfcap.images import MOST_PIXELS, ORIENTATION, refusal, require_readable
 
 _HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG
 # Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
@@ -27,12 +27,11 @@ _KINDS = {
 }
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _MOST_EXTENSIONS = 10_000  # parts of a GIF file before its first frame
-_ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
 def code(text: bytes, order: Literal["big", "little"] = "big") -> int:
-    """Returns the integer whose bytes are `text`."""
+    """Returns the integer that some bytes are, in their order."""
     return int.from_bytes(text, order)
 
 
@@ -49,11 +48,11 @@ _LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where th
 def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     """Decodes a picture file, string [], and turns it upright: uint8 [H, W, 3].
 
-    JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame, at its place on
-    the screen of the file. Grey becomes RGB and transparency is dropped; what a GIF leaves
-    transparent is black. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
-    its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
-    A small file can claim gigabytes of pixels: see `read` and `claimed_pixels`.
+    JPEG, PNG, BMP, GIF and WebP are read. An animated GIF gives its first frame, where it lies on
+    the screen of the file. Grey becomes RGB. Transparency is dropped; what a GIF leaves transparent
+    is black. The EXIF orientation is applied; in PNG files EXIF must come before the pixels. EXIF
+    that is damaged, and an orientation that only XMP has, are ignored. A small file can claim
+    gigabytes of pixels: see `read` and `claimed_pixels`.
 
     Other files, truncated files, animated WebP and BMP with a table of colours raise
     `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` gives the reason.
@@ -107,7 +106,8 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
         head = _head(content)
 
         def webp() -> tf.Tensor:
-            chunk, packed = _numbers(head[12:16]), _numbers(head[21:25], True)
+            chunk = _numbers(head[12:16])
+            packed = _numbers(head[21:25], True)
             lossless = tf.stack([packed % 2**14, packed // 2**14 % 2**14]) + 1
             sides = tf.where(
                 chunk == code(b"VP8L"), lossless, _sides(head[26:30], little=True) % 2**14
@@ -149,7 +149,8 @@ def _gif(content: tf.Tensor) -> _Gif:
 
     A screen that is too small for the first frame grows, as it does in Pillow and in browsers.
     """
-    head, data = _head(content), tf.io.decode_raw(content, tf.uint8)
+    head = _head(content)
+    data = tf.io.decode_raw(content, tf.uint8)
     colours = tf.where(head[10] >= 128, 3 * 2 ** (head[10] % 8 + 1), 0)
     first = 13 + colours
 
@@ -178,7 +179,7 @@ def _first_frame(content: tf.Tensor) -> tf.Tensor:
     """Decodes the first frame of a GIF file on its screen: uint8 [H, W, 3].
 
     The canvas of TensorFlow's decoder is as large as the largest frame and not as the screen. So
-    the frame is moved into the corner of the canvas, and then to its place.
+    the frame is moved into the corner of the canvas, and then to where it lies on the screen.
     """
     gif = _gif(content)
     whole = tf.strings.length(content)
@@ -186,7 +187,8 @@ def _first_frame(content: tf.Tensor) -> tf.Tensor:
     rest = tf.strings.substr(content, start + 5, whole)
     moved = tf.strings.join([tf.strings.substr(content, 0, start + 1), bytes(4), rest])
     image = _decoded(moved, 3)[: gif.frame[1], : gif.frame[0]]
-    before, behind = gif.corner[::-1], (gif.screen - gif.corner - gif.frame)[::-1]
+    before = gif.corner[::-1]
+    behind = (gif.screen - gif.corner - gif.frame)[::-1]
     return tf.pad(image, tf.pad(tf.stack([before, behind], 1), [[0, 1], [0, 0]]))
 
 
@@ -202,7 +204,8 @@ def decode_frames(content: tf.Tensor, choose: Callable[[tf.Tensor], tf.Tensor]) 
       content: the file, string [].
       choose: maps the number of frames, int32 [], to the positions int32 [N] of those to return.
     """
-    gif, frames = _gif(content), _decoded_frames(content)
+    gif = _gif(content)
+    frames = _decoded_frames(content)
     height, width = tf.unstack(gif.screen[::-1])
     sizes = tf.shape(frames, tf.int64)
     frames = tf.cond(
@@ -224,7 +227,8 @@ def _frames_on_screen(content: tf.Tensor, gif: _Gif, total: tf.Tensor) -> tf.Ten
     `total`, is checked before each of them needs a screen.
     """
     width, height = tf.unstack(gif.screen)
-    first, whole = tf.cast(gif.first, tf.int32), tf.strings.length(content)
+    first = tf.cast(gif.first, tf.int32)
+    whole = tf.strings.length(content)
     parts = [
         tf.strings.substr(content, 0, first),
         _black_frame([width, 1]),
@@ -249,7 +253,11 @@ def _black_frame(sides: Sequence[tf.Tensor | int]) -> tf.Tensor:
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
-    """Returns string [B]: why the decoder refused these complete files, string [B]."""
+    """Returns why the decoder refuses picture files, string [B].
+
+    Args:
+      contents: complete files that it refused, string [B].
+    """
     reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
     for kind, (_, reason) in _KINDS.items():
         reasons = tf.where(_is(kind, contents), reason, reasons)
@@ -285,24 +293,32 @@ def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
 
     A position outside of the file gives bytes without meaning, and no error.
     """
-    places = positions[..., None] + tf.range(size, dtype=tf.int64)
-    places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
-    return tf.cast(tf.gather(data, places), tf.int64)
+    indices = positions[..., None] + tf.range(size, dtype=tf.int64)
+    indices = tf.clip_by_value(indices, 0, tf.size(data, tf.int64) - 1)
+    return tf.cast(tf.gather(data, indices), tf.int64)
 
 
 def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Turns uint8 [H, W, 3] upright by an EXIF orientation, 1 to 8; 5 to 8 give [W, H, 3]."""
+    """Turns a picture upright.
+
+    Args:
+      image: uint8 [H, W, 3].
+      number: its EXIF orientation, 1 to 8; 1 is upright.
+
+    Returns:
+      uint8 [H, W, 3]; [W, H, 3] for the orientations 5 to 8.
+    """
     shape = tf.shape(image)
     rows, columns = tf.range(shape[0]), tf.range(shape[1])
     rows = tf.where(tf.reduce_any(number == [3, 4, 6, 7]), rows[::-1], rows) * shape[1]
     columns = tf.where(tf.reduce_any(number == [2, 3, 7, 8]), columns[::-1], columns)
-    places = tf.cond(
+    indices = tf.cond(
         number >= 5,
         lambda: columns[:, None] + rows,  # [W, H]
         lambda: rows[:, None] + columns,  # [H, W]
     )
     # A gather, because oneDNN prints an error line for tf.transpose of uint8 on some processors.
-    return tf.gather(tf.reshape(image, [-1, 3]), places)
+    return tf.gather(tf.reshape(image, [-1, 3]), indices)
 
 
 def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
@@ -335,14 +351,19 @@ def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
 def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Walks through the parts of a file (segments of JPEG, chunks of PNG and WebP) up to EXIF.
 
-    `container` is 0 JPEG, 1 PNG, 2 WebP. Returns the start and the end of EXIF; zeros if there is
-    none.
+    Args:
+      data: the bytes of the file, uint8 [N].
+      container: kind of the file, int64 []: 0 JPEG, 1 PNG, 2 WebP.
+
+    Returns:
+      Where EXIF starts and ends, int64 []; zeros if there is none.
     """
     first, header, exif, last = (
         tf.gather(tf.constant(table, tf.int64), container)
         for table in (_FIRST_PART, _HEADER, _EXIF, _LAST)
     )
-    size, nothing = tf.size(data, tf.int64), tf.constant(0, tf.int64)
+    size = tf.size(data, tf.int64)
+    nothing = tf.constant(0, tf.int64)
 
     def body(position, start, end):
         words = _octets(data, position + tf.constant([0, 4], tf.int64), 4)
@@ -385,10 +406,12 @@ def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     entries = tf.minimum(entries, (end - directory - 2) // 12)
     entries = tf.where(valid, tf.maximum(entries, 0), 0)
     entry = _octets(data, directory + 2 + 12 * tf.range(entries), 12)  # [E, 12]
-    tag, kind = _numbers(entry[:, :2], little), _numbers(entry[:, 2:4], little)
-    count, long = _numbers(entry[:, 4:8], little), _numbers(entry[:, 8:12], little)
+    tag = _numbers(entry[:, :2], little)
+    kind = _numbers(entry[:, 2:4], little)
+    count = _numbers(entry[:, 4:8], little)
+    long = _numbers(entry[:, 8:12], little)
     value = tf.where(kind == _LONG, long, _numbers(entry[:, 8:10], little))
     is_number = (count == 1) & ((kind == _SHORT) | (kind == _LONG))
-    orientations = tf.boolean_mask(value, (tag == _ORIENTATION) & is_number)
+    orientations = tf.boolean_mask(value, (tag == ORIENTATION) & is_number)
     first = tf.concat([orientations, tf.constant([1], tf.int64)], 0)[0]
     return tf.where((first >= 1) & (first <= 8), first, 1)

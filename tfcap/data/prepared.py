@@ -10,12 +10,11 @@ Letters: n images of a split, B images of a batch, R regions, F feature width.
 import contextlib
 import dataclasses
 import functools
-import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +24,6 @@ from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, load_document_frequencies
 from tfcap.data.record import FAULT, parse, parse_pictures
 from tfcap.errors import did_you_mean
-from tfcap.ids import UNK
 
 FINGERPRINT = "dataset.json"
 VOCABULARY = "vocab.txt"
@@ -33,7 +31,26 @@ FORMAT = 1
 DEFAULT_DIRECTORY = os.path.join("data", "shapes")  # the built-in shapes, made on first use
 CLIPS_DIRECTORY = os.path.join("data", "moving_shapes")  # the built-in clips, made on first use
 _BATCH = 256
-_SOME = 1000  # references that show whether they consist of the words of the vocabulary
+
+
+class PictureBackbone(Protocol):
+    """A network that turns pictures into features, as `backbones.backbone.Backbone`.
+
+    Attributes:
+      feature_dim: width of the features, F.
+      decoded_shape: shape of a picture that `decode` returns.
+    """
+
+    feature_dim: int
+
+    @property
+    def decoded_shape(self) -> list[int]: ...
+
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes a picture file, string [], for `extract`: float32 [H, W, 3]."""
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Computes the features float32 [B, R, F] of decoded pictures."""
 
 
 class SplitIndex(NamedTuple):
@@ -49,19 +66,19 @@ class PreparedData:
     """A prepared directory, see `load`.
 
     Attributes:
-      folder: the directory.
+      folder: path of the directory.
       fingerprint: the content of dataset.json.
       vocab: the vocabulary.
-      backbone: the `backbones.backbone.Backbone` that computes the features from the
-        stored pictures, see `with_backbone`; None if the records have features. With a backbone the
-        pipelines give `pictures` in place of `features`; training reads the pictures, and for other
-        uses `with_features` replaces them.
+      backbone: the network that computes the features from the stored pictures, see
+        `with_backbone`; None if the features of the records are used. With a backbone the pipelines
+        give `pictures` in place of `features`. Training reads the pictures; for other uses
+        `with_features` replaces them.
     """
 
     folder: str
     fingerprint: dict[str, Any]
     vocab: tokens.Vocab
-    backbone: Any = None
+    backbone: PictureBackbone | None = None
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
@@ -72,7 +89,10 @@ class PreparedData:
         return cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
 
     def check_split(self, split: str) -> None:
-        """Checks the sizes of the shards, because TensorFlow reads a cut file without an error."""
+        """Raises ValueError if a shard has another size than prepare wrote.
+
+        TensorFlow reads a cut file without an error.
+        """
         remedy = "Run prepare again, which writes only this shard."
         for shard in self.split(split)["shards"]:
             path = os.path.join(self.folder, shard["file"])
@@ -127,6 +147,7 @@ class PreparedData:
         return self.fingerprint.get("images")
 
     def split(self, split: str) -> dict[str, Any]:
+        """Returns the entry of a split in the fingerprint: its shards and counts."""
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
@@ -169,20 +190,22 @@ class PreparedData:
         return names, captions
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns image id -> path, for the image files that exist; a clip may be a folder of
-        frames.
+        """Returns the path of each image file that exists, by image id.
 
-        `images` is the directory of the files; None takes the directory that the data names, if
-        any.
+        The path of a clip may be a directory of frames.
+
+        Args:
+          split: name of the split.
+          images: directory of the files; None takes the directory that the data names, if any.
         """
         paths: dict[int, str] = {}
-        folder = os.path.expanduser(images) if images else self.images
-        if not folder:
+        directory = os.path.expanduser(images) if images else self.images
+        if not directory:
             return paths
         for image, name in self.file_names(split).items():
-            path = os.path.join(folder, name)
-            inside = not os.path.isabs(name) and ".." not in name.split("/")
-            if inside and (os.path.isfile(path) or (self.frames and os.path.isdir(path))):
+            path = os.path.join(directory, name)
+            is_inside = not os.path.isabs(name) and ".." not in name.split("/")
+            if is_inside and (os.path.isfile(path) or (self.frames and os.path.isdir(path))):
                 paths[image] = path
         return paths
 
@@ -192,10 +215,11 @@ class PreparedData:
         return self.fingerprint.get("document_frequency", "train") is not None
 
     def document_frequencies(self) -> DocumentFrequencies:
+        """Reads the document frequencies; raises ValueError if the data has none."""
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Run prepare again with --document_frequency FILE, or use "
+                "without a train split. Run prepare again with `document_frequency=FILE`, or use "
                 "data with a train split."
             )
         return load_document_frequencies(self.folder)
@@ -205,14 +229,20 @@ class PreparedData:
         return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
 
     def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
-        """Reads the records at `indices`, positions int64 [] in the split's index, in this order.
+        """Reads records of a split.
 
-        Returns a dataset of serialized examples, string [].
+        Args:
+          split: name of the split.
+          indices: positions int64 [] in the index of the split; the records come in this order.
+
+        Returns:
+          A dataset of serialized examples, string [].
         """
         self.check_split(split)
         index = self.index(split)
         paths = tf.constant(self.shard_paths(split), tf.string)
-        shards, offsets = tf.constant(index.shard), tf.constant(index.offset)
+        shards = tf.constant(index.shard)
+        offsets = tf.constant(index.offset)
 
         @tf.autograph.experimental.do_not_convert
         def read(position: tf.Tensor) -> tf.data.Dataset:
@@ -251,11 +281,19 @@ class PreparedData:
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads the images `ids` as one batch, see `record.parse`; B = len(ids)."""
-        places = {int(image): place for place, image in enumerate(self.index(split).id)}
-        if missing := [image for image in ids if int(image) not in places]:
-            raise ValueError(f"Split {split} of {self.folder} has no image {missing[0]}.")
-        rows = np.array([places[int(image)] for image in ids], np.int64)
+        """Reads some images as one batch, with the result of `record.parse`.
+
+        Args:
+          split: name of the split.
+          ids: ids of the images, B.
+          max_regions: largest number of regions of an image; further regions are cut off.
+        """
+        positions = {int(image): position for position, image in enumerate(self.index(split).id)}
+        if missing := [image for image in ids if int(image) not in positions]:
+            raise ValueError(
+                f"Split {split} of {self.folder} has no image {missing[0]}. Give ids of this split."
+            )
+        rows = np.array([positions[int(image)] for image in ids], np.int64)
         indices = tf.data.Dataset.from_tensor_slices(rows)
         with self.readable_errors():
             (serialized,) = self.examples(split, indices).batch(len(rows))
@@ -263,22 +301,24 @@ class PreparedData:
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the records also hold the pictures (`prepare --keep_pictures`)."""
+        """Whether the records also hold the pictures (`keep_pictures` of prepare)."""
         return "pictures" in self.fingerprint
 
     def require_pictures(self) -> None:
+        """Raises ValueError unless the records hold the pictures."""
         if not self.has_pictures:
             raise ValueError(
                 f"A backbone that is trained reads pictures, and the records of {self.folder} have "
-                "none. Prepare the data again with --keep_pictures."
+                "none. Prepare the data again with `keep_pictures`."
             )
 
-    def with_backbone(self, backbone: Any, weights_sha256: str = "") -> "PreparedData":
+    def with_backbone(self, backbone: PictureBackbone, weights_sha256: str = "") -> "PreparedData":
         """Returns the data with the features that a trained backbone computes.
 
-        The backbone must have the same sizes as the backbone that made the features. The digest of
-        its weights becomes a part of the fingerprint, so that files with vectors or scores of other
-        weights are not used.
+        Args:
+          backbone: the backbone, of the same sizes as the backbone that made the features.
+          weights_sha256: digest of its weights. It becomes a part of the fingerprint, so that files
+            with vectors or scores of other weights are not used.
         """
         self.require_pictures()
         features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
@@ -299,6 +339,7 @@ class PreparedData:
     @functools.cached_property
     def _extract(self) -> tf.types.experimental.PolymorphicFunction:
         """The compiled `extract` of the backbone; later changes of the weights take effect."""
+        assert self.backbone is not None
         shape = [None, *self.backbone.decoded_shape]
         return tf.function(
             self.backbone.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
@@ -320,14 +361,14 @@ class PreparedData:
                 remedy = "Run prepare again, which refuses such images."
                 if "no captions" in fault[1]:
                     remedy = "Train on a split whose images all have captions."
-                found = f"Bad record: {fault[1]} {fault[2].strip()}. {remedy}"
+                text = f"Bad record: {fault[1]} {fault[2].strip()}. {remedy}"
             elif isinstance(error, tf.errors.DataLossError):
-                found = f"A record of {self.folder} is damaged. Prepare the data again."
+                text = f"A record of {self.folder} is damaged. Prepare the data again."
             elif isinstance(error, tf.errors.NotFoundError) and ".tfrecord" in message:
-                found = f"A shard is missing: {message.splitlines()[0]}. Run prepare again."
+                text = f"A shard is missing: {message.splitlines()[0]}. Run prepare again."
             else:
                 raise
-            raise ValueError(found) from error
+            raise ValueError(text) from error
 
 
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -348,6 +389,7 @@ def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any])
 
 
 def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads dataset.json of a prepared directory; another format is an error."""
     path = os.path.join(folder, FINGERPRINT)
     if not files.exists(path):
         raise ValueError(
@@ -369,7 +411,13 @@ def load_vocabulary(
     fingerprint: dict[str, Any],
     remedy: str = "Restore it or run prepare again.",
 ) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json."""
+    """Reads vocab.txt of a prepared directory or a run, and compares it with its dataset.json.
+
+    Args:
+      folder: the directory.
+      fingerprint: the content of its dataset.json.
+      remedy: the sentence that ends the error if the two do not belong together.
+    """
     path = os.path.join(folder, VOCABULARY)
     vocab = tokens.Vocab.load(path)
     if vocab.sha256 != fingerprint["vocab_sha256"]:
@@ -378,15 +426,19 @@ def load_vocabulary(
 
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
+    """Returns the path of the references of a split."""
     return os.path.join(folder, f"references_{split}.json")
 
 
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json.
+    """Writes references_<split>.json; returns the number of captions.
 
-    `items` has (image id, file name, raw captions) per image. Returns the number of captions.
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+      items: id, file name and raw captions of each image.
     """
     images: list[dict] = []
     annotations: list[dict] = []
@@ -407,8 +459,8 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     """Returns the captions of the records by image id, in the order of the references.
 
     Use these as training captions: a model learns from them. They differ from the references if the
-    data was prepared with --tokens=given: the records then have the words of the caption file, and
-    the references, which are scored, the raw captions.
+    data was prepared with `tokens=given`. Then the records have the words of the caption file. The
+    references, by which captions are scored, are the raw captions.
     """
     if data.fingerprint.get("tokens") != "given":
         return data.references(split)
@@ -423,53 +475,6 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
         for serialized in records.batch(_BATCH):
             example = tf.io.parse_example(serialized, spec)
             texts = example["captions"].to_list()
-            for image, own in zip(example["image/id"].numpy().tolist(), texts, strict=True):
-                captions[image] = [text.decode("utf-8", "replace") for text in own]
+            for image, row in zip(example["image/id"].numpy().tolist(), texts, strict=True):
+                captions[image] = [text.decode("utf-8", "replace") for text in row]
     return captions
-
-
-def cut_note(lengths: Sequence[int], max_length: int) -> str:
-    """Returns a warning and a remedy if `max_length` cuts more than 1 % of the captions, else ''.
-
-    `lengths` are the numbers of captions with 0, 1, 2, ... words. A caption of T or more words is
-    cut, because the end mark needs one position.
-    """
-    total, cut = sum(lengths), sum(lengths[max_length:])
-    if cut <= total / 100:
-        return ""
-    whole = next(n for n in range(max_length, len(lengths) + 1) if sum(lengths[n:]) <= total / 100)
-    return (
-        f"{cut} of {total} training captions have {max_length} words or more, so "
-        f"task.max_length={max_length} cuts them, and they lose their end mark, from which the "
-        f"model learns to end. task.max_length={whole} keeps 99 % of the captions whole."
-    )
-
-
-def losses(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
-    """Returns a sentence for each part of the data that training does not read."""
-    notes = [cut_note(data.split(split).get("lengths", []), max_length)]
-    if 0 < max_regions < data.max_regions:
-        notes.append(
-            f"images have up to {data.max_regions} regions, of which "
-            f"task.train_data.max_regions={max_regions} keeps the first {max_regions} and drops up "
-            f"to {data.max_regions - max_regions}. 0 keeps all."
-        )
-    return [note for note in notes if note]
-
-
-def unlike_references(data: PreparedData, split: str) -> str:
-    """Returns a warning if hardly a word of the references is in the vocabulary, else ''.
-
-    Scores are then near 0 whatever the model learns, because its captions cannot match.
-    """
-    texts = itertools.chain.from_iterable(data.references(split).values())
-    words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))
-    ids = data.vocab.ids(words)
-    if not ids or ids.count(UNK) < 0.9 * len(ids):
-        return ""
-    return (
-        f"{100 * ids.count(UNK) / len(ids):.0f} % of the words of the references of {split} are "
-        "not in vocab.txt, so the scores are near 0 whatever the model learns. References and "
-        "tokens must have the same words: put spaces between the words of the captions, and "
-        "prepare the data again."
-    )

@@ -22,11 +22,11 @@ class Record:
       image_id: number of the image.
       file_name: name of the image file, relative to the directory of images.
       features: real numbers [R, F], R and F at least 1, finite also as float16.
-      boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
+      boxes: boxes of the regions [R, 4] as x1, y1, x2, y2 in 0..1, or None.
       captions: raw captions; may be empty for images that are not used in training.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
       picture: bytes of the picture file, for training from pixels; None stores no picture.
-      objects: further lists of texts, real or whole numbers, by their names in the example.
+      objects: further lists of texts, of real or of whole numbers, by their names in the example.
     """
 
     image_id: int
@@ -54,12 +54,14 @@ def _halves(values: np.ndarray, what: str) -> np.ndarray:
         stored = values.astype("<f2")
     if not np.isfinite(stored).all():
         bad = values[~np.isfinite(stored)][0]
-        raise ValueError(f"{what} must be finite as float16, and {bad} is not")
+        raise ValueError(
+            f"{what} must be finite as float16, and {bad} is not. Correct or scale the features."
+        )
     return stored
 
 
 def serialize(record: Record) -> bytes:
-    """Returns a record as a serialized ``tf.train.Example``; features become float16."""
+    """Writes a record as a serialized ``tf.train.Example``; features become float16."""
 
     def ints(values: Sequence[int]) -> tf.train.Feature:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
@@ -109,11 +111,11 @@ def parse(
     """Reads a batch of records, as a graph function.
 
     Args:
-      serialized: string [B].
-      feature_dim: F of every record.
+      serialized: the records, string [B].
+      feature_dim: width of the features of every record, F.
       max_regions: largest number of regions of an image; further regions are cut off.
-      pad_regions: R of the result; None takes the largest number in the batch.
-      image_dim: F2 of every record; None reads no vectors of images.
+      pad_regions: number of regions of the result, R; None takes the largest number in the batch.
+      image_dim: width of the vectors of whole images, F2; None reads none.
 
     Returns:
       ``id`` int64 [B], ``file_name`` string [B], ``features`` float32 [B, R, F] and ``boxes``
@@ -133,7 +135,8 @@ def parse(
             **vector,
         },
     )
-    ids, data = example["image/id"], example["features/data"]
+    ids = example["image/id"]
+    data = example["features/data"]
     regions = tf.cast(example["features/shape"][:, 0], tf.int32)
     for limit in (max_regions, pad_regions):
         regions = regions if limit is None else tf.minimum(regions, limit)
@@ -168,15 +171,20 @@ def parse_pictures(
 ) -> dict[str, tf.Tensor]:
     """Reads a batch of records for a backbone that computes the features from the pictures.
 
-    `regions` is R, the number of regions that the backbone makes; the records hold R boxes. Returns
-    what `parse` returns, with ``picture`` string [B], bytes of picture files, in place of
-    ``features``. R is static, and no region is padding.
+    Args:
+      serialized: the records, string [B].
+      regions: number of regions that the backbone makes, R; the records hold R boxes.
+      max_regions: largest number of regions of an image; further regions are cut off.
+
+    Returns:
+      The result of `parse`, with ``picture`` string [B], the bytes of picture files, in place of
+      ``features``. R is static, and no region is padding.
     """
     spec = {**_FIELDS, "picture": tf.io.FixedLenFeature([], tf.string, "")}
     example = tf.io.parse_example(serialized, spec)
-    ids, boxes = example["image/id"], example["boxes"]
+    ids = example["image/id"]
     kept = regions if max_regions is None else min(regions, max_regions)
-    boxes = tf.io.decode_raw(boxes, tf.float32, fixed_length=kept * 16)
+    boxes = tf.io.decode_raw(example["boxes"], tf.float32, fixed_length=kept * 16)
     return {
         "id": ids,
         "file_name": example["image/file_name"],
@@ -193,7 +201,16 @@ def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
-    """Asserts ``good`` bool [B]; the error names the first image of `ids` [B] that fails."""
+    """Raises an error in the graph that names the first image that fails a check.
+
+    Args:
+      good: whether each image passes, bool [B].
+      ids: ids of the images, int64 [B].
+      fault: what is wrong with an image that does not pass.
+
+    Returns:
+      The operation that checks; use it in `tf.control_dependencies`.
+    """
     wrong = tf.gather_nd(ids, tf.where(tf.logical_not(good)))
     # `tf.debugging.Assert` puts a conditional around this operation, which takes as long to trace
     # as ten others. A pipeline has many checks, and is traced at each start.

@@ -71,7 +71,12 @@ class Vocab:
     """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
-        """`words` are all V entries, the four special words first; errors name their `source`."""
+        """Makes a vocabulary.
+
+        Args:
+          words: all V words, the four special ones first.
+          source: where they come from, for errors.
+        """
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
@@ -89,14 +94,17 @@ class Vocab:
     def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
         """Builds a vocabulary of the words that occur `min_count` times or more.
 
-        `counts` are the counts in the *training* split. Frequent words come first; words of the
-        same count are in alphabetical order.
+        Frequent words come first; words of the same count are in alphabetical order.
+
+        Args:
+          counts: how often each word occurs in the *training* split.
+          min_count: smallest count of a word of the vocabulary.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
             raise ValueError(
                 f"No word occurs {min_count} times or more among {len(counts)} different words. "
-                "Lower --min_count or add captions."
+                "Lower `min_count` or add captions."
             )
         return cls([*SPECIALS, *(word for _, word in kept)])
 
@@ -106,7 +114,9 @@ class Vocab:
         try:
             text = files.read_bytes(path).decode("utf-8")
         except OSError as error:
-            raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
+            raise ValueError(
+                f"Cannot read {path}: {error.strerror}. Use the vocab.txt that prepare wrote."
+            ) from None
         except UnicodeDecodeError:
             raise ValueError(
                 f"{path} is not UTF-8. Use the vocab.txt that prepare wrote."
@@ -135,8 +145,14 @@ class Vocab:
         """Encodes captions as padded ids, as a graph function: BOS w1 … wL EOS PAD ….
 
         A caption of more than T-1 words yields its first T words and no EOS, as in the released
-        JDAI code: the model must not learn to stop in the middle of a caption. `captions` are
-        string [...], raw; the result is int32 [..., T+1].
+        JDAI code: the model must not learn to stop in the middle of a caption.
+
+        Args:
+          captions: raw captions, string [...].
+          max_length: longest caption in words with the end mark, T.
+
+        Returns:
+          int32 [..., T+1].
         """
         captions = tf.convert_to_tensor(captions, tf.string)
         # The marks are words like others, which no caption can hold: a caption has no "<" left.

@@ -1,9 +1,10 @@
 """Beam search, with diverse groups of beams and constraints on the words.
 
-Letters: B images, K beams, G groups of beams, N = B K rows, T `max_length`, V vocabulary.
+Letters: B images, K hypotheses of an image, G groups of K / G hypotheses, N = B K rows, T
+`max_length`, V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,14 +18,24 @@ from tfcap.models.captioner import Captioner
 
 
 class _Beams(NamedTuple):
-    """The hypotheses: K of each image, or K / G of each group of an image."""
+    """The hypotheses of B images, K of each. With groups, B G in place of B and K / G of K.
 
-    scores: tf.Tensor  # [B, K] float32; the search keeps the highest
-    penalties: tf.Tensor  # [B, K] float32, subtracted in the scores for words of other groups
-    words: tf.Tensor  # [B K] int32, the last word of each
-    ended: tf.Tensor  # [B, K] bool
-    tokens: tf.Tensor  # [B, K, T] int32
-    cache: Tree  # every leaf [B K, ...]
+    Attributes:
+      scores: float32 [B, K], the summed log-probabilities minus the penalties; the search keeps
+        the highest.
+      penalties: float32 [B, K], the sum of what was subtracted for words of other groups.
+      words: int32 [B K], the last word of each hypothesis.
+      ended: bool [B, K], whether the hypothesis has its end mark.
+      tokens: int32 [B, K, T], the words so far, PAD behind them.
+      cache: the cache of the model, every leaf [B K, ...].
+    """
+
+    scores: tf.Tensor
+    penalties: tf.Tensor
+    words: tf.Tensor
+    ended: tf.Tensor
+    tokens: tf.Tensor
+    cache: Tree
 
 
 def beam_search(
@@ -35,36 +46,29 @@ def beam_search(
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
     """Finds the most probable captions by keeping K hypotheses of each image.
 
-    Groups of beams differ because a word gets a penalty for each time that an earlier group has
-    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et al.
-    2018). These penalties guide the search and decide which captions are in a group; the returned
-    scores do not contain them. Scores are divided by length once, at the end: the search itself
-    never divides.
+    At each position every hypothesis is extended by every word, and the K best extensions stay.
+    With groups, each group keeps its K / G best. The groups differ because a word gets a penalty
+    for each time that an earlier group has chosen it at the same position (diverse beam search with
+    the Hamming penalty, Vijayakumar et al. 2018). The penalties decide which captions are in a
+    group; the returned scores do not contain them. Scores are divided by length once, at the end:
+    the search itself never divides.
 
     Args:
-      model, context: the captioner, and what `model.encode` returned for B images.
-      max_length: T.
-      options: the options after `with_ids`; options of sampling have no effect.
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      max_length: largest number of words of a caption, its end mark included, T.
+      options: the options after `with_ids`; those of sampling have no effect.
 
     Returns:
-      Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed natural
-      log-probabilities after `normalise_by_length`; the cache of the captions, every leaf [B K,
-      ...]. If fewer than K captions exist, the empty slots score about -1e9.
+      Tokens int32 [B, K, T], PAD after EOS, best first; their scores float32 [B, K], summed natural
+      log-probabilities after `normalise_by_length`; and their cache, every leaf [B K, ...]. If
+      fewer than K captions exist, the empty slots score about -1e9.
     """
-    beam, groups, retire = options.beam, options.groups, options.finished == "retire"
-    size = beam // groups
-    cache = repeat(model.init_cache(context, max_length), beam)
-    sets = tf.shape(tf.nest.flatten(cache)[0])[0] // size  # B G
-    state = _Beams(  # empty hypotheses, of which the first of each group is alive
-        scores=tf.tile(tf.constant([[0.0] + [NEVER] * (size - 1)]), [sets, 1]),
-        penalties=tf.zeros([sets, size]),
-        words=tf.fill([sets * size], BOS),
-        ended=tf.fill([sets, size], False),
-        tokens=tf.zeros([sets, size, max_length], tf.int32),
-        cache=cache,
-    )
-    # `retire` collects finished hypotheses here. `hold` passes an unused scalar, to share the loop.
-    pool: Any = 0
+    size = options.beam // options.groups
+    retire = options.finished == "retire"
+    state = _begin(repeat(model.init_cache(context, max_length), options.beam), size, max_length)
+    # `retire` collects finished hypotheses here. `hold` passes an unused number, to share the loop.
+    pool: _Beams | int = 0
     if retire:
         pool = state._replace(scores=tf.fill(tf.shape(state.scores), 2 * NEVER))
 
@@ -76,7 +80,8 @@ def beam_search(
         state = _advance(state._replace(cache=cache), logp, index, options)
         if retire:
             done = state.ended | (index == max_length - 1)
-            pool = _best(pool, state._replace(scores=tf.where(done, state.scores, 2 * NEVER)), size)
+            finished = state._replace(scores=tf.where(done, state.scores, 2 * NEVER))
+            pool = _best(pool, finished, size)
             # The slot of a retired hypothesis continues with a very low score, as in the released
             # code.
             state = state._replace(
@@ -92,20 +97,46 @@ def beam_search(
         return (index < max_length) & alive
 
     _, state, pool = loop(going, body, (tf.constant(0), state, pool))
-    best = pool if retire else state
-    scores = tf.reshape(best.scores + best.penalties, [-1, beam])
-    tokens = tf.reshape(best.tokens, [-1, beam, max_length])
+    return _in_order(pool if retire else state, max_length, options)
+
+
+def _begin(cache, size, max_length):
+    """Returns empty hypotheses, `size` of each group, of which the first of each group is alive."""
+    groups = tf.shape(tf.nest.flatten(cache)[0])[0] // size  # B G
+    return _Beams(
+        scores=tf.tile(tf.constant([[0.0] + [NEVER] * (size - 1)]), [groups, 1]),
+        penalties=tf.zeros([groups, size]),
+        words=tf.fill([groups * size], BOS),
+        ended=tf.fill([groups, size], False),
+        tokens=tf.zeros([groups, size, max_length], tf.int32),
+        cache=cache,
+    )
+
+
+def _in_order(state, max_length, options):
+    """Returns the tokens, scores without penalties, and cache of the hypotheses, best first."""
+    beam = options.beam
+    scores = tf.reshape(state.scores + state.penalties, [-1, beam])
+    tokens = tf.reshape(state.tokens, [-1, beam, max_length])
     scores = normalise_by_length(scores, tokens, options)
-    if not options.length_power and groups == 1:
-        return tokens, scores, best.cache  # they are in order already
+    if not options.length_power and options.groups == 1:
+        return tokens, scores, state.cache  # they are in order already
     scores, order = tf.math.top_k(scores, beam)
-    rows = tf.reshape(tf.range(tf.shape(order)[0])[:, None] * beam + order, [-1])
-    return tf.gather(tokens, order, batch_dims=1), scores, take(best.cache, rows)
+    return tf.gather(tokens, order, batch_dims=1), scores, take(state.cache, _rows(order, beam))
+
+
+def _rows(order, beam):
+    """Returns the rows [B K] of the hypotheses at the indices `order` [B, K] of each image."""
+    return tf.reshape(tf.range(tf.shape(order)[0])[:, None] * beam + order, [-1])
 
 
 def _advance(state, logp, index, options):
-    """Extends every hypothesis by one word and selects the best in each group of each image."""
-    beam, size = state.scores.shape[-1], logp.shape[-1]
+    """Extends every hypothesis by one word and selects the best in each group of each image.
+
+    `logp` [N, V] are the log-probabilities of the words at position `index`.
+    """
+    beam = state.scores.shape[-1]
+    size = logp.shape[-1]
     logp = tf.reshape(logp, [-1, beam, size])  # [N, V] -> [B G, K / G, V]
     # A finished hypothesis has one extension, which leaves it unchanged.
     stay = tf.one_hot(PAD, size, on_value=0.0, off_value=NEVER)
@@ -122,32 +153,40 @@ def _advance(state, logp, index, options):
 
 
 def _extend(scores, logp):
-    """Keeps the best K of `scores` [B, K] plus `logp` [B, K, V]: scores, words, indices [B, K]."""
-    beam, size = scores.shape[-1], logp.shape[-1]
-    # The best K extensions hold at most K of one hypothesis: take K of each, then K of all.
-    each = min(beam, size)
-    best, words = tf.math.top_k(logp, each)  # [B, K, each]
-    total = tf.reshape(scores[..., None] + best, [-1, beam * each])
+    """Finds the K best extensions by one word, from `scores` [B, K] and `logp` [B, K, V].
+
+    Returns their scores, their words, and the indices of the hypotheses that they extend: [B, K].
+    """
+    beam = scores.shape[-1]
+    # At most K of the K best extensions are of one hypothesis: take K of each, then K of all.
+    width = min(beam, logp.shape[-1])
+    best, words = tf.math.top_k(logp, width)  # [B, K, width]
+    total = tf.reshape(scores[..., None] + best, [-1, beam * width])
     scores, chosen = tf.math.top_k(total, beam)
-    words = tf.gather(tf.reshape(words, [-1, beam * each]), chosen, batch_dims=1)
-    return scores, words, chosen // each
+    words = tf.gather(tf.reshape(words, [-1, beam * width]), chosen, batch_dims=1)
+    return scores, words, chosen // width
 
 
 def _extend_groups(state, logp, options):
-    """Extends the groups in order, with the penalties of earlier groups; all [B G, K / G]."""
-    groups, beam, size = options.groups, state.scores.shape[-1], logp.shape[-1]
+    """Extends one group after the other, with penalties for the words of earlier groups.
+
+    Returns what `_extend` does, and the penalties; all [B G, K / G].
+    """
+    groups = options.groups
+    beam = state.scores.shape[-1]
+    size = logp.shape[-1]
     before = tf.reshape(state.scores, [-1, groups, beam])
-    paid = tf.reshape(state.penalties, [-1, groups, beam])
+    penalties_before = tf.reshape(state.penalties, [-1, groups, beam])
     logp = tf.reshape(logp, [-1, groups, beam, size])
     used = tf.zeros_like(logp[:, 0, 0])  # [B, V], how often each word was chosen at this position
     extended = []
     for group in range(groups):
-        price = options.diversity * used
-        scores, words, origin = _extend(before[:, group], logp[:, group] - price[:, None])
-        penalties = tf.gather(paid[:, group], origin, batch_dims=1)
-        penalties += tf.gather(price, words, batch_dims=1)
+        penalty = options.diversity * used  # [B, V]
+        scores, words, origin = _extend(before[:, group], logp[:, group] - penalty[:, None])
+        penalties = tf.gather(penalties_before[:, group], origin, batch_dims=1)
+        penalties += tf.gather(penalty, words, batch_dims=1)
         extended.append((scores, words, origin, penalties))
-        # Captions that have ended and empty slots choose no word.
+        # Hypotheses that have ended, and empty slots, choose no word.
         chooses = (words != PAD) & (scores > NEVER / 2)
         chosen = tf.one_hot(tf.where(chooses, words, -1), size)
         used += tf.reduce_sum(chosen, 1)
@@ -155,9 +194,8 @@ def _extend_groups(state, logp, options):
 
 
 def _select(state, order, beam):
-    """Reorders the hypotheses of each image by `order` [B, K]."""
-    images = tf.shape(order)[0]
-    rows = tf.reshape(tf.range(images)[:, None] * beam + order, [-1])
+    """Returns the hypotheses at the indices `order` [B, K] of each image, of `beam`."""
+    rows = _rows(order, beam)
     return _Beams(
         tf.gather(state.scores, order, batch_dims=1),
         tf.gather(state.penalties, order, batch_dims=1),
@@ -169,10 +207,11 @@ def _select(state, order, beam):
 
 
 def _best(first, second, beam):
-    """Keeps the K best hypotheses of two sets of K per image."""
+    """Keeps the K best of two sets of hypotheses, `beam` = K of each image in each set."""
     images = tf.shape(first.scores)[0]
 
-    def join(a, b):  # rows [B K, ...] of both -> [B 2K, ...]
+    def join(a, b):
+        """Joins rows [B K, ...] of both sets to rows [B 2K, ...]."""
         shape = tf.concat([[images, beam], tf.shape(a)[1:]], 0)
         both = tf.concat([tf.reshape(a, shape), tf.reshape(b, shape)], 1)
         return tf.reshape(both, tf.concat([[images * 2 * beam], tf.shape(a)[1:]], 0))

@@ -1,9 +1,9 @@
 """Constrains the words of a caption, and truncates the distributions that sampling draws from.
 
-Letters: N rows being decoded, T `max_length`, V vocabulary.
+The functions take log-probabilities [N, V] and replace those of excluded words by `NEVER`. Those of
+the other words do not change, so that a caption has the score of the model.
 
-Every function takes log-probabilities [N, V] and replaces those of excluded words by `NEVER`. The
-log-probabilities of other words do not change, so that a caption has the score of the model.
+Letters: N rows being decoded, T `max_length`, V vocabulary.
 """
 
 import tensorflow as tf
@@ -17,15 +17,21 @@ HALVINGS = 4  # steps of its search for them between two looks at how many are l
 
 
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
-    """Computes log-probabilities [..., V] float32 of `logits` [..., V], excluding PAD and BOS.
+    """Computes log-probabilities of the words, without PAD and BOS, which a caption never has.
 
-    The probability of PAD and BOS is divided among the words in proportion.
+    Their probability is divided among the other words in proportion.
+
+    Args:
+      logits: [..., V].
+
+    Returns:
+      float32 [..., V], natural logarithms; about -1e9 for PAD and BOS.
     """
     return tf.nn.log_softmax(_exclude((PAD, BOS), tf.cast(logits, tf.float32)))
 
 
 def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
-    """Sets `values` [..., V] to `NEVER` at the word ids `ids`."""
+    """Sets `values` [..., V] to `NEVER` at these ids of words."""
     never = tf.reduce_sum(tf.one_hot(ids, values.shape[-1]), 0) > 0
     return tf.where(never, NEVER, values)
 
@@ -33,15 +39,20 @@ def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
 def apply_constraints(
     logp: tf.Tensor, tokens: tf.Tensor, index: tf.Tensor, options: Options
 ) -> tf.Tensor:
-    """Excludes the words that may not stand at position `index`.
+    """Excludes the words that may not stand at a position.
 
-    `logp` is float32 [N, V]. `tokens` int32 [N, T] are the words so far; those from `index` on are
-    ignored. `options` are options after `with_ids`.
+    Args:
+      logp: log-probabilities of the words at the position, float32 [N, V].
+      tokens: the words before the position, int32 [N, T]; what they hold from `index` on is
+        ignored.
+      index: the position, int32 [], from 0.
+      options: the options after `with_ids`.
 
-    Returns [N, V]; the tensor `logp` itself if the options constrain nothing. If a row allows no
-    word, all its values are `NEVER`.
+    Returns:
+      Log-probabilities [N, V]: the tensor `logp` itself if the options constrain nothing. If no
+      word is allowed in a row, all its values are `NEVER`.
     """
-    given = logp
+    unconstrained = logp
     if never := ((UNK,) if options.suppress_unk else ()) + options.ids("suppress"):
         logp = _exclude(never, logp)
     if options.no_repeat_ngram:
@@ -54,20 +65,21 @@ def apply_constraints(
         logp = tf.where(at_end, _exclude(bad_endings, logp), logp)
     if options.min_length:
         logp = tf.where(index < options.min_length, _exclude((EOS,), logp), logp)
-    if prefix := options.ids("prefix"):  # with the log-probability of the model
+    if prefix := options.ids("prefix"):  # its words keep the log-probability of the model
         word = tf.constant(prefix)[tf.minimum(index, len(prefix) - 1)]
-        forced = tf.where(tf.one_hot(word, logp.shape[-1]) > 0, given, NEVER)
+        forced = tf.where(tf.one_hot(word, logp.shape[-1]) > 0, unconstrained, NEVER)
         logp = tf.where(index < len(prefix), forced, logp)
     return logp
 
 
 def _exclude_repeats(logp, tokens, index, n):
     """Excludes the words that would repeat an n-gram of the caption."""
-    rows, length = tf.shape(tokens)[0], tokens.shape[-1]
+    rows = tf.shape(tokens)[0]
+    length = tokens.shape[-1]
     if n > length:  # no n-gram fits into the caption
         return logp
     positions = tf.range(length)
-    # A position ends the same n-gram if the n - 1 words before it are the last n - 1 words.
+    # The word at a position is excluded if the n - 1 words before it are the last n - 1 words.
     same = tf.broadcast_to((positions >= n - 1) & (positions < index), [rows, length])
     for back in range(1, n):
         last = tokens[:, tf.maximum(index - back, 0), None]
@@ -80,8 +92,14 @@ def _exclude_repeats(logp, tokens, index, n):
 def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
     """Excludes the words that sampling does not draw, by `top_k` and then by `top_p`.
 
-    If several words have exactly the probability at the limit, all of them are allowed. `logp` [N,
-    V] need not be normalised.
+    Words with exactly the same probability are allowed or excluded together.
+
+    Args:
+      logp: logits or log-probabilities, [N, V].
+      options: the options; only `top_k` and `top_p` are read.
+
+    Returns:
+      [N, V].
     """
     if options.top_k:
         least = tf.math.top_k(logp, min(options.top_k, logp.shape[-1])).values[:, -1:]
@@ -92,12 +110,19 @@ def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
 
 
 def _nucleus(logp, p):
-    """Finds the nucleus, bool [N, V]: words whose more probable words sum to less than `p`.
+    """Finds the nucleus: the words for which all more probable words sum to less than `p`.
 
-    Sorting a whole vocabulary takes ten times as long (250 rows of 9,490 words: 310 ms and 31 ms on
+    To sort a whole vocabulary takes ten times as long (250 rows of 9,490 words: 310 ms and 31 ms on
     two cores). So this halves the interval in which the least probable word of the nucleus can be,
     until it holds few words or only equal words, and ranks these words. Sums are in float32, or in
-    float64 for `logp` in float64.
+    float64 if `logp` is.
+
+    Args:
+      logp: logits or log-probabilities, [N, V].
+      p: the share of the probability, above 0 and below 1.
+
+    Returns:
+      bool [N, V], True for the words of the nucleus.
     """
     values = logp if logp.dtype == tf.float64 else tf.cast(logp, tf.float32)
     size = values.shape[-1]
@@ -114,10 +139,11 @@ def _nucleus(logp, p):
         """Halves (low, high]. Words above `high` are in the nucleus and sum to `above`."""
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            found = tf.reduce_sum(tf.where(values > middle, shares, 0), -1, keepdims=True)
-            less = found < goal
-            low, high = tf.where(less, low, middle), tf.where(less, middle, high)
-            above = tf.where(less, found, above)
+            total_above = tf.reduce_sum(tf.where(values > middle, shares, 0), -1, keepdims=True)
+            less = total_above < goal
+            low = tf.where(less, low, middle)
+            high = tf.where(less, middle, high)
+            above = tf.where(less, total_above, above)
         left = tf.reduce_sum(tf.cast(undecided(low, high), tf.int32), -1)
         return low, high, above, tf.reduce_max(left)
 

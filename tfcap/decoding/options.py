@@ -1,26 +1,27 @@
 """The options of decoding, from the keys `task.decoding` of a configuration to the searches.
 
-The configuration group `configs.Decoding` is derived from the fields of `Options`. Options that the
-chosen search does not read are ignored, see `READ_BY`. This module imports no TensorFlow.
+`configs.Decoding`, the group of these keys, is made from the fields of `Options`. A search ignores
+the options that only the other search reads, see `READ_BY`. This module imports no TensorFlow.
 """
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-LARGEST_BEAM = 500  # a wider one is a mistake: it needs much memory and no caption gets better
-MOST_SAMPLES = 1000  # of an image, for the same reason
+LARGEST_BEAM = 500  # a wider beam is a mistake: it needs much memory, and no caption gets better
+MOST_SAMPLES = 1000  # of one image, for the same reason
 CHOICES = {
     "search": ("beam", "sample"),
     "finished": ("hold", "retire"),
     "order": ("probability", "consensus"),
     "length_penalty": ("average", "gnmt"),
 }
-_NUMBERS = {"length_penalty": " (the number is length_power)"}
-# The search that reads an option; both read the others.
+# Remarks on what an option accepts: `length_penalty` is a number in other programs.
+_REMARKS = {"length_penalty": " (the number is length_power)"}
+# Option -> the search that reads it; options that are not here are read by both.
 READ_BY = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
 READ_BY |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
-# What does the work of the options of Transformers' generate() and of similar programs.
+# Option of Transformers' generate() or of a similar program -> the options that do its work here.
 ELSEWHERE = {
     "num_beams": "beam",
     "beam_size": "beam",
@@ -43,7 +44,7 @@ ELSEWHERE = {
     "sequence_bias": "suppress",
     "forced_bos_token_id": "prefix",
 }
-Words = str | tuple[int, ...]
+Words = str | tuple[int, ...]  # text in a configuration, ids after `with_ids`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,37 +55,40 @@ class Options:
     configuration. A search needs them as ids: `with_ids` looks them up.
 
     Attributes:
-      search: beam or sample.
-      beam: K, hypotheses of each image.
-      finished: `hold` keeps a finished hypothesis in its beam slot (the released search of X-LAN
-        and X-Transformer). `retire` moves it to a list of the K best, and the search goes on with K
-        unfinished hypotheses (the older search, which gave the numbers in X-LAN's paper).
-      groups: G, number of groups of K / G beams; words that another group chose get a penalty.
-        `beam` must be a multiple of G (diverse beam search, Vijayakumar et al. 2018).
-      diversity: penalty for a word that another group has chosen at the same position, in natural
-        logarithm.
-      samples: S, captions drawn for each image.
-      top_k: draw from the k most probable words only (Fan et al. 2018); 0 draws from all.
-      top_p: then draw from the smallest set of most probable words whose probabilities sum to at
-        least p (nucleus sampling, Holtzman et al. 2020); 1 draws from all.
-      order: `probability`, or `consensus`: by the mean CIDEr-D against the other samples of the
-        image (minimum Bayes risk).
-      temperature: divides the logits. Scores of a beam search come from the tempered distribution;
-        scores of samples come from the distribution of the model.
-      length_penalty: measure of length that summed log-probabilities are divided by: `average`
-        or `gnmt`, see `decoding.normalise_by_length`.
+      search: kind of search: `beam` or `sample`.
+      beam: number of hypotheses of each image, K.
+      finished: what a beam search does with a finished hypothesis. `hold` keeps it in its slot of
+        the beam (the released search of X-LAN and X-Transformer). `retire` moves it to a list of
+        the K best, and the search goes on with K unfinished hypotheses (the older search, which
+        gave the numbers in X-LAN's paper).
+      groups: number of groups of beams, G, with K / G beams each; a word that an earlier group
+        chose gets a penalty (diverse beam search, Vijayakumar et al. 2018). `beam` must be a
+        multiple of it.
+      diversity: penalty for each time that an earlier group has chosen the word at the same
+        position; it is subtracted from the log-probability (natural logarithm).
+      samples: number of captions drawn for each image, S.
+      top_k: number of most probable words that a word is drawn from (Fan et al. 2018); 0 means all.
+      top_p: smallest sum of probabilities of the words that a word is drawn from: the most probable
+        words that together have at least so much (nucleus sampling, Holtzman et al. 2020). It
+        applies after `top_k`; 1 means all words.
+      order: order of the samples of an image: `probability`, or `consensus`, the mean CIDEr-D
+        against the other samples of the image (minimum Bayes risk).
+      temperature: number by which the logits are divided. Scores of a beam search come from the
+        tempered distribution; scores of samples come from the distribution of the model.
+      length_penalty: measure of length by which summed log-probabilities are divided: `average`
+        or `gnmt`, see `decoding.scores.normalise_by_length`.
       length_power: exponent of that measure; 0 does not divide.
       suppress_unk: whether the unknown word is never chosen.
       suppress: other words that are never chosen.
       bad_endings: words that are never the last word of a caption ("a man with a"), also of a
         caption that is cut at `max_length`. `default` is a list of articles, prepositions and forms
         of "to be".
-      prefix: words that every caption begins with, even if other options exclude them.
+      prefix: words with which every caption begins, even if other options exclude them.
       min_length: smallest number of words in a caption, its end not counted.
-      max_length: largest number of words in a caption; a longer caption is cut. At most
-        `task.max_length`; 0 takes `task.max_length`.
-      no_repeat_ngram: n; no n words in a row occur twice in a caption (Paulus et al. 2018 with
-        n = 3); 0 allows repetition.
+      max_length: largest number of words in a caption, at most `task.max_length`; a longer caption
+        is cut. 0 means `task.max_length`.
+      no_repeat_ngram: length n of word sequences that occur at most once in a caption (Paulus et
+        al. 2018 with n = 3); 0 allows repetition.
     """
 
     search: str = "beam"
@@ -111,14 +115,22 @@ class Options:
         check(self)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """Returns the ids of the words in the option `name`, after `with_ids`."""
+        """Returns the ids of the words of an option: `suppress`, `bad_endings` or `prefix`.
+
+        Raises ValueError if they are still text, which `with_ids` replaces.
+        """
         words = getattr(self, name)
         if isinstance(words, str) and words:
             raise ValueError(f"A search needs ids for {name}: convert them with Options.with_ids.")
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
-        """Returns a copy with ids in place of text; `ids_of(name, text)` looks up the ids."""
+        """Returns a copy with ids in place of text.
+
+        Args:
+          ids_of: a function of the name and the text of an option that returns the ids of the
+            words.
+        """
         texts = {name: getattr(self, name) for name in ("suppress", "bad_endings", "prefix")}
         changes: dict[str, Any] = {
             name: ids_of(name, text)
@@ -128,17 +140,18 @@ class Options:
         return dataclasses.replace(self, **changes)
 
 
-def check(options: Any, prefix: str = "") -> None:
-    """Raises ValueError for an impossible value; `prefix` precedes the option in the error."""
+def check(options: Options, prefix: str = "") -> None:
+    """Raises ValueError for a value that is not allowed.
+
+    Args:
+      options: the options, or the keys of a configuration, which have the same names.
+      prefix: text before the name of the option in the error, such as "task.decoding.".
+    """
     consensus = options.search == "sample" and options.order == "consensus"
-    rules = [
-        (
-            name,
-            getattr(options, name) in known,
-            f"one of {', '.join(known)}{_NUMBERS.get(name, '')}",
-        )
-        for name, known in CHOICES.items()
-    ]
+    rules = []  # name of the option, whether its value is allowed, and which values are
+    for name, allowed in CHOICES.items():
+        accepted = f"one of {', '.join(allowed)}{_REMARKS.get(name, '')}"
+        rules.append((name, getattr(options, name) in allowed, accepted))
     rules += [
         ("beam", 1 <= options.beam <= LARGEST_BEAM, f"from 1 to {LARGEST_BEAM}"),
         ("samples", 1 <= options.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}"),
@@ -152,10 +165,10 @@ def check(options: Any, prefix: str = "") -> None:
     ]
     for name in ("top_k", "min_length", "max_length", "no_repeat_ngram"):
         rules.append((name, getattr(options, name) >= 0, "at least 0"))
-    for name, right, wanted in rules:
-        if not right:
+    for name, is_allowed, accepted in rules:
+        if not is_allowed:
             value = getattr(options, name)
-            raise ValueError(f"{prefix}{name} must be {wanted}, not {value!r}.")
+            raise ValueError(f"{prefix}{name} must be {accepted}, not {value!r}.")
     if options.search == "beam" and options.beam % options.groups:
         raise ValueError(
             f"{prefix}beam must be a multiple of groups ({options.groups}), not {options.beam}."
@@ -163,7 +176,7 @@ def check(options: Any, prefix: str = "") -> None:
 
 
 def meant(name: str) -> list[str]:
-    """Returns the options that `name` means: itself, or those that do the work of `ELSEWHERE`."""
+    """Returns the options that a name means: itself, or what `ELSEWHERE` has for it; else []."""
     fields = {field.name for field in dataclasses.fields(Options)}
     return [name] if name in fields else ELSEWHERE.get(name, "").split()
 
@@ -176,7 +189,7 @@ def first_seed(seed: int) -> int:
     return int(seed) << 40  # an integer of NumPy may have fewer than 40 bits
 
 
-# Decodes from the model's own distribution: no word is excluded.
+# The model's own distribution: no word is excluded.
 UNCONSTRAINED = Options(suppress_unk=False)
 
 PRESETS = {  # the searches behind published numbers

@@ -30,17 +30,20 @@ def sample(
     the constraints allow no further word, the caption ends, with a score of about -1e9.
 
     Args:
-      model, context: the captioner, and what `model.encode` returned for B images.
-      max_length: T.
-      draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
-        or negative for the most probable word. None decodes one caption per image greedily.
-      options: the options after `with_ids`; options of beam search have no effect. `temperature`,
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      max_length: largest number of words of a caption, its end mark included, T.
+      draws: random numbers, uniform in [0, 1), one for each word: float32 [N, T]. N is a multiple
+        of B, and the rows of an image stand together. A negative number chooses the most probable
+        word. None decodes one caption per image greedily.
+      options: the options after `with_ids`; those of beam search have no effect. `temperature`,
         `top_k` and `top_p` apply after the constraints, in this order.
-      training: switches dropout on.
+      training: whether dropout is on.
 
     Returns:
-      Tokens [N, T] int32, PAD after EOS, and the model's log-probability [N, T] of each (0 at
-      PAD), whichever distribution it was drawn from.
+      Tokens int32 [N, T], PAD after EOS, and the natural log-probability of each under the model,
+      float32 [N, T], 0 at PAD. It is that of the model even if the word was drawn from a tempered
+      or truncated distribution.
     """
     cache = model.init_cache(context, max_length)
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
@@ -84,18 +87,29 @@ def sample(
 
 
 def draw(logits, draws):
-    """Draws a word [N] int32 from the softmax of each row of `logits` [N, V].
+    """Draws a word from the softmax of each row.
 
-    It is the word at which the cumulative sum of probabilities exceeds `draws` [N] in [0, 1). A
-    running sum over a whole vocabulary is slow, so this first finds a block of words and then the
-    word inside it.
+    It is the first word at which the cumulative sum of the probabilities exceeds the random number.
+    A cumulative sum over a whole vocabulary is slow, so this first finds a block of words and then
+    the word inside it.
+
+    Args:
+      logits: [N, V].
+      draws: random numbers, uniform in [0, 1): float32 [N].
+
+    Returns:
+      Words, int32 [N].
     """
     size = logits.shape[-1]
     block = math.isqrt(size) + 1
     probs = tf.pad(tf.nn.softmax(logits), [[0, 0], [0, -size % block]])
     probs = tf.reshape(probs, [-1, probs.shape[-1] // block, block])
 
-    def find(sums, targets):  # a target below the last sum finds a word with a probability
+    def find(sums, targets):
+        """Returns the first index at which `sums` [N, ...] exceed `targets` [N], and the targets.
+
+        A target stays below the last sum, so that the word has a probability above 0.
+        """
         targets = tf.minimum(targets, sums[:, -1] * (1 - 1e-6))
         return tf.reduce_sum(tf.cast(sums <= targets[:, None], tf.int32), -1), targets
 
@@ -107,7 +121,15 @@ def draw(logits, draws):
 
 
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
-    """Makes a seed int64 [B] for each image id [B]; different `seed`s give different seeds."""
+    """Makes a seed for each image, by which its captions are the same in any batch.
+
+    Args:
+      seed: the seed of the whole set, from 0 to `LARGEST_SEED`.
+      ids: image ids, integers [B].
+
+    Returns:
+      int64 [B]. Two images, or two seeds of the whole set, never give the same.
+    """
     return tf.cast(ids, tf.int64) + first_seed(seed)
 
 
@@ -122,31 +144,40 @@ def scheduled_sampling(
     """Computes logits as `model.decode` does, with some inputs replaced by words of the model.
 
     Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
-    second position on, the input word of a row is replaced, with `probability`, by a draw from the
+    second position on, the input word of a row is replaced, with a probability, by a draw from the
     previous logits of the row, which include dropout. The draw has no gradient, and padding stays
     padding. The released code may draw PAD, which is also its end mark; here PAD and BOS are never
     drawn.
 
-    It calls `model.step` for every word, so it works with every system. `tokens` are int32 [N, T'],
-    BOS first, N a multiple of B, T' at most `model.max_length`. `probability` is a float32 scalar.
-    Draws depend on `seed` [2], the row and the position only.
+    It calls `model.step` for every word, so it works with every system.
 
-    Returns logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
+    Args:
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      tokens: the captions, int32 [N, T'], BOS first. N is a multiple of B, and T' is at most
+        `model.max_length`.
+      probability: probability that an input word is replaced, a number or float32 [].
+      seed: random seed, integers [2]. A draw depends only on it, the row and the position.
+      training: whether dropout is on.
+
+    Returns:
+      Logits float32 [N, T', V]; `logits[:, t]` predicts `tokens[:, t + 1]`.
     """
-    rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
+    rows = tf.shape(tokens)[0]
+    length = tf.shape(tokens)[1]
     cache = model.init_cache(context, tokens.shape[1] or model.max_length)
     group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
     cache = repeat(cache, group)
     coins, draws = tf.unstack(tf.random.split(seed))
 
     def body(index, drawn, cache, outputs):
-        given = tokens[:, index]
+        words = tokens[:, index]
         coin = tf.random.stateless_uniform([rows], tf.random.fold_in(coins, index))
-        own = (coin < probability) & (given != PAD) & (index > 0)
-        words = tf.where(own, drawn, given)
+        is_replaced = (coin < probability) & (words != PAD) & (index > 0)
+        words = tf.where(is_replaced, drawn, words)
         logits, cache = model.step(context, cache, words, index, training)
-        fresh = tf.random.stateless_uniform([rows], tf.random.fold_in(draws, index))
-        drawn = draw(log_probs(tf.stop_gradient(logits)), fresh)
+        numbers = tf.random.stateless_uniform([rows], tf.random.fold_in(draws, index))
+        drawn = draw(log_probs(tf.stop_gradient(logits)), numbers)
         return index + 1, drawn, cache, outputs.write(index, logits)
 
     *_, outputs = loop(

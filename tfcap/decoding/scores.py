@@ -16,10 +16,17 @@ from tfcap.models.captioner import Captioner
 def word_log_probs(
     model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False
 ) -> tf.Tensor:
-    """Computes the natural log-probability of each word of captions: [N, T'] float32, 0 at padding.
+    """Computes the log-probability of each word of captions.
 
-    `context` is what `model.encode` returned for B images, and `tokens` are int32 [N, T'] without
-    BOS: w1 ... wL EOS PAD ...
+    Args:
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      tokens: the captions without BOS, int32 [N, T']: w1 ... wL EOS PAD ... N is a multiple of B,
+        and the captions of an image stand together.
+      training: whether dropout is on.
+
+    Returns:
+      Natural logarithms, float32 [N, T'], 0 at PAD.
     """
     starts = tf.fill([tf.shape(tokens)[0], 1], BOS)
     logits = model.decode(context, tf.concat([starts, tokens[:, :-1]], 1), training)
@@ -30,11 +37,18 @@ def word_log_probs(
 def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) -> tf.Tensor:
     """Divides summed log-probabilities by a measure of length, to order finished captions.
 
-    n is the number of words with EOS, and the power is `length_power`. `length_penalty` selects the
-    measure. `average` is (n + 1) ** power, which counts BOS as well; ExpansionNet uses power 1.
-    `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 keeps the plain sum.
+    For a caption of n words with EOS, the option `length_penalty` selects the measure: `average` is
+    (n + 1) ** power, which counts BOS as well; ExpansionNet uses power 1. `gnmt` is
+    ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). The power is the option `length_power`; 0
+    keeps the plain sum.
 
-    `sums` are float32 [B, K] and `tokens` int32 [B, K, T].
+    Args:
+      sums: log-probabilities of the captions, float32 [B, K].
+      tokens: the captions without BOS, int32 [B, K, T], PAD after EOS.
+      options: the options; only these two are read.
+
+    Returns:
+      float32 [B, K].
     """
     if not options.length_power:
         return sums

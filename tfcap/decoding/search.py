@@ -21,10 +21,11 @@ class Consensus(tf.Module):
     """Estimates the CIDEr-D that a sample would get from an unknown true caption.
 
     Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
-    stand for the distribution of the true caption. So the sample with the highest mean similarity
-    to the others has the highest expected score. A caption that was drawn twice counts twice.
+    stand for the distribution of the true caption. So the sample with the highest mean CIDEr-D
+    against the others has the highest expected score. A caption that was drawn twice counts twice.
 
-    `cider` is the reward; its document frequencies are those of the training captions.
+    Args:
+      cider: computes CIDEr-D, with the document frequencies of the training captions.
     """
 
     def __init__(self, cider: CiderD):
@@ -33,18 +34,30 @@ class Consensus(tf.Module):
         self.table = cider.idf  # an attribute of the module, so that a SavedModel keeps it
 
     def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Computes the means [B, S] float32, 0 to 10, of samples int32 [B, S, T], S at least 2."""
-        similar = self.cider.similarities(tokens, self.cider.references(tokens))  # [B, S, S]
-        others = tf.reduce_sum(similar, -1) - tf.linalg.diag_part(similar)
+        """Computes the mean CIDEr-D of each sample against the other samples of its image.
+
+        Args:
+          tokens: the samples, int32 [B, S, T], S at least 2.
+
+        Returns:
+          float32 [B, S], from 0 to 10.
+        """
+        similarities = self.cider.similarities(tokens, self.cider.references(tokens))  # [B, S, S]
+        others = tf.reduce_sum(similarities, -1) - tf.linalg.diag_part(similarities)
         return others / tf.cast(tf.shape(tokens)[1] - 1, tf.float32)
 
 
 class Search(tf.Module):
     """Finds the captions of images, for validation, evaluation, captioning and serving.
 
-    `options` are options after `with_ids`; K is `beam` for beam search, `samples` for sampling. T
-    is `max_length`, unless `options.max_length` is set. `consensus` maps tokens int32 [B, K, T] to
-    the scores float32 [B, K] of `order: consensus`; None orders by probability.
+    An image has K captions: `options.beam` of a beam search, or `options.samples`.
+
+    Args:
+      options: the options after `with_ids`.
+      max_length: largest number of words of a caption, its end mark included, T; a
+        `options.max_length` above 0 takes its place.
+      consensus: a function of samples int32 [B, K, T] that returns the scores float32 [B, K] by
+        which they are ordered, see `Consensus`; None orders them by probability.
     """
 
     def __init__(
@@ -54,7 +67,8 @@ class Search(tf.Module):
         consensus: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         super().__init__(name="search")
-        self.options, self.consensus = options, consensus
+        self.options = options
+        self.consensus = consensus
         self.max_length = options.max_length or max_length
 
     @property
@@ -70,10 +84,14 @@ class Search(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the captions of B images.
 
-        `context` is what `model.encode` returned. `seeds` int64 [B] are for sampling: an image with
-        a seed has the same captions in any batch.
+        Args:
+          model: the captioner.
+          context: what `model.encode` returned for the images.
+          seeds: a random seed for each image, int64 [B], which sampling needs, see
+            `sampling.image_seeds`. With its seed, an image has the same captions in any batch.
 
-        Returns tokens [B, K, T] int32, PAD after EOS, best first, and their scores [B, K] float32.
+        Returns:
+          Tokens int32 [B, K, T], PAD after EOS, best first, and their scores float32 [B, K].
         """
         if not self.samples:
             return beam_search(model, context, self.max_length, self.options)[:2]

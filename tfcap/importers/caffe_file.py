@@ -23,7 +23,7 @@ _MESSAGES = {
 }
 
 
-def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a .caffemodel.
 
     Returns:
@@ -39,7 +39,7 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
             for number, blob in enumerate(layer.blobs)
         }
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
     except Exception as error:  # DecodeError of protobuf, and errors of what a stranger wrote
         raise ValueError(f"{path} is no usable .caffemodel: {error}. Copy it again.") from error
     if net.layers and not arrays:
@@ -48,7 +48,10 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
             "upgrade_net_proto_binary."
         )
     if not arrays:
-        raise ValueError(f"{path} is no usable .caffemodel: it holds no layers with weights.")
+        raise ValueError(
+            f"{path} is no usable .caffemodel: it holds no layers with weights. Give the file of "
+            "the trained network."
+        )
     return arrays
 
 
@@ -70,7 +73,7 @@ def _message_class():
 
 
 def _array(blob) -> np.ndarray:
-    """Returns the numbers of a BlobProto in its shape."""
+    """Returns the numbers of a BlobProto, in the shape that it states."""
     numbers = np.frombuffer(b"".join(blob.data), "<f4")
     shape = [int(size) for part in blob.shape for size in part.dim]
     if min(shape, default=0) < 0 or math.prod(shape) != len(numbers):

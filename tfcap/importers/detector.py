@@ -69,52 +69,53 @@ def convert(
 
     Args:
       path: a .caffemodel or a .pth.
-      out: the directory to write.
-      objects_vocab: a text file with a class per line. Synonyms are separated by commas, and the
+      out: directory to write.
+      objects_vocab: text file with a class on each line. Synonyms are separated by commas, and the
         first is taken. Without the file the classes have no names.
       attributes_vocab: the same for the attributes.
-      boxes: regions of every picture; None takes 10 to 100.
-      form: "caffe" or "milvlg", see `detector.Sizes`.
+      boxes: number of regions of each picture; None takes 10 to 100.
+      form: whose rules choose proposals, "caffe" or "milvlg", see `detector.Sizes`.
 
     Returns:
       One line that describes the detector.
     """
     path, out = map(os.path.expanduser, (path, out))
-    arrays = read(path)
+    arrays = read_weights(path)
     sizes: dict[str, Any] = {} if form == "caffe" else {"form": form}
     if boxes:
         sizes["boxes"] = [boxes, boxes]
     if f"{_HEAD}.attr_linear2.bias" not in arrays:
         sizes["attributes"] = 0
-    counts = Sizes.classes, sizes.get("attributes", Sizes.attributes)
+    attributes = sizes.get("attributes", Sizes.attributes)
     card = {
         **_SOURCES[_is_caffe(path)],
         "sha256": file_sha256(path),
         "sizes": sizes,
-        "classes": read_names(objects_vocab, counts[0]),
-        "attributes": read_names(attributes_vocab, counts[1]),
+        "classes": class_names(objects_vocab, Sizes.classes),
+        "attributes": class_names(attributes_vocab, attributes),
     }
     detector.write(out, arrays, card)
     total = sum(array.size for array in arrays.values())
     return (
-        f"detector of {card['source']}, {total:,} parameters, {counts[0]:,} classes, {counts[1]} "
-        f"attributes, {boxes or '10 to 100'} regions of a picture"
+        f"detector of {card['source']}, {total:,} parameters, {Sizes.classes:,} classes, "
+        f"{attributes} attributes, {boxes or '10 to 100'} regions of a picture"
     )
 
 
-def read(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
+def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
     """Reads the weights of a released file and folds the normalisation into the convolutions.
 
     Args:
       path: a .caffemodel or a .pth, with or without the head of the attributes.
-      sizes: those of the network; None takes those of the released one.
+      sizes: sizes of the network; None takes those of the released one.
 
     Returns:
       Float32 arrays with the names and shapes of `detector.shapes`.
     """
-    sizes, is_caffe = sizes or Sizes(), _is_caffe(path)
+    sizes = sizes or Sizes()
+    is_caffe = _is_caffe(path)
     try:
-        tensors = caffe_file.load(path) if is_caffe else torch_file.load(path)
+        tensors = caffe_file.read_tensors(path) if is_caffe else torch_file.read_tensors(path)
         if f"{_HEAD}.attr_linear2.bias" not in tensors and "attr_score[1]" not in tensors:
             sizes = dataclasses.replace(sizes, attributes=0)
         layers = _layers(sizes, is_caffe)
@@ -134,24 +135,24 @@ def read(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
             kernel, *rest = detector.fold(kernel, mean, var, gamma, beta)
         for leaf, array in zip(("weight", "bias"), (kernel, *rest), strict=False):
             if not np.isfinite(array).all():
-                raise ValueError(f"{path}: {layer}.{leaf} holds NaN or infinity.")
+                raise ValueError(f"{path}: {layer}.{leaf} holds NaN or infinity. Copy it again.")
             arrays[f"{layer}.{leaf}"] = array
     # Regions are proposals: no box is refined.
     return {name: array for name, array in arrays.items() if ".bbox_pred." not in name}
 
 
 def _is_caffe(path: str) -> bool:
-    """Returns whether a file is a .caffemodel, and no other format that is known."""
+    """True unless a file has another known format than that of a .caffemodel."""
     try:
         with open(path, "rb") as file:
             start = file.read(512)
         return not (torch_file.is_weights(start) or torch_file.other_format(start))
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _known_network(path: str) -> str:
-    """Says which other network a file has, by the names in it; empty for an unknown one."""
+    """Says which other network a file has, by the names in it; "" for an unknown one."""
     with open(path, "rb") as file:
         content = file.read()
     for name, network in _OTHERS.items():
@@ -194,39 +195,53 @@ def _released(layer: str, is_caffe: bool) -> list[str]:
     if layer in _CAFFE:
         return [f"{_CAFFE[layer]}[0]", f"{_CAFFE[layer]}[1]"]
     if layer == "backbone.stem.conv1":
-        return ["conv1[0]", *(name.format("_conv1") for name in _CAFFE_NORM)]
+        return ["conv1[0]", *(leaf.format("_conv1") for leaf in _CAFFE_NORM)]
     *_, stage, block, branch = layer.replace(".res", ".").split(".")
     letter = f"b{block}" if stage in "34" and block != "0" else "abc"[int(block)]
-    place = f"{stage}{letter}_branch{_BRANCHES[branch]}"
-    return [f"res{place}[0]", *(name.format(place) for name in _CAFFE_NORM)]
+    name = f"{stage}{letter}_branch{_BRANCHES[branch]}"
+    return [f"res{name}[0]", *(leaf.format(name) for leaf in _CAFFE_NORM)]
 
 
-def _compare(path: str, tensors: Mapping[str, np.ndarray], layers) -> None:
-    """Raises ValueError if the names or the shapes in a file are not those of `layers`."""
-    wanted = {name: shape for names in layers.values() for name, shape in names.items()}
-    faults = [f"{name} {list(wanted[name])} is missing" for name in wanted if name not in tensors]
+def _compare(
+    path: str,
+    tensors: Mapping[str, np.ndarray],
+    layers: Mapping[str, Mapping[str, tuple[int, ...]]],
+) -> None:
+    """Raises ValueError if the names or the shapes in a file are not those of `_layers`."""
+    expected = {name: shape for names in layers.values() for name, shape in names.items()}
+    faults = [
+        f"{name} {list(expected[name])} is missing" for name in expected if name not in tensors
+    ]
     for name, tensor in tensors.items():
         if name == _CELL_ANCHORS:
             if tensor.shape != detector.ANCHORS.shape or not (tensor == detector.ANCHORS).all():
                 faults.append(f"{name} has other anchors")
-        elif name not in wanted and not name.endswith(_COUNTER):
+        elif name not in expected and not name.endswith(_COUNTER):
             faults.append(f"{name} is not one of its tensors")
-        elif name in wanted and tensor.shape != wanted[name]:
-            faults.append(f"{name} is {list(tensor.shape)} and should be {list(wanted[name])}")
+        elif name in expected and tensor.shape != expected[name]:
+            faults.append(f"{name} is {list(tensor.shape)} and should be {list(expected[name])}")
     if faults:
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
         raise ValueError(
             f"{path} is not the released ResNet-101 of bottom-up attention: "
-            f"{'; '.join(faults[:3])}{more}."
+            f"{'; '.join(faults[:3])}{more}. Give the .caffemodel or MILVLG's .pth with ResNet-101."
         )
 
 
-def read_names(path: str | None, count: int) -> list[str]:
-    """Reads the first name of each line; none without a file."""
+def class_names(path: str | None, count: int) -> list[str]:
+    """Reads the first name on each line of a file of classes; none without a file.
+
+    Args:
+      path: the file, or None.
+      count: number of classes.
+    """
     if path is None or not count:
         return []
     with open(os.path.expanduser(path), encoding="utf-8-sig") as file:
         names = [line.split(",")[0].strip() for line in file.read().splitlines()]
     if len(names) != count or not all(names):
-        raise ValueError(f"{path} must have a name on each of {count} lines, and has {len(names)}.")
+        raise ValueError(
+            f"{path} must have a name on each of {count} lines, and has {len(names)}. Give "
+            "the file that was released with the weights."
+        )
     return names

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfcap.backbones.swin import PREFIX as SWIN
 from tfcap.importers import weights
 from tfcap.layers.positions import sinusoids
 
@@ -30,7 +31,6 @@ _TOOLKITS = {
     ),
 }
 
-SWIN = "swin_transf."  # where ExpansionNet v2 keeps its backbone
 # Where a larger module keeps the model.
 _PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
 
@@ -40,13 +40,13 @@ class Checkpoint:
     """A released model.
 
     Attributes:
-      system: the name of the system in `MODELS`.
+      system: name of the system in `MODELS`.
       tensors: the weights by our names, in our layout, without buffers of positions.
       names: the released name of each weight, by our name.
-      options: the options of the system. Names and shapes show most of them; for the others
+      options: options of the system. Names and shapes show most of them. Of the others
         (activations, and heads that no shape shows) these are the values of the released code.
-      feature_dim: F, the width of the features.
-      rows: the number of entries of the word table.
+      feature_dim: width of the features, F.
+      rows: number of entries of the word table.
       positions: released name and values [P, D] of the buffer of position codes, or None.
       backbone: the tensors of the network inside the released model, by the names that its own
         files have; empty if it reads features.
@@ -62,7 +62,7 @@ class Checkpoint:
     backbone: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def has_sinusoids(self, max_length: int) -> bool:
-        """Returns whether the first `max_length` position codes of the file are the sinusoids.
+        """True if the first `max_length` position codes of the file are the sinusoids.
 
         The released code computes its table in float32, so that its angles have an error of up to
         1.2e-7 times the position. The tolerance therefore grows with the position. The error of the
@@ -84,10 +84,14 @@ class Checkpoint:
 
 
 def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
-    """Finds the released model of a family in `state`, the result of `torch_file.load`.
+    """Finds the released model of a family in a checkpoint.
 
     The model may be a part of a larger module, as in Lightning: then its names begin with one of
     `_PARTS`, and other tensors, such as the weights of a loss, are left out.
+
+    Args:
+      family: one of `importers.FAMILIES`.
+      state: the tensors by name, the result of `torch_file.read_tensors`.
     """
     checkpoint = _recognized(family, state)
     for part in _PARTS:
@@ -95,7 +99,9 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
         if checkpoint is None and inside:
             checkpoint = _recognized(family, inside)
     if checkpoint is None:
-        raise ValueError(f"the file is no checkpoint of --from={family}.")
+        raise ValueError(
+            f"the file is no checkpoint of {family}. Choose with `from` the code that wrote it."
+        )
     return checkpoint
 
 
@@ -104,12 +110,12 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     state = weights.split(state, family)
     swin = {key: state.pop(key) for key in list(state) if key.startswith(SWIN)}
     if family == "expansionnet" and swin:
-        raise ValueError("it is an ExpansionNet v2 with its Swin: use --from=expansionnet_v2.")
+        raise ValueError("it is an ExpansionNet v2 with its Swin: use `from=expansionnet_v2`.")
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
-    table, system = family, family
+    table = system = family
     if family in _TOOLKITS:
-        known = _TOOLKITS[family]
-        matches = [row for row in known if any(key.startswith(row[0]) for key in state)]
+        toolkit = _TOOLKITS[family]
+        matches = [row for row in toolkit if any(key.startswith(row[0]) for key in state)]
         if not matches:
             return None
         _, table, system = matches[0]
@@ -118,12 +124,14 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     for key, value in state.items():
         name, tensor = weights.translate(key, value, weights.NAMES[table])
         if name in names:
-            raise ValueError(f"{names[name]} and {key} are the same weight, {name}.")
+            raise ValueError(
+                f"{names[name]} and {key} are the same weight, {name}. Save the model again."
+            )
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
         return None
     if empty := [names[name] for name, value in tensors.items() if not value.size]:
-        raise ValueError(f"{empty[0]} is empty.")
+        raise ValueError(f"{empty[0]} is empty. Copy the file again, or save the model again.")
     sizes = _Sizes(tensors)
     options = _SYSTEMS[system](sizes) | _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}
@@ -157,8 +165,9 @@ class _Sizes:
         return self("embed_tokens/embeddings", 1)
 
     def xlinear(self, block: str) -> dict[str, int | None]:
-        """Returns heads and middle width, from the joint map, which all heads share."""
-        depth, middle = self(f"{block}/joint/kernel", 0), self(f"{block}/joint/kernel", 1)
+        """Returns heads and middle width of an X-Linear block; all heads share its joint map."""
+        depth = self(f"{block}/joint/kernel", 0)
+        middle = self(f"{block}/joint/kernel", 1)
         width = self.width()
         heads = width // depth if depth and width else None
         return {"heads": heads, "middle_width": middle if middle != (depth or 0) // 2 else None}
@@ -170,7 +179,11 @@ class _Sizes:
         return sizes[0] if sizes and sizes[0] != 4 * (self.width() or 0) else None
 
 
-def _xlan(sizes):
+# The options of each system, by the sizes of its tensors. None stands for the default.
+_Options = dict[str, Any]
+
+
+def _xlan(sizes: _Sizes) -> _Options:
     layers = {
         "encoder_layers": sizes.layers("encoder"),
         "decoder_layers": sizes.layers("attention") or None,
@@ -178,7 +191,7 @@ def _xlan(sizes):
     return {"width": sizes.width(), **layers, **sizes.xlinear("attention/0")}
 
 
-def _transformer(sizes):
+def _transformer(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder"),
@@ -187,45 +200,45 @@ def _transformer(sizes):
     }
 
 
-def _xtransformer(sizes):
+def _xtransformer(sizes: _Sizes) -> _Options:
     return _transformer(sizes) | sizes.xlinear("decoder/0/word_attn")
 
 
-def _attention_lstm(sizes):
+def _attention_lstm(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "attention_width": sizes("attention/query/kernel", 1)}
 
 
-def _att2in(sizes):
+def _att2in(sizes: _Sizes) -> _Options:
     joint = sizes("attended/kernel", 1) or 0  # of all five sums, or of the two candidates
     attend = "all" if joint == 5 * (sizes.width() or 0) else "in"
     return _attention_lstm(sizes) | {"attend": attend}
 
 
-def _show_tell(sizes):
+def _show_tell(sizes: _Sizes) -> _Options:
     maxout = "lstm/input_map/kernel" in sizes.tensors
     return {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
 
 
-def _lstm_a(sizes):
+def _lstm_a(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "attributes": sizes("attribute_embed/kernel", 0)}
 
 
-def _gcn_lstm(sizes):
+def _gcn_lstm(sizes: _Sizes) -> _Options:
     return _attention_lstm(sizes) | {"labels": sizes("graph/bias", 0)}
 
 
-def _updown(sizes):
+def _updown(sizes: _Sizes) -> _Options:
     options = {"embed_regions": "region_embed/kernel" in sizes.tensors}
     if "mean_embed/kernel" in sizes.tensors:
         options["embed_mean"] = True
     return _attention_lstm(sizes) | options
 
 
-def _aoanet(sizes):
+def _aoanet(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
 
 
-def _expansionnet_v2(sizes):
+def _expansionnet_v2(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
         "encoder_layers": sizes.layers("encoder") or None,
@@ -236,7 +249,7 @@ def _expansionnet_v2(sizes):
     }
 
 
-def _expansionnet(sizes):
+def _expansionnet(sizes: _Sizes) -> _Options:
     dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
     return _expansionnet_v2(sizes) | {
         "encoder_block": "dynamic" if dynamic else "static",
@@ -245,8 +258,8 @@ def _expansionnet(sizes):
     }
 
 
-def _feature_dim(system, sizes):
-    """Returns F."""
+def _feature_dim(system: str, sizes: _Sizes) -> int | None:
+    """Returns the width of the features, F."""
     regions = sizes("region_embed/kernel", 0)
     if system == "lstm_a":
         return (regions or 0) + (sizes("attribute_embed/kernel", 0) or 0)

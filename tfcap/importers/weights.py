@@ -195,7 +195,12 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Splits `ctx2att` of AoANet, which has the map of values and below it that of keys."""
+    """Splits `ctx2att` of AoANet: its upper half is the map of values, its lower that of keys.
+
+    Args:
+      state: tensors by name.
+      family: one of `importers.FAMILIES`; those of others do not change.
+    """
     parts = dict(state)
     for leaf in ("weight", "bias"):
         joined = parts.get(f"ctx2att.{leaf}") if family == "aoanet" else None
@@ -206,9 +211,12 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
 
 
 def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarray]:
-    """Returns our name of a tensor of a state dict, after `split`, and the tensor in our layout.
+    """Returns our name of a tensor, and the tensor in our layout.
 
-    The patterns of `names`, a value of `NAMES`, are applied in order.
+    Args:
+      key: released name, after `split`.
+      value: the tensor.
+      names: patterns that are applied in order, a value of `NAMES`.
     """
     path, _, leaf = key.rpartition(".")
     for pattern, ours in names:
@@ -243,35 +251,42 @@ def assign(
 
     Args:
       model: the captioner.
-      tensors: the result of `translate`.
-      released: int [V], the released id of each of our words.
-      names: the released names of our weights, for errors, which list every tensor that does not
+      tensors: weights by our names, in our layout, as `translate` returns them.
+      released: released id of each of our words, int [V].
+      names: released names of our weights, for the error, which lists every tensor that does not
         fit.
     """
-    weights, axes = model.checkpoint_items["weights"], model.vocabulary_axes
-    values, faults = {}, []
+    weights = model.checkpoint_items["weights"]
+    axes = model.vocabulary_axes
+    values: dict[str, np.ndarray] = {}
+    faults: list[str] = []
     for name, variable in weights.items():
-        wanted = variable.shape.as_list()
+        expected = variable.shape.as_list()
         if name in axes:
-            wanted[axes[name]] = int(released.max()) + 1
+            expected[axes[name]] = int(released.max()) + 1
         called = (names or {}).get(name, name)
         if name not in tensors:
-            faults.append(f"{called} {wanted} is missing")
-        elif list(tensors[name].shape) != wanted:
-            faults.append(f"{called} is {list(tensors[name].shape)} and should be {wanted}")
+            faults.append(f"{called} {expected} is missing")
+        elif list(tensors[name].shape) != expected:
+            faults.append(f"{called} is {list(tensors[name].shape)} and should be {expected}")
         elif not np.isfinite(tensors[name]).all():
             faults.append(f"{called} holds NaN or infinity")
         else:
             values[name] = _reorder(tensors[name], name, axes, released)
     faults += [f"{(names or {}).get(n, n)} is not used" for n in tensors if n not in weights]
     if faults:
-        raise ValueError(f"the weights do not fit {model.name}: " + "; ".join(faults))
+        raise ValueError(
+            f"the weights do not fit {model.name}: {'; '.join(faults)}. Set the options that "
+            "differ with `params_override`."
+        )
     for name, value in values.items():
         weights[name].assign(value)
 
 
-def _reorder(value, name, axes, released):
-    """Returns a weight in float32, with the order of our words."""
+def _reorder(
+    value: np.ndarray, name: str, axes: Mapping[str, int], released: np.ndarray
+) -> np.ndarray:
+    """Returns a weight in float32, in the order of our words; see `assign`."""
     value = np.asarray(value, np.float32)
     if name in axes:
         value = np.take(value, released, axis=axes[name])

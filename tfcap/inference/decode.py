@@ -41,15 +41,14 @@ def decode_split(
     `limit`, are left out; 0 and None mean no limit. For sampling the seed of an image is derived
     from `seed` and the image id.
     """
-    batches = pipeline.decoding_batches(
-        data,
+    options = pipeline.BatchOptions(
         split=split,
         batch_size=batch_size,
         captions_per_image=1,
         max_length=search.max_length,
         max_regions=max_regions,
-        limit=limit or None,
     )
+    batches = pipeline.decoding_batches(data, options, limit=limit or None)
     specs = [dict(data.input_specs), tf.TensorSpec([None], tf.int64)]
 
     @tf.function(input_signature=specs, autograph=False)

@@ -1,7 +1,9 @@
 """Conventional attention: additive (Bahdanau), multi-head (scaled dot-product), and AoA.
 
+AoA is attention on attention.
+
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
-D model width, H heads, d = D / H, A attention width.
+D model width, H heads, d = D / H, A attention width, V width of the values.
 
 As in `xlinear`, keys are projected once per image and shared by its rows: row n reads the keys of
 image n // G.
@@ -13,6 +15,7 @@ from keras import ops
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
+from tfcap.layers.trees import put
 
 
 @keras.saving.register_keras_serializable("tfcap")
@@ -26,10 +29,17 @@ class AdditiveAttention(common.Layer):
     Args:
       key_width: width of the keys.
       query_width: width of the query.
-      attention_width: A; 512 in all released models.
-      biases: whether W_q and w also have a bias, as in ImageCaptioning.pytorch. The biases of W_q
+      attention_width: width of the space in which query and keys are added, A; 512 in all released
+        models.
+      biases: whether W_q and w have a bias, too, as in ImageCaptioning.pytorch. The biases of W_q
         and W_k are added, so their sum learns twice as fast. The bias of w has no effect.
-      dropout: rate on the tanh.
+      dropout: dropout rate on the result of tanh.
+
+    Example:
+      >>> attention = AdditiveAttention(key_width=6, query_width=8, attention_width=4)
+      >>> query, regions = ops.ones((4, 8)), ops.ones((2, 5, 6))  # two captions of each image
+      >>> attention(query, regions).shape
+      TensorShape([4, 6])
     """
 
     def __init__(
@@ -52,21 +62,31 @@ class AdditiveAttention(common.Layer):
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def project(self, keys):
-        """Projects `keys` [B, S, key_width] to [B, S, A]. Call it once per image."""
+        """Returns the projected keys [B, S, A] of `keys` [B, S, key_width].
+
+        Queries do not change the result: call it once per image.
+        """
         return self.key(keys)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Returns the attended values [N, V] or [N, T, V] of `query` [N, ...] or [N, T, ...].
+        """Reads the values whose keys match the query.
 
-        With `values` [B, S, V], `keys` are [B, S, A], the result of `project`. If `values` is None,
-        `keys` are [B, S, key_width]: this call projects them and also uses them as values. N is a
-        multiple of B. `visible` is bool [B, S] or [B, 1, S], True where a key may be read; each
-        image needs at least one True. `keys_mask` bool [B, S] is the Keras mask of `keys`; it is
-        used if `visible` is None.
+        Args:
+          query: [N, query_width] or [N, T, query_width]; N is a multiple of B.
+          keys: [B, S, A], the result of `project`; or [B, S, key_width] without `values`.
+          values: [B, S, V]; None projects `keys` and reads them as values, too.
+          visible: bool [B, S] or [B, 1, S], True where a key may be read. Each image needs at least
+            one True. None means all.
+          training: whether dropout is on.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries; used if `visible` is None.
+
+        Returns:
+          The attended values [N, V] or [N, T, V], in the compute dtype.
         """
         visible = keys_mask if visible is None else visible
         if values is None:
-            keys, values = self.project(keys), keys
+            values = keys
+            keys = self.project(keys)
         rows = ops.shape(query)[:-1]
         images, length, width = ops.shape(keys)
         query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G T, 1, A]
@@ -82,23 +102,91 @@ class AdditiveAttention(common.Layer):
         return ops.reshape(attended, (*rows, values.shape[-1]))
 
 
+class CachedAttention(common.Layer):
+    """Base of attention blocks that a decoder can also compute word by word.
+
+    A block attends with `call`. In a decoder, each position reads itself and all earlier positions:
+    `step` computes one position, and keeps the keys and values of the earlier ones in a cache. A
+    subclass has the methods `project` and `call`, and the attributes `width` and `heads`.
+
+    Example:
+      >>> attention = MultiHeadAttention(width=8, heads=2)
+      >>> cache = attention.empty(rows=3, max_length=5)
+      >>> word, cache = attention.step(ops.ones((3, 1, 8)), cache, index=0)
+      >>> word.shape
+      TensorShape([3, 1, 8])
+    """
+
+    width: int  # D
+    heads: int  # H
+
+    def project(self, keys, values=None):
+        """Returns keys and values of all heads, each [B, H, S, d], for `keys` [B, S, D].
+
+        Queries do not change the result: call it once per image, or once per word. If `values`
+        [B, S, D] is None, the keys are the values, too.
+        """
+        raise NotImplementedError
+
+    def empty(self, rows, max_length):
+        """Makes the cache of `step` before the first position.
+
+        Args:
+          rows: number of rows, N.
+          max_length: number of positions for which there is room, T.
+
+        Returns:
+          Keys and values, each zeros [N, H, T, d] in the compute dtype.
+        """
+        shape = (rows, self.heads, max_length, self.width // self.heads)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def step(self, x, cache, index, query=None, training=False):
+        """Computes one position of `call` where each position reads itself and all earlier ones.
+
+        Args:
+          x: [N, 1, D], from which key and value of this position are made.
+          cache: the result of `empty`, or the cache that the step before returned.
+          index: int32 scalar, the number of this position, from 0.
+          query: [N, 1, D]; None means `x`.
+          training: whether dropout is on.
+
+        Returns:
+          The attended values [N, 1, D] in the compute dtype, and the new cache.
+        """
+        new = self.project(x)
+        cache = tuple(put(old, row, index, axis=2) for old, row in zip(cache, new, strict=True))
+        keys, values = cache
+        past = (ops.arange(keys.shape[2]) <= index)[None, None]  # [1, 1, T]
+        query = x if query is None else query
+        return self(query, keys, values, visible=past, training=training), cache
+
+
 @keras.saving.register_keras_serializable("tfcap")
-class MultiHeadAttention(common.Layer):
+class MultiHeadAttention(CachedAttention):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
 
     Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
 
     Args:
-      width: D, a multiple of `heads`.
-      heads: H.
-      dropout: rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
-      output: whether there is a last affine map; False for attention on attention.
+      width: model width, D; a multiple of `heads`.
+      heads: number of attention heads, H.
+      dropout: dropout rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer
+        baseline.
+      output: whether an affine map follows the attention; False in attention on attention.
+
+    Example:
+      >>> attention = MultiHeadAttention(width=8, heads=2)
+      >>> words, regions = ops.ones((4, 3, 8)), ops.ones((2, 5, 8))  # two captions of each image
+      >>> attention(words, regions).shape
+      TensorShape([4, 3, 8])
     """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, output: bool = True, **kwargs):
         super().__init__(**kwargs)
         self.scale = common.head_width(width, heads) ** -0.5
-        self.width, self.heads = width, heads
+        self.width = width
+        self.heads = heads
         self.query = common.linear(width, width, "query", dtype=self.dtype_policy)
         self.key = common.linear(width, width, "key", dtype=self.dtype_policy)
         self.value = common.linear(width, width, "value", dtype=self.dtype_policy)
@@ -109,18 +197,23 @@ class MultiHeadAttention(common.Layer):
         )
 
     def project(self, keys, values=None):
-        """Returns keys and values of all heads, each [B, H, S, d], for [B, S, D]."""
-        return self.split(self.key(keys)), self.split(
-            self.value(keys if values is None else values)
-        )
+        values = keys if values is None else values
+        return self.split(self.key(keys)), self.split(self.value(values))
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Returns the attended values of `query`, both [N, T, D] or [N, D], in the compute dtype.
+        """Reads the values whose keys match the query.
 
-        `keys` and `values` are [B, S, D], or [B, H, S, d] from `project` if several calls read
-        them. If `values` is None, the keys [B, S, D] are the values, too. N is a multiple of B.
-        `visible` is bool [B, S], or broadcastable to [B, G T, S], True where a key may be read.
-        `keys_mask` is as in `AdditiveAttention`.
+        Args:
+          query: [N, T, D] or [N, D]; N is a multiple of B.
+          keys: [B, S, D]; or [B, H, S, d] from `project`, if several calls read the same keys.
+          values: of the same shape as `keys`. None reads the keys [B, S, D] as values, too.
+          visible: bool [B, S], or broadcastable to [B, G T, S], True where a key may be read. None
+            means all.
+          training: whether dropout is on.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries; used if `visible` is None.
+
+        Returns:
+          The attended values, [N, T, D] or [N, D] as the query, in the compute dtype.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
@@ -149,11 +242,16 @@ class AttentionOnAttention(MultiHeadAttention):
     Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019, equation 5.
 
     Args:
-      width: D.
-      heads: H.
-      dropout: rate on the concatenated attended vector and query.
-      **kwargs: the other arguments of `MultiHeadAttention`, except `output`. The rate on the
-        attention weights, which is called `dropout` there, is called `weight_dropout` here.
+      width: model width, D; a multiple of `heads`.
+      heads: number of attention heads, H.
+      dropout: dropout rate on [attended; query].
+      weight_dropout: dropout rate on the attention weights.
+
+    Example:
+      >>> attention = AttentionOnAttention(width=8, heads=2, dropout=0.3)
+      >>> words, regions = ops.ones((4, 3, 8)), ops.ones((2, 5, 8))  # two captions of each image
+      >>> attention(words, regions).shape
+      TensorShape([4, 3, 8])
     """
 
     def __init__(
@@ -164,6 +262,7 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+        """Takes the arguments of `MultiHeadAttention.call` and returns the same shapes."""
         attended = super().call(query, keys, values, visible, training, keys_mask)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

@@ -20,7 +20,21 @@ CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """Makes an affine map from `inputs` to `units`, initialised as `torch.nn.Linear`."""
+    """Makes an affine map that is initialised as `torch.nn.Linear`.
+
+    Args:
+      inputs: width of the input, from which the range of the first weights follows.
+      units: width of the output.
+      name: name of the layer.
+      **kwargs: further arguments of `keras.layers.Dense`.
+
+    Example:
+      >>> layer = linear(inputs=16, units=8, name="project")
+      >>> layer(ops.ones((2, 3, 16))).shape
+      TensorShape([2, 3, 8])
+      >>> bool(ops.max(ops.abs(layer.kernel)) <= 16**-0.5)
+      True
+    """
     limit = inputs**-0.5
     return Affine(
         units,
@@ -32,19 +46,44 @@ def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
 
 
 def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
-    """Makes a word table, initialised as `torch.nn.Embedding`: N(0, 1) in every row."""
+    """Makes a word table that is initialised as `torch.nn.Embedding`: with numbers from N(0, 1).
+
+    Args:
+      vocab_size: number of words, V.
+      width: width of an embedded word.
+      name: name of the layer.
+
+    Example:
+      >>> words = embedding(vocab_size=20, width=8, name="words")
+      >>> words(ops.ones((2, 3), "int32")).shape
+      TensorShape([2, 3, 8])
+    """
     return layers.Embedding(
         vocab_size, width, embeddings_initializer=keras.initializers.RandomNormal(0, 1), name=name
     )
 
 
 def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormalization:
-    """Makes a layer normalisation, by default with PyTorch's epsilon."""
+    """Makes a layer normalisation over the last axis, by default with PyTorch's epsilon.
+
+    Args:
+      name: name of the layer.
+      epsilon: small number that is added to the variance.
+      **kwargs: further arguments of `keras.layers.LayerNormalization`.
+
+    Example:
+      >>> layer = layer_norm("norm")
+      >>> print(layer(np.float32([[1, 3]])).numpy().round(2))
+      [[-1.  1.]]
+    """
     return LayerNorm(epsilon=epsilon, name=name, **kwargs)
 
 
 class Layer(layers.Layer):
-    """Base of the layers: Keras saves the arguments of the constructor; the first call builds."""
+    """Base of the layers in this package.
+
+    Keras saves the arguments of the constructor. The first call creates the weights.
+    """
 
     def __new__(cls, *args, dtype=None, **kwargs):
         # Keras keeps the arguments for `get_config` if all are plain; it adds the dtype itself.
@@ -60,7 +99,15 @@ class Layer(layers.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class LayerNorm(layers.LayerNormalization):
-    """Keras' layer normalisation over the last axis, computed by `normalise`."""
+    """Layer normalisation over the last axis, with statistics in float32.
+
+    The arguments are those of `keras.layers.LayerNormalization`.
+
+    Example:
+      >>> layer = LayerNorm(epsilon=1e-5)
+      >>> print(layer(np.float32([[1, 3]])).numpy().round(2))
+      [[-1.  1.]]
+    """
 
     def call(self, inputs):
         x, gamma, beta = (ops.cast(value, "float32") for value in (inputs, self.gamma, self.beta))
@@ -68,9 +115,16 @@ class LayerNorm(layers.LayerNormalization):
 
 
 def normalise(x, gamma, beta, epsilon):
-    """Normalises the last axis to mean 0 and variance 1, then applies `gamma` and `beta` [D].
+    """Normalises the last axis to mean 0 and variance 1, then multiplies by gamma and adds beta.
 
-    `x` is float32 [..., D] or [..., H, d].
+    Args:
+      x: float32 [..., D]; or [..., H, d], where each head is normalised separately.
+      gamma: float32 [D].
+      beta: float32 [D].
+      epsilon: small number that is added to the variance.
+
+    Returns:
+      float32, the shape of `x`.
     """
     split = x.shape[-1:] if x.shape[-1] == gamma.shape[0] else x.shape[-2:]
     centred = x - ops.mean(x, axis=-1, keepdims=True)
@@ -80,60 +134,103 @@ def normalise(x, gamma, beta, epsilon):
 
 
 def activation(name: str) -> Callable:
-    """Returns an activation function: `relu`, `none`, or `celu` with the released alpha."""
+    """Returns an activation function by its name: `relu`, `none`, or `celu` with alpha 1.3.
+
+    Raises ValueError for another name.
+
+    Example:
+      >>> print(activation("relu")(np.float32([-1, 2])).numpy())
+      [0. 2.]
+    """
     functions = {"relu": ops.relu, "celu": celu, "none": lambda x: x}
     check_choice("activation", name, functions)
     return functions[name]
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """Raises ValueError, which lists the `choices`, if the `value` of an option is not one."""
     if value not in choices:
-        raise ValueError(f"{option} must be one of {', '.join(choices)}, not {value!r}.")
+        raise ValueError(f"`{option}` must be one of {', '.join(choices)}, not {value!r}.")
 
 
 def celu(x):
-    """Computes max(x, 0) + a (exp(min(x, 0) / a) - 1) with a = 1.3."""
+    """Computes the activation max(x, 0) + a (exp(min(x, 0) / a) - 1) with a = 1.3."""
     if keras.backend.standardize_dtype(x.dtype) != "float32":  # the factors would be rounded
         return ops.celu(x, alpha=CELU_ALPHA)
     return CELU_ALPHA * ops.elu(x * (1 / CELU_ALPHA))
 
 
 def gated(x):
-    """Applies a gated linear unit: first half of the last axis times sigmoid of the second half."""
+    """Computes a gated linear unit: the first half of the last axis times sigmoid of the second.
+
+    Example:
+      >>> print(gated(np.float32([[2, 4, 0, 0]])).numpy())
+      [[1. 2.]]
+    """
     value, gate = ops.split(x, 2, axis=-1)
     return value * ops.sigmoid(gate)
 
 
-def masked_mean(x, mask):
-    """Averages `x` [B, R, D] over the regions where `mask` [B, R] is True: [B, D].
+def mean_weights(mask):
+    """Returns the weights of a mean over the last axis of a mask, float32, the shape of `mask`.
 
-    It is zero for an image whose mask has no True.
+    Where n numbers are True, each of them has the weight 1 / n. All other weights are 0.
     """
-    share = ops.cast(mask, "float32")
-    share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-    return ops.matmul(ops.cast(share, x.dtype)[:, None], x)[:, 0]
+    weights = ops.cast(mask, "float32")
+    return weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
+
+
+def masked_mean(x, mask):
+    """Averages the regions of each image whose mask is True.
+
+    Args:
+      x: regions [B, R, D].
+      mask: bool [B, R].
+
+    Returns:
+      [B, D] in the dtype of `x`; zero for an image whose mask has no True.
+
+    Example:
+      >>> regions = np.float32([[[1, 1], [3, 5], [9, 9]]])
+      >>> print(masked_mean(regions, np.array([[True, True, False]])).numpy())
+      [[2. 3.]]
+    """
+    return ops.matmul(ops.cast(mean_weights(mask), x.dtype)[:, None], x)[:, 0]
 
 
 def image_vector(inputs):
-    """Returns a vector per image, float32 [B, F]: `image`, or else the mean of its regions."""
+    """Returns one vector for each image: the one that the data has, or the mean of the regions.
+
+    Args:
+      inputs: `image` [B, F]; or without it `features` [B, R, F] and `mask` bool [B, R].
+
+    Returns:
+      float32 [B, F].
+
+    Example:
+      >>> inputs = {"features": np.float32([[[1, 1], [3, 5]]]), "mask": np.array([[True, True]])}
+      >>> print(image_vector(inputs).numpy())
+      [[2. 3.]]
+    """
     if "image" in inputs:
         return ops.cast(inputs["image"], "float32")
     return masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
 
 
 def head_width(width: int, heads: int) -> int:
-    """Returns d = D / H."""
+    """Returns the width of one head, d = D / H. Raises ValueError if D is no multiple of H."""
     if width % heads:
-        raise ValueError(f"width must be a multiple of heads ({heads}), not {width}.")
+        raise ValueError(f"`width` must be a multiple of `heads` ({heads}), not {width}.")
     return width // heads
 
 
 def group_rows(x, keys):
-    """Joins the queries of the G rows of an image: [N, H, T, d] -> [B, H, G T, d].
+    """Joins the queries of the G rows of an image: [N, H, T, d] becomes [B, H, G T, d].
 
-    Row n belongs to image n // G. Of `keys` [B, ...] only B is read.
+    Row n belongs to image n // G. Of `keys` [B, ...] only the number of images B is read.
     """
-    images, (rows, heads, _, depth) = ops.shape(keys)[0], x.shape
+    images = ops.shape(keys)[0]
+    rows, heads, _, depth = x.shape
     if isinstance(images, int) and images == rows:
         return x
     length = ops.shape(x)[2]
@@ -144,35 +241,44 @@ def group_rows(x, keys):
 
 
 def per_query(visible):
-    """Inserts an axis for queries into a mask bool [B, S]: [B, 1, S]; other masks do not change."""
+    """Inserts an axis for queries into a mask bool [B, S]: [B, 1, S].
+
+    A mask [B, 1, S] or [B, T, S] does not change.
+    """
     return visible if len(visible.shape) == 3 else visible[:, None]
 
 
 def ungroup_rows(x, shape):
-    """Undoes `group_rows`: [B, H, G T, z] -> [N, T, H, z], where `shape` is (N, T, ...)."""
+    """Undoes `group_rows`: [B, H, G T, z] becomes [N, T, H, z], where `shape` is (N, T, ...)."""
     heads = x.shape[1]
     x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G T, H, z]
     return ops.reshape(x, (shape[0], shape[1], heads, ops.shape(x)[-1]))
 
 
 def ungroup_weights(weights, shape):
-    """Undoes `group_rows` for weights: [B, H, G T, S] -> [N, H, T, S]; `shape` is (N, T, ...)."""
+    """Undoes `group_rows` for attention weights: [B, H, G T, S] becomes [N, H, T, S].
+
+    `shape` is (N, T, ...).
+    """
     return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
 
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadNorm(Layer):
-    """Splits positions into heads and normalises each head of each position separately.
+    """Splits the vector of each position into heads and normalises each head separately.
 
     It computes `torch.nn.GroupNorm(H)` on rows. The released models apply it to two-dimensional
     tensors, so that statistics never mix positions. Keras' GroupNormalization on [N, T, D] would
-    mix them.
-
-    The input is [N, T, D]. The output is [N, H, T, d] in the compute dtype. Statistics are float32.
+    mix them. Statistics are float32.
 
     Args:
-      heads: H.
+      heads: number of heads, H.
       normalize: whether to normalise, with epsilon 1e-5; False only splits into heads.
+
+    Example:
+      >>> layer = HeadNorm(heads=2)
+      >>> layer(ops.ones((4, 3, 8))).shape  # [N, T, D] becomes [N, H, T, d]
+      TensorShape([4, 2, 3, 4])
     """
 
     def __init__(self, heads: int, normalize: bool = True, **kwargs):
@@ -186,6 +292,7 @@ class HeadNorm(Layer):
             self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
 
     def call(self, x):
+        """Returns the heads [N, H, T, d] of `x` [N, T, D], in the compute dtype."""
         width = x.shape[-1]
         split = (self.heads, width // self.heads)
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
@@ -197,15 +304,20 @@ class HeadNorm(Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class FeedForward(Layer):
-    """Post-norm feed-forward block (docs/systems.md 3.2).
+    """Feed-forward block with a residual, normalised at the end (docs/systems.md 3.2).
 
     LN(x + Dropout(Lin(Dropout(ReLU(Lin x)))))
 
     Args:
-      width: D.
-      inner: the width between the two affine maps.
-      dropout: the rate of both dropouts.
-      epsilon: of the normalisation.
+      width: model width, D.
+      inner: width between the two affine maps.
+      dropout: dropout rate, the same at both places.
+      epsilon: small number that the normalisation adds to the variance.
+
+    Example:
+      >>> block = FeedForward(width=8, inner=32, dropout=0.1)
+      >>> block(ops.ones((4, 3, 8))).shape
+      TensorShape([4, 3, 8])
     """
 
     def __init__(self, width: int, inner: int, dropout: float, epsilon: float = 1e-5, **kwargs):
@@ -217,5 +329,6 @@ class FeedForward(Layer):
         self.layer_norms = layer_norm("layer_norms", epsilon, dtype=self.dtype_policy)
 
     def call(self, x, training=False):
+        """Returns [..., D] for `x` [..., D]."""
         inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)
         return self.layer_norms(x + self.dropout(self.fc2(inner), training=training))

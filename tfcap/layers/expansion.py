@@ -31,6 +31,7 @@ from keras import layers, ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.trees import put
 
 EPSILON = 1e-9
 # The five dropouts of the released code, in both blocks. The static block drops its biases too.
@@ -38,9 +39,10 @@ _SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
 
 
 def glorot(layer: layers.Layer) -> layers.Layer:
-    """Sets Glorot-uniform kernels for `layer`, or for the affine maps directly inside it.
+    """Makes the kernels of a layer, or of the affine maps directly inside it, start Glorot-uniform.
 
-    The released code initialises every two-dimensional weight that way. Biases do not change.
+    The released code initialises every two-dimensional weight that way. Biases do not change. Call
+    it before the layer has weights. Returns the same layer.
     """
     for part in (layer, *vars(layer).values()):
         if isinstance(part, layers.Dense):
@@ -49,17 +51,29 @@ def glorot(layer: layers.Layer) -> layers.Layer:
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """Makes an affine map with a Glorot-uniform kernel and a bias from U(+-1/sqrt(inputs))."""
+    """Makes an affine map with a Glorot-uniform kernel and a bias from U(+-1/sqrt(inputs)).
+
+    Args:
+      inputs: width of the input.
+      units: width of the output.
+      name: name of the layer.
+      **kwargs: further arguments of `keras.layers.Dense`.
+
+    Example:
+      >>> layer = linear(inputs=16, units=8, name="project")
+      >>> layer(ops.ones((2, 3, 16))).shape
+      TensorShape([2, 3, 8])
+    """
     return glorot(common.linear(inputs, units, name, **kwargs))
 
 
 def _phi(x, axis):
-    """Divides `x`, which is not negative, by its sum over `axis`; a sum of zero gives zeros."""
+    """Divides `x` >= 0 by its sum over `axis`; a sum of zero gives zeros."""
     return x / (ops.sum(x, axis=axis, keepdims=True) + EPSILON)
 
 
 def _visible(mask):
-    """Inserts an axis for queries into a mask [B, S]; [B, T, S] and None do not change."""
+    """Returns a mask with an axis for queries: [B, 1, S] for [B, S]; [1, 1, 1] for None."""
     return ops.ones((1, 1, 1), "bool") if mask is None else common.per_query(mask)
 
 
@@ -67,15 +81,17 @@ class _Expansion(common.Layer):
     """Base of both blocks: E query vectors, E bias vectors, affine maps and five dropouts.
 
     Args:
-      width: D.
-      vectors: E, or the sizes of the groups into which the E vectors are divided, in order.
-      dropout: the rate of all five dropouts.
+      width: model width, D.
+      vectors: number of expansion vectors, E; or the sizes of the groups into which the E vectors
+        are divided, in order.
+      dropout: dropout rate, the same at all five places.
     """
 
     def __init__(self, width: int, vectors: int | Sequence[int], dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.groups = (vectors,) if isinstance(vectors, int) else tuple(vectors)
-        self.width, self.vectors = width, sum(self.groups)
+        self.width = width
+        self.vectors = sum(self.groups)
         for name in ("key_embed", "class_a_embed", "class_b_embed", "selector_embed"):
             setattr(self, name, linear(width, width, name, dtype=self.dtype_policy))
         for name in ("query_exp_vectors", "bias_exp_vectors"):
@@ -114,6 +130,17 @@ class StaticExpansion(_Expansion):
 
     With groups of vectors, each region gathers from each group, and a and b are the means over the
     groups: Phi divides by the sum over the vectors of one group, then by the number of groups.
+
+    Args:
+      width: model width, D.
+      vectors: number of expansion vectors, E; or the sizes of the groups into which they are
+        divided, in order.
+      dropout: dropout rate, the same at all five places.
+
+    Example:
+      >>> block = StaticExpansion(width=8, vectors=16)
+      >>> block(ops.ones((2, 5, 8))).shape
+      TensorShape([2, 5, 8])
     """
 
     def call(self, x, visible=None, training=False, mask=None):
@@ -122,8 +149,8 @@ class StaticExpansion(_Expansion):
         Args:
           x: [B, R, D].
           visible: bool [B, R] or [B, 1, R], True for real regions; None means all.
-          training: switches dropout on.
-          mask: bool [B, R], the mask of Keras that `x` carries; used if `visible` is None.
+          training: whether dropout is on.
+          mask: bool [B, R], the Keras mask that `x` carries; used if `visible` is None.
 
         Returns:
           [B, R, D] in the compute dtype, without the residual `x`.
@@ -149,10 +176,15 @@ class StaticExpansion(_Expansion):
             backward = ops.cast(self._gathering(half), self.compute_dtype)
             gathered = precision.matmul(self, ops.swapaxes(backward, -1, -2), expanded)
             out.append(gathered_dropout(gathered, training=training))
-        return self._select(x, *out)
+        a, b = out
+        return self._select(x, a, b)
 
     def _gathering(self, half):
-        """Returns the weights [B, E, R] by which regions gather vectors, from `half` [B, E, R]."""
+        """Returns Phi over the vectors of each group, divided by the number of groups.
+
+        `half` and the result are [B, E, R]: the positive or negative half of the scores, and the
+        weights by which regions gather vectors.
+        """
         if len(self.groups) == 1:
             return _phi(half, -2)
         parts = ops.split(half, np.cumsum(self.groups)[:-1].tolist(), axis=-2)
@@ -174,6 +206,17 @@ class DynamicExpansion(_Expansion):
     t, and t' gathers the vectors of positions up to t'. So expanded vectors never change, and
     `step` only adds one position to a cache. The released code computes the whole prefix again at
     every step.
+
+    Args:
+      width: model width, D.
+      vectors: number of expansion vectors of each position, E.
+      dropout: dropout rate, the same at all five places.
+
+    Example:
+      >>> block = DynamicExpansion(width=8, vectors=4)
+      >>> causal = np.tril(np.ones((1, 3, 3), bool))  # a word reads itself and earlier words
+      >>> block(ops.ones((2, 3, 8)), visible=causal).shape
+      TensorShape([2, 3, 8])
     """
 
     def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
@@ -187,8 +230,8 @@ class DynamicExpansion(_Expansion):
           x: [N, T, D].
           visible: M, bool [N or 1, T, T]; or bool [N, T], True for the positions that may be read;
             None means all.
-          training: switches dropout on.
-          mask: bool [N, T], the mask of Keras that `x` carries; used if `visible` is None.
+          training: whether dropout is on.
+          mask: bool [N, T], the Keras mask that `x` carries; used if `visible` is None.
 
         Returns:
           [N, T, D] in the compute dtype, without the residual `x`.
@@ -202,14 +245,15 @@ class DynamicExpansion(_Expansion):
         for half, weights, back in zip("ab", expanded, gathered, strict=True):
             vectors = self._expand(half, weights, new, training)
             out.append(self._gather(half, back, vectors, training))
-        return self._select(x, *out)
+        a, b = out
+        return self._select(x, a, b)
 
     def empty(self, rows: int, max_length: int) -> dict:
         """Makes the cache of `step` before the first position, zeros in the compute dtype.
 
         Args:
-          rows: N.
-          max_length: T.
+          rows: number of rows, N.
+          max_length: number of positions for which there is room, T.
 
         Returns:
           `key`, `class_a`, `class_b` and `cond` [N, T, D]; `query_scores` [N, T, E], the scores
@@ -225,7 +269,7 @@ class DynamicExpansion(_Expansion):
         shapes |= {"expanded_a": deep, "expanded_b": deep}
         return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
 
-    def step(self, x, cache, index, put, training=False):
+    def step(self, x, cache, index, training=False):
         """Computes one position of `call` with a causal M.
 
         The cache holds the weights W of each expanded vector over the positions: T numbers instead
@@ -237,10 +281,9 @@ class DynamicExpansion(_Expansion):
 
         Args:
           x: [N, 1, D].
-          cache: the result of `empty` or of the step before.
-          index: int32 scalar, the position of `x`.
-          put: `put(buffer, row, index, axis)` writes a row of length 1 into a buffer.
-          training: switches dropout on.
+          cache: the result of `empty`, or the cache that the step before returned.
+          index: int32 scalar, the number of this position, from 0.
+          training: whether dropout is on.
 
         Returns:
           [N, 1, D] in the compute dtype, and the new cache.
@@ -248,17 +291,14 @@ class DynamicExpansion(_Expansion):
         past = ops.arange(cache["key"].shape[1]) <= index  # [T]
         new = self._project(x)
         query, bias = self._tables()
-        scores = precision.matmul(
-            self, query, ops.swapaxes(new["key"], -1, -2)
-        )  # [N, E, 1], as `_scores`
+        key = ops.swapaxes(new["key"], -1, -2)  # [N, D, 1]
+        scores = precision.matmul(self, query, key)  # [N, E, 1], as `_scores`
         new["query_scores"] = ops.swapaxes(scores, -1, -2)
         cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
         # Row `index` of Z over all keys, and its column over all expanded vectors.
         row = precision.matmul(self, new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
         row = (row + ops.swapaxes(cache["query_scores"], -1, -2))[:, None]  # [N, 1, E, T]
-        column = precision.matmul(
-            self, cache["cond"], ops.swapaxes(new["key"], -1, -2)
-        )  # [N, T, 1]
+        column = precision.matmul(self, cache["cond"], key)  # [N, T, 1]
         column = (column + new["query_scores"])[..., None]  # [N, T, E, 1]
         row = self.score_dropout(row, training=training)
         column = self.score_dropout(column, training=training)
@@ -277,16 +317,18 @@ class DynamicExpansion(_Expansion):
                 continue
             total = precision.matmul(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
             back = ops.reshape(back, ops.shape(column)[:-1])  # [N, T, E]
-            conds, biases = ops.sum(back, axis=2)[:, None], ops.sum(back, axis=1)[:, None]
+            conds = ops.sum(back, axis=2)[:, None]  # [N, 1, T]
+            biases = ops.sum(back, axis=1)[:, None]  # [N, 1, E]
             out.append(
                 precision.matmul(self, total, cache[f"class_{half}"])
                 + precision.matmul(self, conds, cache["cond"])
                 + precision.matmul(self, biases, bias)
             )
-        return self._select(x, *out), cache
+        a, b = out
+        return self._select(x, a, b), cache
 
     def _project(self, x):
-        """Returns the four affine maps of `x` [N, T, D] by name; `key` is scaled by 1 / sqrt(D)."""
+        """Applies the four affine maps to `x` [N, T, D]; `key` is divided by sqrt(D)."""
         return {
             "key": self.key_embed(x) * self.width**-0.5,
             "class_a": self.class_a_embed(x),

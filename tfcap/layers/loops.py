@@ -7,10 +7,16 @@ This is done for layers of the class `Recurring`. `GRUCell` is not `Recurring`, 
 cast at each step. With XLA, the gradient of a weight in bfloat16 is summed over the steps in
 bfloat16.
 
+The plain path leaves all this out: the environment variable `TFCAP_PLAIN_LOOPS=1` makes `loop` a
+`tf.while_loop`, whose steps multiply with the weights as they are and whose gradients are those of
+TensorFlow. The numbers are equal but for rounding, and training takes longer (see `_record`). Use
+it to find out whether an error comes from this module.
+
 Letters: N rows, W input width, D output width, T iterations.
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +24,12 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras import layers, ops
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfcap.layers import precision
+from tfcap.private_api import in_xla
 
 Tree = Any  # a nest of tensors
+PLAIN = os.environ.get("TFCAP_PLAIN_LOOPS") == "1"
 
 
 def loop(
@@ -36,17 +43,36 @@ def loop(
 ) -> Tree:
     """Runs `tf.while_loop`, and casts each weight of its products once, before the first step.
 
-    The arguments are those of `tf.while_loop`; without `shape_invariants` the shapes of `state` are
-    static. Set `gradient` if a gradient is taken through the loop: then the first item of `state`
-    must count the iterations from 0, and `maximum_iterations` is needed. Returns the last state.
+    Args:
+      condition: function of the items of the state; the loop ends where it returns False.
+      body: function of the items of the state that returns the next state.
+      state: the first state, a tuple.
+      gradient: whether a gradient is taken through the loop. Then the first item of `state` must
+        count the iterations from 0, and `maximum_iterations` is needed.
+      maximum_iterations: the loop ends after so many iterations.
+      shape_invariants: as in `tf.while_loop`; None keeps the shapes of `state`.
+
+    Returns:
+      The last state.
+
+    Example:
+      >>> index, total = loop(
+      ...     condition=lambda index, total: index < 3,
+      ...     body=lambda index, total: (index + 1, total + 2.0),
+      ...     state=(tf.constant(0), tf.constant(1.0)),
+      ... )
+      >>> print(float(total))
+      7.0
     """
 
     def with_static_shapes(*state):
-        _LOOP.index, _LOOP.used = state[0], set()
+        _LOOP.index = state[0]
+        _LOOP.used = set()
         new = body(*state)
         return new if shape_invariants else tf.nest.map_structure(_keep_shape, state, new)
 
-    with _entered(maximum_iterations if gradient else None):
+    entered = contextlib.nullcontext() if PLAIN else _entered(maximum_iterations, gradient)
+    with entered:
         return tf.while_loop(
             condition,
             with_static_shapes,
@@ -54,11 +80,6 @@ def loop(
             shape_invariants=shape_invariants,
             maximum_iterations=maximum_iterations,
         )
-
-
-def in_xla() -> bool:
-    """True while a function is traced that XLA compiles."""
-    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def _keep_shape(old, new):
@@ -70,38 +91,54 @@ def _keep_shape(old, new):
 
 
 class _Weight(NamedTuple):
-    """The copies of a weight for one loop."""
+    """The copies of a weight for one loop.
 
-    cast: tf.Tensor  # [W, D] in the dtype of products
-    transposed: tf.Tensor | None = None  # [D, W], for a gradient that is faster with it
-    steps: Sequence[tf.Tensor] = ()  # of `_record`, if the loop is differentiated
-    filled: set[bool] | None = None  # of `_record`
+    Attributes:
+      cast: the weight [W, D] in the dtype of products.
+      transposed: [D, W], for a gradient that is faster with it; else None.
+      steps: the lists of `_record`, if a gradient is taken.
+      filled: the set of `_record`, if a gradient is taken.
+    """
+
+    cast: tf.Tensor
+    transposed: tf.Tensor | None = None
+    steps: Sequence[tf.Tensor] = ()
+    filled: set[bool] | None = None
 
 
 class _Loop(threading.local):
-    """The loop that this thread is building."""
+    """The loop that this thread is building.
+
+    Attributes:
+      graph: the graph around the loop; None in eager mode.
+      weights: the copies of weights, by id of the layer and name; None outside of loops.
+      length: T if a gradient is taken, else None.
+      index: the iteration, counted from 0.
+      used: the weights that the body has multiplied with so far.
+    """
 
     def __init__(self):
-        self.graph: tf.Graph | None = None  # that the loop stands in; None in eager mode
-        self.weights: dict[tuple[int, str], _Weight] | None = None  # by layer and name
-        self.length: int | tf.Tensor | None = None  # T if the loop is differentiated
-        self.index: tf.Tensor | int = 0  # the iteration, counted from 0
-        self.used: set[tuple[int, str]] = set()  # the weights that the body has multiplied with
+        self.graph: tf.Graph | None = None
+        self.weights: dict[tuple[int, str], _Weight] | None = None
+        self.length: int | tf.Tensor | None = None
+        self.index: tf.Tensor | int = 0
+        self.used: set[tuple[int, str]] = set()
 
 
 _LOOP = _Loop()
 
 
 @contextlib.contextmanager
-def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
-    """While a loop is built inside the block, its weights are cast once, before its first step.
+def _entered(length: int | tf.Tensor | None, gradient: bool) -> Iterator[None]:
+    """Makes `_weight` copy the weights of the loop that is built inside the block.
 
-    The layers store nothing, because other threads may be tracing them and Keras would save it.
-    `length` is T if a gradient is taken, or None.
+    The copies are kept here and not in the layers, because other threads may be tracing the same
+    layers, and Keras would save what a layer holds. `length` is T, which is read if `gradient` is
+    True.
     """
     before = dict(vars(_LOOP))
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    vars(_LOOP).update(graph=graph, weights={}, length=length)
+    vars(_LOOP).update(graph=graph, weights={}, length=length if gradient else None)
     try:
         yield
     finally:
@@ -109,36 +146,38 @@ def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
 
 
 def _weight(layer, name):
-    """Returns the cast copy of the weight `name` of a layer.
+    """Returns the cast copy of the weight `name` of a layer; outside of a loop, the weight itself.
 
     The first call for a weight makes the copy, in the graph around the loop.
     """
-    graph, key = _LOOP.graph, (id(layer), name)
+    graph = _LOOP.graph
+    key = (id(layer), name)
     # In an eager loop Keras calls some layers in a graph of its own, to build them.
     if _LOOP.weights is None or (graph is None and not tf.executing_eagerly()):
         return _Weight(getattr(layer, name))
     if key not in _LOOP.weights:
         with contextlib.nullcontext() if graph is None else graph.as_default():
             weight = ops.cast(getattr(layer, name), precision.of_products(layer))
-            _LOOP.weights[key] = _prepare(weight, _LOOP.length)
+            _LOOP.weights[key] = _copies(weight, _LOOP.length)
     return _LOOP.weights[key]
 
 
-def _prepare(weight, length):
-    """Makes the copies of a weight [W, D] for a loop; with `length`, also for its gradient."""
+def _copies(weight, length):
+    """Makes the copies of a weight [W, D]; if `length` is not None, those for a gradient, too."""
     # XLA chooses the layout itself, and knows no lists of unknown shape.
     if length is None or in_xla():
         return _Weight(weight)
     transposed = None
     if weight.dtype == tf.float32:  # in bfloat16 it makes no difference
         transposed = ops.transpose(ops.stop_gradient(weight))
-    return _Weight(weight, transposed, *_record(weight, length))
+    steps, filled = _record(weight, length)
+    return _Weight(weight, transposed, steps, filled)
 
 
 class Recurring:
-    """A layer that multiplies with the same weights in every step of a loop."""
+    """A part of a Keras layer that multiplies with the same weights in each step of a `loop`."""
 
-    compute_dtype: str  # this and the next are attributes of a Keras layer
+    compute_dtype: str  # an attribute of Keras layers, as the next
     dtype_policy: keras.dtype_policies.DTypePolicy
 
     def times(self, x, name):
@@ -147,7 +186,8 @@ class Recurring:
 
     def multiply(self, x, name):
         """Multiplies `x` [N, W] by the weight `name` [W, D], in the dtype of products."""
-        key, weight = (id(self), name), _weight(self, name)
+        key = (id(self), name)
+        weight = _weight(self, name)
         if not weight.steps or key in _LOOP.used:  # a list has one item for a step
             dtype = precision.of_products(self)
             return ops.matmul(ops.cast(x, dtype), ops.cast(weight.cast, dtype))
@@ -156,7 +196,7 @@ class Recurring:
 
 
 def _record(weight, length):
-    """Makes two lists of T items, whose gradients collect the factors of the gradient of a weight.
+    """Makes two lists whose gradients collect what the gradient of a weight is computed from.
 
     Each step puts the input [N, W] of its product with `weight` [W, D] into the gradient of the
     first list, and the gradient of the output [N, D] into that of the second list. So the gradient
@@ -164,7 +204,9 @@ def _record(weight, length):
     added up: a step of X-LAN at the size of its paper then takes 59 % more processor time, and a
     self-critical step 26 % more.
 
-    Also returns a set, which stays empty until TensorFlow traces a gradient that uses the lists.
+    Returns:
+      The two lists of T items, and a set that stays empty until TensorFlow traces a gradient that
+      uses the lists.
     """
     filled: set[bool] = set()
 
@@ -173,10 +215,8 @@ def _record(weight, length):
         def gradient(inputs, upstream):
             if not filled:  # nothing that the loss depends on reads the products
                 return tf.zeros_like(weight)
-            x, by_output = (
-                _stack(*steps, weight.dtype)
-                for steps in zip((inputs, upstream), weight.shape, strict=True)
-            )
+            x = _stack(inputs, weight.shape[0], weight.dtype)
+            by_output = _stack(upstream, weight.shape[1], weight.dtype)
             return tf.matmul(x, by_output, transpose_a=True)
 
         lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
@@ -186,10 +226,10 @@ def _record(weight, length):
 
 
 def _product(x, weight, index):
-    """Multiplies `x` [N, W] by a weight [W, D], whose gradient goes through the lists of `_record`.
+    """Multiplies `x` [N, W] by a weight [W, D]; its gradient goes through the lists of `_record`.
 
     With few rows, a float32 product with a transposed matrix takes three times as long as a product
-    with a matrix that is stored in the transposed order.
+    with a matrix that is stored in transposed order.
     """
 
     @tf.custom_gradient
@@ -204,11 +244,12 @@ def _product(x, weight, index):
 
         return tf.matmul(x, tf.stop_gradient(weight.cast)), gradient
 
-    return product(x, *weight.steps)
+    inputs, upstream = weight.steps
+    return product(x, inputs, upstream)
 
 
 def _empty_list(shape, length, dtype):
-    """Makes a list of `length` tensors of one shape, whose sizes may be None."""
+    """Makes a list of `length` tensors, still empty; `shape` may have None for unknown sizes."""
     return tf.raw_ops.TensorListReserve(
         element_shape=[-1 if size is None else size for size in shape],
         num_elements=length,
@@ -233,7 +274,15 @@ def _put(steps, index, item):
 
 @keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
-    """A dense layer for use in a `loop`; multiplies in the dtype of products, see `precision`."""
+    """A dense layer for use in a `loop`; it multiplies in the dtype of products, see `precision`.
+
+    The arguments are those of `keras.layers.Dense`.
+
+    Example:
+      >>> layer = Affine(8, use_bias=False)
+      >>> layer(ops.ones((2, 3, 16))).shape
+      TensorShape([2, 3, 8])
+    """
 
     def call(self, inputs):
         shape = ops.shape(inputs)

@@ -3,21 +3,23 @@
 Letters: B images, N rows of words, T positions, M multimodal width, W word width, V vocabulary.
 """
 
-from typing import Any
-
 import keras
 from keras import layers, ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.loops import Affine
 
-PATHS = ("word", "recurrent", "image")
+PATHS = ("word", "recurrent", "image")  # what may be added
 
 
 def scaled_tanh(x):
     """Computes g2(x) = 1.7159 tanh(2 x / 3), so that g2(1) = 1 and g2(-1) = -1.
 
     Source: LeCun et al. 1998; equation 4 of m-RNN.
+
+    Example:
+      >>> print(scaled_tanh(np.float32([-1, 0, 1])).numpy().round(3))
+      [-1.  0.  1.]
     """
     return 1.7159 * ops.tanh(x * (2.0 / 3.0))
 
@@ -26,14 +28,22 @@ def scaled_tanh(x):
 class Multimodal(common.Layer):
     """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
 
-    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). [GUESS] The paper writes no bias; here one
-    bias serves all paths. Each path is a sub-layer with the name of the path. Call the sub-layer
-    `image` once per image; `call` gets its result.
+    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias. Here
+    one bias serves all paths (our reading: the paper leaves biases out of its equations). Each path
+    is a sub-layer with the name of the path. Call the sub-layer `image` once per image, and pass
+    its result to `call`.
 
     Args:
-      width: M.
-      paths: which of `word`, `recurrent` and `image` are added.
-      initializer: initialiser of the matrices; the bias starts at 0.
+      width: multimodal width, M.
+      paths: the paths that are added, of `word`, `recurrent` and `image`.
+      initializer: initialiser of the matrices V_w, V_r and V_I; the bias starts at 0.
+
+    Example:
+      >>> layer = Multimodal(width=8)
+      >>> words, history = ops.ones((2, 3, 6)), ops.ones((2, 3, 5))
+      >>> image = layer.image(ops.ones((2, 1, 9)))
+      >>> layer(words, history, image).shape
+      TensorShape([2, 3, 8])
     """
 
     def __init__(
@@ -44,31 +54,37 @@ class Multimodal(common.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.width, initializer = width, keras.initializers.get(initializer)
-        self.word: Any  # a sub-layer or None, and so are the next two
-        self.recurrent: Any
-        self.image: Any
-        self.word, self.recurrent, self.image = (
-            Affine(
+        self.width = width
+        initializer = keras.initializers.get(initializer)
+
+        def path(name):
+            if name not in paths:
+                return None
+            return Affine(
                 width,
                 use_bias=False,
                 kernel_initializer=initializer.clone(),
-                name=path,
+                name=name,
                 dtype=self.dtype_policy,
             )
-            if path in paths
-            else None
-            for path in PATHS
-        )
+
+        self.word = path("word")
+        self.recurrent = path("recurrent")
+        self.image = path("image")
 
     def build(self, word_shape, recurrent_shape, image_shape=None):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
 
     def call(self, word, recurrent, image=None):
-        """Adds the chosen paths; other inputs are ignored.
+        """Adds the chosen paths; inputs of other paths are ignored.
 
-        `word` is [N, T, W], `recurrent` [N, T, D], and `image` [N, 1, M] the output of the
-        sub-layer `image`. Returns [N, T, M] in the compute dtype.
+        Args:
+          word: embedded words [N, T, W].
+          recurrent: states of the recurrence [N, T, D], D its width.
+          image: [N, 1, M], the result of the sub-layer `image`.
+
+        Returns:
+          [N, T, M] in the compute dtype.
         """
         total = ops.convert_to_tensor(self.bias)
         if self.word is not None:
@@ -88,8 +104,14 @@ class TiedHead(common.Layer):
     product has the dtype of this layer, not that of `words`.
 
     Args:
-      words: the embedding layer whose table is E.
-      bias_initializer: the initialiser of b.
+      words: embedding layer whose table is E.
+      bias_initializer: initialiser of b.
+
+    Example:
+      >>> words = common.embedding(vocab_size=20, width=8, name="words")
+      >>> head = TiedHead(words, dtype="float32")
+      >>> head(words(ops.ones((2, 3), "int32"))).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(self, words: layers.Embedding, bias_initializer="zeros", **kwargs):
@@ -103,6 +125,6 @@ class TiedHead(common.Layer):
         )
 
     def call(self, z):
-        """Maps `z` [..., W] to logits [..., V]."""
+        """Returns logits [..., V] of `z` [..., W]."""
         # The table is read here: as an argument of `call`, Keras would cast it to lower precision.
         return precision.matmul(self, z, ops.transpose(self.words.embeddings)) + self.bias

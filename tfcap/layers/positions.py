@@ -15,9 +15,22 @@ _CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Computes sine and cosine codes of P positions, float32 [P, D] (Vaswani et al. 2017, 3.5).
+    """Computes sine and cosine codes of positions (Vaswani et al. 2017, section 3.5).
 
     Even channels are sines and odd channels are cosines of the same frequency.
+
+    Args:
+      positions: number of positions, P.
+      width: number of channels, D.
+
+    Returns:
+      float32 [P, D].
+
+    Example:
+      >>> print(sinusoids(positions=3, width=2).round(2))
+      [[ 0.    1.  ]
+       [ 0.84  0.54]
+       [ 0.91 -0.42]]
     """
     rates = np.exp(-np.arange(0, width, 2) * np.log(10000.0) / width)
     angles = np.arange(positions)[:, None] * rates
@@ -36,14 +49,21 @@ class PositionCodes(common.Layer):
     every checkpoint and export. `tfcap.convert` sets `stored` if a released file has other codes.
 
     Args:
-      positions: P, the longest caption.
-      width: D.
+      positions: number of positions in the table, P: the length of the longest caption.
+      width: model width, D.
       stored: whether the codes are a weight.
+
+    Example:
+      >>> codes = PositionCodes(positions=20, width=8)
+      >>> codes(np.arange(5)).shape
+      TensorShape([5, 8])
     """
 
     def __init__(self, positions: int, width: int, stored: bool = False, **kwargs):
         super().__init__(**kwargs)
-        self.positions, self.width, self.stored = positions, width, stored
+        self.positions = positions
+        self.width = width
+        self.stored = stored
 
     def build(self, shape):
         if self.stored:
@@ -54,17 +74,23 @@ class PositionCodes(common.Layer):
                 name="table",
             )
 
-    def call(self, places):
-        """Returns the codes [T', D] of `places` int [T'], in the compute dtype."""
+    def call(self, positions):
+        """Returns the codes [T', D] of `positions` int [T'], in the compute dtype."""
         table = self.table if self.stored else sinusoids(self.positions, self.width)
-        return ops.take(ops.cast(table, self.compute_dtype), places, axis=0)
+        return ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
 
 
 def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool) -> None:
-    """Adds the layers that embed words at their positions to a captioner.
+    """Gives a captioner the layers that embed words at their positions.
 
     The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
     store weights by these names, and optimizer slots in this order: change neither.
+
+    Args:
+      model: captioner with the attributes `vocab_size` and `max_length`.
+      width: model width, D.
+      word_dropout: dropout rate on the embedded words.
+      stored: whether the position codes are a weight, as in `PositionCodes`.
     """
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")
@@ -76,8 +102,16 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 class RegionPositions(common.Layer):
     """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 
-    The codes are added to the raw features, so that one layer serves every system. The learned
+    The codes are added to the raw features, so that one layer serves all systems. The learned
     affine map can give the codes the scale of the features. The number of regions has no limit.
+
+    Args:
+      feature_dim: feature width, F.
+
+    Example:
+      >>> layer = RegionPositions(feature_dim=6)
+      >>> layer(ops.ones((2, 5, 6))).shape
+      TensorShape([2, 5, 6])
     """
 
     def __init__(self, feature_dim: int, **kwargs):
@@ -85,10 +119,10 @@ class RegionPositions(common.Layer):
         self.project = common.linear(_CODE_WIDTH, feature_dim, "project", dtype=self.dtype_policy)
 
     def call(self, features):
-        """Returns features [B, R, F] with their codes, in the compute dtype."""
+        """Returns `features` [B, R, F] plus their codes, in the compute dtype."""
         x = ops.cast(features, self.compute_dtype)
         rates = np.exp(-np.arange(0, _CODE_WIDTH, 2) * np.log(10000.0) / _CODE_WIDTH)
-        places = ops.cast(ops.arange(ops.shape(x)[1]), "float32")
-        angles = places[:, None] * rates.astype("float32")  # [R, C / 2]
+        positions = ops.cast(ops.arange(ops.shape(x)[1]), "float32")
+        angles = positions[:, None] * rates.astype("float32")  # [R, C / 2]
         codes = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         return x + ops.cast(self.project(codes), x.dtype)[None]

@@ -23,10 +23,13 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("tfcap")
 class Products(keras.dtype_policies.DTypePolicy):
-    """A policy of Keras: float32, and matrix products of `matmul` in another dtype.
+    """A Keras policy: layers compute in float32, and matrix products of `matmul` in another dtype.
 
     Args:
-      name: the dtype of products followed by `_products`: `bfloat16_products`.
+      name: `bfloat16_products`: the dtype of products, followed by `_products`.
+
+    Attributes:
+      products: dtype of products.
     """
 
     def _parse_name(self, name):
@@ -35,9 +38,12 @@ class Products(keras.dtype_policies.DTypePolicy):
 
 
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
-    """Makes the Keras policy for a value of `runtime.mixed_precision_dtype`; None is float32.
+    """Makes a Keras policy.
 
-    `accelerated` says whether the model runs on a GPU or TPU.
+    Args:
+      dtype: a value of `runtime.mixed_precision_dtype`: `float32`, `bfloat16` or `float16`; None
+        means float32.
+      accelerated: whether the model runs on a GPU or TPU.
     """
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
@@ -47,41 +53,67 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the precision of layers that are made after this call.
 
-    The function of the Model Garden sets the policy of tf_keras only. `accelerated` says whether
-    there will be a GPU or TPU, in addition to the devices that TensorFlow already lists.
+    The function of the Model Garden sets the policy of tf_keras only.
+
+    Args:
+      dtype: as in `policy`.
+      accelerated: whether there will be a GPU or TPU, although TensorFlow lists none yet.
     """
-    for kind in ("GPU", "TPU"):
-        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
-    keras.config.set_dtype_policy(policy(dtype, accelerated))
+    keras.config.set_dtype_policy(_of_devices(dtype, accelerated))
 
 
 @contextlib.contextmanager
-def scope(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
-    """Sets the precision inside the block, and restores the old precision after the block."""
+def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
+    """Sets the global policy of Keras inside the block, and restores the old one after it.
+
+    Args:
+      value: a Keras policy or its name, such as `float32` or `mixed_float16`.
+
+    Example:
+      >>> with using("mixed_float16"):
+      ...     layer = keras.layers.Dense(8)
+      >>> layer.compute_dtype, layer.variable_dtype
+      ('float16', 'float32')
+    """
     before = keras.config.dtype_policy()
-    set_global(dtype, accelerated)
+    keras.config.set_dtype_policy(value)
     try:
         yield
     finally:
         keras.config.set_dtype_policy(before)
 
 
+def scope(dtype: str | None, accelerated: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Sets the precision of layers that are made inside the block; arguments as in `set_global`."""
+    return using(_of_devices(dtype, accelerated))
+
+
+def _of_devices(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
+    """Makes the policy for the devices that TensorFlow lists."""
+    for kind in ("GPU", "TPU"):
+        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
+    return policy(dtype, accelerated)
+
+
 def of_products(layer: keras.layers.Layer) -> str:
-    """Returns the dtype in which a layer multiplies matrices."""
+    """Returns the dtype in which a layer multiplies matrices: that of products, see `Products`."""
     return getattr(layer.dtype_policy, "products", layer.compute_dtype)
 
 
 def matmul(layer: keras.layers.Layer, a, b):
-    """Multiplies [..., M, K] by [..., K, N] in the precision of the products of `layer`."""
+    """Multiplies `a` [..., M, K] by `b` [..., K, N], as a layer multiplies matrices.
+
+    The product is computed in the dtype of products. The result has the compute dtype.
+    """
     dtype = of_products(layer)
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
 
 
 def add_bias(x, bias):
-    """Adds `bias` [N] to `x` [..., M, N] of the same dtype; its gradient is summed in float32.
+    """Adds `bias` [N] to `x` [..., M, N] of the same dtype.
 
-    The gradient of TensorFlow's bias operation adds up bfloat16 numbers one by one on a processor:
-    the sum of 250,000 rows of 0.1 is 128.
+    The gradient of the bias is summed in float32. TensorFlow's bias operation adds up bfloat16
+    numbers one by one on a processor: the sum of 250,000 rows of 0.1 is then 128.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
 

@@ -17,9 +17,12 @@ from keras import layers, ops
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
-    """The attention weights of one call of one layer, before dropout.
+    """The attention weights of one call of one layer.
 
-    `weights` are float32 [N, H, T, S], a distribution over S. H is 1 for additive attention.
+    Attributes:
+      layer: the layer.
+      weights: float32 [N, H, T, S] before dropout; they add up to 1 over S. H is 1 for additive
+        attention.
     """
 
     layer: layers.Layer
@@ -41,10 +44,20 @@ def recording() -> Iterator[list[Record]]:
 
     Call `encode` and `decode` eagerly inside the `with` block. A recurrence then runs step by step,
     and each step adds a record with T = 1.
+
+    Example:
+      >>> from tfcap.layers.attention import MultiHeadAttention
+      >>> attention = MultiHeadAttention(width=8, heads=2)
+      >>> with recording() as records:
+      ...     _ = attention(ops.ones((4, 3, 8)), ops.ones((2, 5, 8)))
+      >>> records[0].weights.shape
+      (4, 2, 3, 5)
     """
-    before, _ACTIVE.records = _ACTIVE.records, []
+    before = _ACTIVE.records
+    records: list[Record] = []
+    _ACTIVE.records = records
     try:
-        yield _ACTIVE.records
+        yield records
     finally:
         _ACTIVE.records = before
 
@@ -52,7 +65,13 @@ def recording() -> Iterator[list[Record]]:
 def record(layer: layers.Layer, weights: Callable) -> None:
     """Adds a `Record` to the current recording; does nothing outside of `recording`.
 
-    `weights` is a function without arguments, which is only called inside of `recording`.
+    Args:
+      layer: the layer whose weights they are.
+      weights: function without arguments that returns the weights [N, H, T, S]. It is called inside
+        of `recording` only.
+
+    Raises:
+      ValueError: a recording is on, and the layer runs inside a graph.
     """
     if _ACTIVE.records is None:
         return

@@ -20,11 +20,23 @@ class LSTMCell(Recurring, common.Layer):
     The cell has two biases, as `torch.nn.LSTMCell`. Both get the same gradient, so their sum
     changes twice as fast as the single bias of the Keras cell. All four weights start from
     U(-1/sqrt(D), 1/sqrt(D)).
+
+    Args:
+      inputs: width of the input, W.
+      width: width of the cell, D.
+
+    Example:
+      >>> cell = LSTMCell(inputs=6, width=8)
+      >>> h = c = ops.zeros((2, 8))
+      >>> h, c = cell(ops.ones((2, 6)), h, c)
+      >>> h.shape
+      TensorShape([2, 8])
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
         super().__init__(**kwargs)
-        self.inputs, self.width = inputs, width
+        self.inputs = inputs
+        self.width = width
 
     def build(self, x_shape, h_shape, c_shape):
         limit = self.width**-0.5
@@ -39,7 +51,16 @@ class LSTMCell(Recurring, common.Layer):
         self.recurrent_bias = weight("recurrent_bias", 4 * self.width)
 
     def call(self, x, h, c):
-        """Returns the new h and c [N, D] for `x` [N, W], `h` and `c` [N, D]; compute dtype."""
+        """Computes one step.
+
+        Args:
+          x: input [N, W].
+          h: output of the step before [N, D].
+          c: state after the step before [N, D].
+
+        Returns:
+          The new h and c, in the compute dtype.
+        """
         z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
@@ -54,7 +75,19 @@ class MaxoutLSTMCell(common.Layer):
     c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
 
     Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
-    section 2.1; this order of the gates and both affine maps are those of ImageCaptioning.pytorch.
+    section 2.1. The order of the gates and the two affine maps are those of
+    ImageCaptioning.pytorch.
+
+    Args:
+      inputs: width of the input, W.
+      width: width of the cell, D.
+
+    Example:
+      >>> cell = MaxoutLSTMCell(inputs=6, width=8)
+      >>> h = c = ops.zeros((2, 8))
+      >>> h, c = cell(ops.ones((2, 6)), h, c)
+      >>> h.shape
+      TensorShape([2, 8])
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
@@ -64,9 +97,17 @@ class MaxoutLSTMCell(common.Layer):
         self.state_map = common.linear(width, 5 * width, "state_map", dtype=self.dtype_policy)
 
     def call(self, x, h, c, added=None):
-        """Returns the new h and c [N, D] for `x` [N, W], `h` and `c` [N, D].
+        """Computes one step.
 
-        `added` [N, A] is added to the last A of the 5 D sums; A = 2 D reaches both candidates.
+        Args:
+          x: input [N, W].
+          h: output of the step before [N, D].
+          c: state after the step before [N, D].
+          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to those of the
+            gates, too; or None.
+
+        Returns:
+          The new h and c, in the compute dtype.
         """
         z = self.input_map(x) + self.state_map(h)
         if added is not None:
@@ -87,11 +128,22 @@ class GRUCell(common.Layer):
     at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras cannot be
     used: it has one initial value for all biases, and a random generator (a variable in
     checkpoints) even without dropout.
+
+    Args:
+      inputs: width of the input, W.
+      width: width of the cell, D.
+
+    Example:
+      >>> cell = GRUCell(inputs=6, width=8)
+      >>> h = cell(ops.ones((2, 6)), ops.zeros((2, 8)))
+      >>> h.shape
+      TensorShape([2, 8])
     """
 
     def __init__(self, inputs: int, width: int, **kwargs):
         super().__init__(**kwargs)
-        self.inputs, self.width = inputs, width
+        self.inputs = inputs
+        self.width = width
 
     def build(self, x_shape, h_shape):
         def weight(name, *shape):
@@ -107,7 +159,15 @@ class GRUCell(common.Layer):
         self.bias = bias("bias", self.width, "zeros")
 
     def call(self, x, h):
-        """Returns the new h [N, D] for `x` [N, W] and `h` [N, D], in the compute dtype."""
+        """Computes one step.
+
+        Args:
+          x: input [N, W].
+          h: state after the step before [N, D].
+
+        Returns:
+          The new h, in the compute dtype.
+        """
         gates = 2 * self.width
         z = precision.matmul(self, x, self.kernel)
         recurrent = ops.convert_to_tensor(self.recurrent_kernel)

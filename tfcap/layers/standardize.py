@@ -13,10 +13,21 @@ from tfcap.layers import common
 
 @keras.saving.register_keras_serializable("tfcap")
 class Standardize(common.Layer):
-    """Gives each channel of the features mean 0 and deviation 1: (x - mean) / deviation.
+    """Gives each channel of the features mean 0 and standard deviation 1: (x - mean) / deviation.
 
     Mean and deviation are weights that are not trained, so every checkpoint and export holds them.
     They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
+
+    Args:
+      width: feature width, F.
+
+    Example:
+      >>> layer = Standardize(width=1)
+      >>> batch = {"features": np.float32([[[2], [4]]]), "mask": np.array([[True, True]])}
+      >>> layer.build((None, None, 1))
+      >>> layer.adapt([batch])
+      >>> print(layer(batch["features"]).numpy().ravel())
+      [-1.  1.]
     """
 
     def __init__(self, width: int, **kwargs):
@@ -29,21 +40,29 @@ class Standardize(common.Layer):
                 shape=(self.width,), initializer=start, trainable=False, name=name
             )
 
-        self.mean, self.deviation = weight("mean", "zeros"), weight("deviation", "ones")
+        self.mean = weight("mean", "zeros")
+        self.deviation = weight("deviation", "ones")
 
     def call(self, x):
         """Returns the standardised `x` [..., F]."""
         return (x - self.mean) / self.deviation
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
-        """Measures mean and deviation over all regions, `features` [B, R, F] where `mask` is True.
+        """Measures mean and standard deviation of each channel over all regions without padding.
 
         A constant channel gets the deviation 1.
+
+        Args:
+          batches: dictionaries with `features` [B, R, F], and `mask` bool [B, R], False for
+            padding.
         """
-        count, total, squares = 0, np.zeros(self.width), np.zeros(self.width)
+        count = 0
+        total = np.zeros(self.width)
+        squares = np.zeros(self.width)
         for batch in batches:
             rows = np.asarray(batch["features"], np.float64)[np.asarray(batch["mask"])]
-            count, total = count + len(rows), total + rows.sum(axis=0)
+            count += len(rows)
+            total += rows.sum(axis=0)
             squares += np.square(rows).sum(axis=0)
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))

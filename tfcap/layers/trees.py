@@ -1,21 +1,21 @@
 """Functions for nests of tensors with a row for each caption, and for the names of variables.
 
+A nest is a tensor, or a list, tuple or dictionary of nests. Its leaves are the tensors in it.
+
 Letters: N rows, M chosen rows.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfcap.layers.loops import in_xla
-
-Tree = Any  # a nest of tensors
+from tfcap.layers.loops import Tree
+from tfcap.private_api import in_xla
 
 
 def repeat(tree: Tree, times: int) -> Tree:
-    """Repeats each row of every leaf [N, ...] in sequence: [N * times, ...]."""
+    """Repeats each row of all leaves [N, ...], copies next to each other: [N * times, ...]."""
     if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
         return tree
 
@@ -31,22 +31,29 @@ def repeat(tree: Tree, times: int) -> Tree:
 
 
 def take(tree: Tree, rows: tf.Tensor) -> Tree:
-    """Gathers the rows int32 [M] of every leaf [N, ...]: [M, ...]."""
+    """Gathers rows of all leaves [N, ...] by their indices `rows` int32 [M]: [M, ...]."""
     return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), tree)
 
 
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
-    """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
+    """Returns `buffer` with `row` written at position `index` of an axis.
 
     Inside a loop the function writes in place; a select or a scatter would copy the buffer. XLA
     cannot compile the operation, so with XLA a select is used. `keras.ops.slice_update` has no
     gradient on TensorFlow.
+
+    Args:
+      buffer: tensor of any shape.
+      row: the shape of `buffer`, but of length 1 on `axis`.
+      index: int32 scalar.
+      axis: the axis.
     """
     if in_xla():
         here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
         here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
         return tf.where(here, tf.cast(row, buffer.dtype), buffer)
-    before, whole = [0] * axis, (1 << axis) - 1  # a mask of all axes before `axis`
+    before = [0] * axis
+    whole = (1 << axis) - 1  # a mask of all axes before `axis`
     return tf.raw_ops.TensorStridedSliceUpdate(
         input=buffer,
         begin=tf.stack([*before, index]),
@@ -59,16 +66,18 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Returns name -> variable; a name is the path of attributes from `layer` to the variable.
+    """Returns the variables of a layer by name.
 
-    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it
-    depends on which layer was called first, and it is not unique.
+    A name is the path of attributes from the layer to the variable, for example
+    `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it depends on
+    which layer was called first, and it is not unique. Raises ValueError if a variable has no name.
     """
-    names, known = {}, set()
+    names: dict[str, keras.Variable] = {}
+    done = set()  # a layer also lists the variables of the layers inside it
     for path, part in named_layers(layer):
         for variable in part.variables:
-            if id(variable) not in known:
-                known.add(id(variable))
+            if id(variable) not in done:
+                done.add(id(variable))
                 names[path + variable.name] = variable
     if len(names) != len(layer.variables):  # a checkpoint would leave the others out
         raise ValueError(
@@ -81,7 +90,7 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
 def named_layers(
     layer: keras.layers.Layer, path: str = ""
 ) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields path and layer for every layer inside `layer`, inner layers first, `layer` last.
+    """Yields path and layer of all layers inside `layer`, inner layers first, `layer` itself last.
 
     A path is for example `decoder/0/word_attn/`. The path of `layer` itself is `path`.
     """
@@ -109,9 +118,9 @@ def is_seed(variable: keras.Variable) -> bool:
 
 
 def build_when_called(layer: keras.layers.Layer) -> None:
-    """Makes the first call of a composed layer create its variables.
+    """Makes the first call of a layer create the variables of all layers inside it.
 
-    Otherwise Keras traces the call of each nested layer twice to build it, which takes twice as
+    Otherwise Keras traces the call of each inner layer twice to build it, which takes twice as
     long.
     """
     for _, inner in named_layers(layer):

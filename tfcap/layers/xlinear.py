@@ -15,15 +15,25 @@ import keras
 from keras import ops
 
 from tfcap.layers import common, precision
+from tfcap.layers.attention import CachedAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadProjection(common.Layer):
-    """Projects to heads, HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d].
+    """Projects a vector to heads: HeadNorm(act(Lin x)), the term sigma(W x) of equation 2.
 
-    This is sigma(W x) of equation 2.
+    Args:
+      width: model width, D.
+      heads: number of attention heads, H.
+      activation: `celu`, `relu` or `none`.
+      normalize: whether each head is normalised.
+
+    Example:
+      >>> project = HeadProjection(width=8, heads=2, activation="celu", normalize=True)
+      >>> project(ops.ones((4, 3, 8))).shape  # [N, T, D] becomes [N, H, T, d]
+      TensorShape([4, 2, 3, 4])
     """
 
     def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
@@ -33,11 +43,12 @@ class HeadProjection(common.Layer):
         self.norm = common.HeadNorm(heads, normalize, name="norm", dtype=self.dtype_policy)
 
     def call(self, x):
+        """Returns the heads [N, H, T, d] of `x` [N, T, D], in the compute dtype."""
         return self.norm(self.activation(self.linear(x)))
 
 
 @keras.saving.register_keras_serializable("tfcap")
-class XLinearAttention(common.Layer):
+class XLinearAttention(CachedAttention):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
     For each head: M[t, s] = Q[t] * K[s]                            equation 2
@@ -45,6 +56,7 @@ class XLinearAttention(common.Layer):
                    a[t, s] = softmax_s(Lin_{e->1} E[t, s])          spatial attention, equation 3
                    g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))    channel gate, equations 4 and 5
                    out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]   equation 6
+
     V1 is a projection of the query. Masked keys are left out of the softmax and of the mean. There
     is no output projection and no scaling by sqrt(d), as in the released code.
 
@@ -52,12 +64,18 @@ class XLinearAttention(common.Layer):
     reads the keys of image n // G. So keys are never repeated for the captions of an image.
 
     Args:
-      width: D, a multiple of `heads`.
-      heads: H.
-      middle: e; None means d // 2, as in all released configurations.
-      activation: of the four projections, `celu` or `relu`.
+      width: model width, D; a multiple of `heads`.
+      heads: number of attention heads, H.
+      middle: middle width, e; None means d // 2, as in all released configurations.
+      activation: activation of the four projections, `celu` or `relu`.
       middle_dropout: dropout rate on E, after the ReLU.
-      normalize: whether the projections are normalised; False is the paper's text.
+      normalize: whether the projections are normalised; False follows the paper's text.
+
+    Example:
+      >>> attention = XLinearAttention(width=8, heads=2)
+      >>> words, regions = ops.ones((4, 3, 8)), ops.ones((2, 5, 8))  # two captions of each image
+      >>> attention(words, regions).shape
+      TensorShape([4, 3, 8])
     """
 
     def __init__(
@@ -72,7 +90,8 @@ class XLinearAttention(common.Layer):
     ):
         super().__init__(**kwargs)
         depth = common.head_width(width, heads)
-        self.width, self.heads = width, heads
+        self.width = width
+        self.heads = heads
         self.middle = middle or depth // 2
 
         def project(name):
@@ -80,8 +99,10 @@ class XLinearAttention(common.Layer):
                 width, heads, activation, normalize, name=name, dtype=self.dtype_policy
             )
 
-        self.in_proj_q, self.in_proj_k = project("in_proj_q"), project("in_proj_k")
-        self.in_proj_v1, self.in_proj_v2 = project("in_proj_v1"), project("in_proj_v2")
+        self.in_proj_q = project("in_proj_q")
+        self.in_proj_k = project("in_proj_k")
+        self.in_proj_v1 = project("in_proj_v1")
+        self.in_proj_v2 = project("in_proj_v2")
         self.joint = JointMap(depth, self.middle, name="attention_basic", dtype=self.dtype_policy)
         # The joint map is the largest tensor: it stays in the precision of products.
         uncast = {"dtype": self.dtype_policy, "autocast": False}
@@ -89,18 +110,14 @@ class XLinearAttention(common.Layer):
         self.channel = common.linear(self.middle, depth, "attention_last2", **uncast)
         self.dropout = Dropout(middle_dropout, name="middle_dropout", **uncast)
 
-    def project(self, key, value=None):
-        """Returns keys and values of all heads, each [B, H, S, d], for [B, S, D].
-
-        The result does not depend on the queries: compute it once per image, or once per word.
-        """
-        return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
+    def project(self, keys, values=None):
+        return self.in_proj_k(keys), self.in_proj_v2(keys if values is None else values)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Returns the attended values of `query`, both [N, T, D] or [N, D], in the compute dtype.
+        """Takes the arguments of `MultiHeadAttention.call` and returns the same shapes.
 
-        The arguments are those of `MultiHeadAttention`. If a query may read no key, the softmax is
-        uniform and the mean is zero, so the result is finite.
+        If a query may read no key, the softmax is uniform and the mean is zero, so the result is
+        finite.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
@@ -126,32 +143,41 @@ class XLinearAttention(common.Layer):
         return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
 
     def _mean(self, joint, visible):
-        """Averages over visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; 0 if none is visible."""
-        share = ops.cast(visible, "float32")
-        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-        share = ops.cast(share, joint.dtype)  # [B, 1, GT, S]
-        if share.shape[2] != 1:
-            parts = joint * ops.expand_dims(ops.swapaxes(share, -1, -2), -1)
+        """Averages `joint` [B, H, S, GT, e] over visible keys: [B, H, GT, e]; 0 if there are none.
+
+        `visible` is bool [B, 1, GT or 1, S].
+        """
+        weights = ops.cast(common.mean_weights(visible), joint.dtype)
+        if weights.shape[2] != 1:
+            parts = joint * ops.expand_dims(ops.swapaxes(weights, -1, -2), -1)
             return ops.sum(ops.cast(parts, self.compute_dtype), axis=2)
         images, heads, keys, queries, middle = ops.shape(joint)
         flat = ops.reshape(joint, (images, heads, keys, queries * middle))
-        return ops.reshape(precision.matmul(self, share, flat), (images, heads, queries, middle))
+        return ops.reshape(precision.matmul(self, weights, flat), (images, heads, queries, middle))
 
 
 @keras.saving.register_keras_serializable("tfcap")
 class JointMap(common.Layer):
-    """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs: [B, H, S, T, e].
-
-    The result has the dtype of products.
+    """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs of queries and keys.
 
     `call` multiplies in the order that needs less memory. If there are fewer keys than e, it
     multiplies the query with the keys first, which makes T S d numbers. Otherwise it multiplies the
     query with the weight first, which makes T d e numbers.
+
+    Args:
+      depth: width of a head, d.
+      middle: middle width, e.
+
+    Example:
+      >>> joint = JointMap(depth=4, middle=3)
+      >>> joint(ops.ones((2, 1, 5, 4)), ops.ones((2, 1, 6, 4))).shape
+      TensorShape([2, 1, 6, 5, 3])
     """
 
     def __init__(self, depth: int, middle: int, **kwargs):
         super().__init__(**kwargs)
-        self.depth, self.middle = depth, middle
+        self.depth = depth
+        self.middle = middle
 
     def build(self, queries_shape, keys_shape):
         uniform = common.linear(self.depth, self.middle, "unused")
@@ -163,6 +189,12 @@ class JointMap(common.Layer):
         )
 
     def call(self, queries, keys):
+        """Returns [B, H, S, T, e] in the dtype of products.
+
+        Args:
+          queries: [B, H, T, d].
+          keys: [B, H, S, d].
+        """
         images, heads, length, _ = ops.shape(queries)
         dtype = precision.of_products(self)
         queries, keys, kernel, bias = (
@@ -188,16 +220,24 @@ class XLinearEncoderLayer(common.Layer):
     k' = LN(k + Dropout(ReLU(Lin [g'; k])))     equation 8; docs/systems.md 1.3
 
     The released code updates one tensor, which is both keys and values. With `separate`, as in the
-    paper's text, the values have their own update v' = LN(v + Dropout(ReLU(Lin [g'; v]))). The
-    decoder reads only the last values, so that the last layer does not update its keys.
+    paper's text, the values have an update with other weights: v' = LN(v + Dropout(ReLU(Lin [g';
+    v]))). The decoder reads only the last values, so the last layer does not update its keys.
 
     Args:
-      width: D.
+      width: model width, D.
       attention: function that makes the attention block, given its `name`.
-      dropout: rate on the attended feature.
-      bifeat_dropout: rate on the update of the regions.
+      dropout: dropout rate on the attended feature, g'.
+      bifeat_dropout: dropout rate on the update of the regions.
       separate: whether keys and values have separate updates.
-      last: whether this is the last layer; read with `separate` only.
+      last: whether this is the last layer; matters only if `separate` is True.
+
+    Example:
+      >>> def attention(name):
+      ...     return XLinearAttention(width=8, heads=2, name=name)
+      >>> layer = XLinearEncoderLayer(8, attention, dropout=0.5, bifeat_dropout=0.3)
+      >>> g, keys, values = layer(ops.ones((2, 8)), ops.ones((2, 5, 8)))
+      >>> keys.shape
+      TensorShape([2, 5, 8])
     """
 
     def __init__(
@@ -215,7 +255,8 @@ class XLinearEncoderLayer(common.Layer):
         self._options |= {"separate": separate, "last": last}
         self.encoder_attn = attention(name="encoder_attn")
         self.attn_dropout = Dropout(dropout, name="attn_dropout", dtype=self.dtype_policy)
-        self.separate, self.keeps_keys = separate, separate and last
+        self.separate = separate
+        self.keeps_keys = separate and last
         # Checkpoints hold optimizer slots in the order in which layers are created: keep it.
         if not self.keeps_keys:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb", dtype=self.dtype_policy)
@@ -229,14 +270,21 @@ class XLinearEncoderLayer(common.Layer):
             self.value_norm = common.layer_norm("value_norm", dtype=self.dtype_policy)
 
     def call(self, g, keys, values=None, keys_mask=None, training=False):
-        """Returns the new `g` [B, D], `keys` and `values` [B, R, D]; None takes the keys.
+        """Computes one layer.
 
-        `keys_mask` is bool [B, R] or [B, 1, R], True for real regions; None means all.
+        Args:
+          g: global feature [B, D], the query.
+          keys: regions [B, R, D].
+          values: regions [B, R, D]; None means the keys.
+          keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means all.
+          training: whether dropout is on.
+
+        Returns:
+          The new `g`, `keys` and `values`.
         """
         values = keys if values is None else values
-        g = self.encoder_attn(
-            g, *self.encoder_attn.project(keys, values), visible=keys_mask, training=training
-        )
+        read_keys, read_values = self.encoder_attn.project(keys, values)
+        g = self.encoder_attn(g, read_keys, read_values, visible=keys_mask, training=training)
         g = self.attn_dropout(g, training=training)
         if not self.keeps_keys:
             keys = self.layer_norm(keys + self._update(self.bifeat_emb, g, keys, training))

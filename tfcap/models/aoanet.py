@@ -37,7 +37,15 @@ class DeviationNorm(layers.Layer):
 
 
 class RefinerLayer(layers.Layer):
-    """One layer of the refiner: x + Dropout(AoA of LN x over the regions LN x)."""
+    """One layer of the refiner: x + Dropout(AoA(LN x)), attention on attention of all regions.
+
+    Args:
+      width: model width, D.
+      heads: number of attention heads, H.
+      dropout: dropout rate on the input of the map of AoA.
+      weight_dropout: dropout rate on the attention weights.
+      block_dropout: dropout rate on the output of AoA.
+    """
 
     def __init__(self, width, heads, dropout, weight_dropout, block_dropout, **kwargs):
         super().__init__(**kwargs)
@@ -50,8 +58,8 @@ class RefinerLayer(layers.Layer):
     def call(self, x, visible, training=False):
         """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
         normal = self.norm(x)
-        keys = self.self_att.project(normal)
-        attended = self.self_att(normal, *keys, visible=visible, training=training)
+        keys, values = self.self_att.project(normal)
+        attended = self.self_att(normal, keys, values, visible=visible, training=training)
         return x + self.dropout(attended, training=training)
 
 
@@ -75,14 +83,26 @@ class AoANet(RecurrentCaptioner):
     `ctx` [N, D].
 
     Args:
-      width: D of words, regions and LSTM.
-      heads: H.
-      refiner_layers: number of refiner layers; 0 leaves the refiner out, as in a row of the
+      *sizes: V, T and F, see `Captioner`.
+      width: width of embedded words and regions and of the LSTM, D.
+      heads: number of attention heads, H.
+      refiner_layers: number of layers of the refiner; 0 leaves the refiner out, as in a row of the
         ablation.
-      weight_dropout: on all attention weights.
-      aoa_dropout: on the input of AoA in the refiner.
-      block_dropout: on the output of each refiner layer.
-      context_dropout: on the last context vector, before the LSTM reads it.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      weight_dropout: dropout rate on all attention weights.
+      aoa_dropout: dropout rate on the input of the map of AoA in the refiner.
+      block_dropout: dropout rate on the output of each layer of the refiner.
+      context_dropout: dropout rate on the last context vector, before the LSTM reads it.
+      head_dropout: dropout rate on the context vector, before the logits.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, refiner_layers=1)
+      >>> model = AoANet(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -105,9 +125,11 @@ class AoANet(RecurrentCaptioner):
         super().__init__(*sizes, **kwargs)
         self.width = self.output_width = width
         add_embeddings(self, width, word_dropout, region_dropout)
-        rates = (aoa_dropout, weight_dropout, block_dropout)
         self.refiner = [
-            RefinerLayer(width, heads, *rates, name=f"refiner_{i}") for i in range(refiner_layers)
+            RefinerLayer(
+                width, heads, aoa_dropout, weight_dropout, block_dropout, name=f"refiner_{i}"
+            )
+            for i in range(refiner_layers)
         ]
         self.refiner_norm = DeviationNorm(name="refiner_norm") if refiner_layers else None
         self.lstm = LSTMCell(2 * width, width, name="lstm")
@@ -121,7 +143,7 @@ class AoANet(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def build(self, inputs_shape=None):
-        """Creates every variable; those that the released code copies start with equal values."""
+        """Creates all variables; those that the released code copies start with equal values."""
         super().build(inputs_shape)
         for layer in self.refiner:
             first = self.refiner[0].self_att

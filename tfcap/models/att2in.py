@@ -27,33 +27,30 @@ class Att2in(AttentionLSTM):
     Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      width: D of words, regions and LSTM.
-      attention_width: A.
-      attend: `in` for Att2in, or `all` for Att2all.
+      *sizes: V, T and F, see `Captioner`.
+      attend: the system: `in` for Att2in, or `all` for Att2all.
+      **options: the options in `defaults`, which `AttentionLSTM` describes, and those of
+        `Captioner`.
+
+    Example:
+      >>> model = Att2in(vocab_size=20, max_length=5, feature_dim=6, width=8, attention_width=6)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
-    def __init__(
-        self,
-        *sizes: int,
-        width: int = 512,
-        attention_width: int = 512,
-        attend: str = "in",
-        word_dropout: float = 0.5,
-        region_dropout: float = 0.5,
-        head_dropout: float = 0.5,
-        **kwargs,
-    ):
+    defaults = dict(
+        width=512,
+        attention_width=512,
+        word_dropout=0.5,
+        region_dropout=0.5,
+        head_dropout=0.5,
+    )
+
+    def __init__(self, *sizes: int, attend: str = "in", **options):
         common.check_choice("attend", attend, ATTEND)
-        super().__init__(
-            *sizes,
-            width=width,
-            attention_width=attention_width,
-            word_dropout=word_dropout,
-            region_dropout=region_dropout,
-            head_dropout=head_dropout,
-            **kwargs,
-        )
-        self.attended = common.linear(width, ATTEND[attend] * width, "attended")
+        super().__init__(*sizes, **(self.defaults | options))
+        self.attended = common.linear(self.width, ATTEND[attend] * self.width, "attended")
 
     def add_cell(self, attention_width):
         width = self.width
@@ -63,6 +60,6 @@ class Att2in(AttentionLSTM):
         self.lstm = MaxoutLSTMCell(width, width, name="lstm")
 
     def recur(self, context, cache, words, training=False):
-        seen = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
-        h, c = self.lstm(words, cache["h"], cache["c"], self.attended(seen))
+        regions = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
+        h, c = self.lstm(words, cache["h"], cache["c"], self.attended(regions))
         return h, {"h": h, "c": c}

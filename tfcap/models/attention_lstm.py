@@ -4,9 +4,7 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
-from typing import Any
-
-from keras import ops
+from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
@@ -29,9 +27,21 @@ class AttentionLSTM(RecurrentCaptioner):
     Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      width: D of words, regions and LSTM.
-      attention_width: A.
-      embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+      *sizes: V, T and F, see `Captioner`.
+      width: width of embedded words and regions and of the LSTM, D.
+      attention_width: width of the additive attention, A.
+      embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      head_dropout: dropout rate on the output of the LSTM, before the logits.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, attention_width=6)
+      >>> model = AttentionLSTM(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -56,10 +66,10 @@ class AttentionLSTM(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def add_cell(self, attention_width: int) -> None:
-        """Adds the layers `attention` and `lstm`; a system with another cell overrides it."""
+        """Adds the layers `attention` and `lstm`. A system with another cell overrides it."""
         width = self.width
         self.attention = AdditiveAttention(width, width, attention_width, name="attention")
-        self.lstm: Any = LSTMCell(2 * width, width, name="lstm")
+        self.lstm: layers.Layer = LSTMCell(2 * width, width, name="lstm")
 
     def encode(self, inputs, training=False):
         x = self.act(self.region_embed(self.regions(inputs)))

@@ -1,23 +1,23 @@
-"""The interface of every captioning system (encode, decode, init_cache, step), and a registry.
+"""The interface of all captioning systems (encode, decode, init_cache, step), and a registry.
 
 Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams, R
 regions, F feature width, T `max_length`, T' tokens of a batch, V vocabulary, W width of the
 embedded words, D width of a recurrence.
 
-Rows are image-major: row n belongs to image n // (N / B). Decoding, training, evaluation and
-export use only this interface. A new system is one file that implements it, with a class that
-`register` decorates. Its options in configurations are the arguments of the constructor.
+The rows of an image stand together: row n belongs to image n // (N / B). Decoding, training,
+evaluation and export use only this interface. A new system is one file that implements it, with a
+class that `register` decorates. Its options in configurations are the arguments of the constructor.
 """
 
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import keras
 import tensorflow as tf
 
-from tfcap.layers import common
+from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
 from tfcap.layers.positions import RegionPositions
@@ -32,35 +32,75 @@ _NO_OPTIONS = ("self", "vocab_size", "max_length", "feature_dim")  # the data ha
 Class = TypeVar("Class", bound=type["Captioner"])
 
 
+class Network(Protocol):
+    """What a captioner uses of a `tfcap.backbones.network.Network`."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether training draws random numbers in the network."""
+
+
+class Backbone(Protocol):
+    """What a captioner and its training use of a `tfcap.backbones.backbone.Backbone`.
+
+    Letters: H and W pixels of a picture.
+    """
+
+    model: keras.Model  # the Keras network, with trainable variables
+    rounds: bool  # whether `extract` rounds its result
+    feature_dim: int  # F
+
+    @property
+    def network(self) -> Network:
+        """The network with its scaling."""
+
+    @property
+    def decoded_shape(self) -> list[int]:
+        """Shape of a decoded picture, [H, W, 3]."""
+
+    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        """Decodes and resizes a picture file string []."""
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the features float32 [B, R, F] of decoded pictures."""
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Computes the features of `extract` without rounding, so that they have gradients."""
+
+
 class Captioner(keras.Model):
     """A model of the probability of a caption, given an image.
 
     Args:
-      vocab_size: V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3 UNK).
-      max_length: T, the length of the longest caption in words, EOS included.
-      feature_dim: F.
+      vocab_size: number of words, V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3
+        UNK).
+      max_length: length of the longest caption in words, T, EOS included.
+      feature_dim: feature width, F.
       region_positions: `none`; or `frames` if the regions are the frames of a clip, in order: then
         a learned code of the position is added to each frame.
-      standardize: whether each channel of the features gets mean 0 and deviation 1. Training
-        measures both on the training data before its first step. No released system does this.
-        word_dropout: rate of dropout on the embedded words. Most systems have this option and the
-        next two.
-      region_dropout: on the embedded regions, or on the embedded image.
-      head_dropout: before the logits.
+      standardize: whether each channel of the features gets mean 0 and standard deviation 1.
+        Training measures both on the training data before its first step. No released system does
+        this.
 
     Attributes:
-      reads_order: whether the system can use the order of regions, a constant of the class. Its
-        `encode` then reads the features through `self.regions(inputs)`.
+      defaults: the options that a class shares with its base class, with their defaults in this
+        class. Its constructor passes them on: `super().__init__(*sizes, **(self.defaults |
+        options))`.
+      reads_order: whether the system can use the order of regions. If it is True, `encode` reads
+        the features through `self.regions(inputs)`.
+      reads_image: whether `encode` reads the vectors of whole images, `image`, if the data has
+        them; then it reads no regions.
       backbone: the network that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
 
+    defaults: ClassVar[dict[str, Any]] = {}
     reads_order = False
-    reads_image = False  # True: `encode` reads `image` where it is given, and then no regions
-    backbone: Any = None
+    reads_image = False
+    backbone: Backbone | None = None
 
     def __new__(cls, *sizes, **options):
-        """Stores the arguments of the constructor for `get_config`."""
+        """Keeps the arguments of the constructor for `get_config`."""
         model = super().__new__(cls, *sizes, **options)
         model._options = options
         return model
@@ -81,16 +121,16 @@ class Captioner(keras.Model):
         self.max_length = max_length
         self.feature_dim = feature_dim
         self.region_positions = region_positions
-        self.region_codes: Any = None
+        self.region_codes: RegionPositions | None = None
         if region_positions == "frames":
             self.region_codes = RegionPositions(feature_dim, name="region_codes")
-        self.standardize: Any = None
+        self.standardize: Standardize | None = None
         if standardize:
             # In half precision a mean that is far above the deviation would cost digits.
             self.standardize = Standardize(feature_dim, name="standardize", dtype="float32")
 
     def regions(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the features [B, R, F], standardised and with the codes of `region_positions`."""
+        """Returns the features [B, R, F] after `standardize` and `region_positions`."""
         features = inputs["features"]
         if self.standardize is not None:
             features = self.standardize(features)
@@ -100,12 +140,12 @@ class Captioner(keras.Model):
         """Computes everything that depends on the image alone.
 
         Args:
-          inputs: `features` [B, R, F] float, `mask` [B, R] bool, and the vectors of whole images
-            `image` [B, F] if the data has them.
-          training: switches dropout on.
+          inputs: `features` [B, R, F] float; `mask` [B, R] bool, False for padding; and the vectors
+            of whole images `image` [B, F] if the data has them.
+          training: whether dropout is on.
 
         Returns:
-          The context: any nest of tensors, every leaf [B, ...].
+          The context: any nest of tensors, all of them [B, ...].
         """
         raise NotImplementedError
 
@@ -114,8 +154,8 @@ class Captioner(keras.Model):
 
         Args:
           context: the result of `encode`, for B images.
-          tokens: int32 [N, T'], BOS first, N a multiple of B.
-          training: switches dropout on.
+          tokens: int32 [N, T'], BOS first; N is a multiple of B.
+          training: whether dropout is on.
 
         Returns:
           Logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
@@ -127,10 +167,10 @@ class Captioner(keras.Model):
 
         Args:
           context: the result of `encode`, for B images.
-          max_length: the length of the time axes of the cache.
+          max_length: number of words for which the cache has room.
 
         Returns:
-          The cache: any nest of tensors, every leaf [B, ...]. `step` must return a cache with the
+          The cache: any nest of tensors, all of them [B, ...]. `step` must return a cache with the
           same dtypes and the same shapes.
         """
         raise NotImplementedError
@@ -147,11 +187,11 @@ class Captioner(keras.Model):
 
         Args:
           context: the result of `encode`, for B images; searches never change or gather it.
-          cache: the result of `init_cache` or of the step before; every leaf [N, ...], N a multiple
-            of B.
-          tokens: int32 [N], the last word of each row, BOS first.
-          index: int32 scalar, the position of `tokens`, the same for all rows.
-          training: switches dropout on.
+          cache: the result of `init_cache`, or the cache that the step before returned; all tensors
+            are [N, ...], N a multiple of B.
+          tokens: int32 [N], the last word of each row; BOS in the first step.
+          index: int32 scalar, the number of this step, from 0, the same for all rows.
+          training: whether dropout is on.
 
         Returns:
           Logits [N, V], float32, and the new cache.
@@ -159,20 +199,31 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Computes logits [B, S, T', V] of the captions `inputs["tokens"]` int32 [B, S, T']."""
+        """Computes the logits float32 [B, S, T', V] of captions.
+
+        Args:
+          inputs: those of `encode`, and the captions `tokens` int32 [B, S, T'].
+          training: whether dropout is on.
+        """
         return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
 
     def decode_captions(
         self, context: Tree, tokens: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes logits [B, S, T', V] of S captions of each image, `tokens` int32 [B, S, T']."""
+        """Computes the logits float32 [B, S, T', V] of S captions of each image.
+
+        Args:
+          context: the result of `encode`, for B images.
+          tokens: int32 [B, S, T'], BOS first.
+          training: whether dropout is on.
+        """
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
         logits = self.decode(context, rows, training)
         return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
 
     def build(self, inputs_shape=None) -> None:
-        """Creates every variable by one forward pass on zeros."""
+        """Creates all variables by one forward pass on zeros."""
         build_when_called(self)
         self.built = True
         self.call(
@@ -195,12 +246,8 @@ class Captioner(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
         """Makes a model in the precision of `config`, not in the global precision."""
-        before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(keras.dtype_policies.get(config["dtype"]))
-        try:
+        with precision.using(keras.dtype_policies.get(config["dtype"])):
             return cls(**config)
-        finally:
-            keras.config.set_dtype_policy(before)
 
     def get_build_config(self) -> dict[str, Any]:
         return {"input_shape": None}  # Keras calls `build` only if there is an entry
@@ -215,7 +262,7 @@ class Captioner(keras.Model):
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """Maps the name of each weight that has one entry per word to its axis of words."""
+        """The axis of words of each weight that has one, by the name of the weight."""
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property
@@ -243,31 +290,49 @@ class RecurrentCaptioner(Captioner):
     output of `recur`.
     """
 
-    head: Any
-    head_dropout: Any
+    head: keras.layers.Layer
+    head_dropout: keras.layers.Layer
+    output_width: int
 
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Embeds `tokens` int32 [N, T'] as [N, T', W]."""
+        """Returns the embedded words [N, T', W] of `tokens` int32 [N, T']."""
         raise NotImplementedError
 
     def recur(
         self, context: Tree, cache: Tree, words: tf.Tensor, training: bool = False
     ) -> tuple[tf.Tensor, Tree]:
-        """Returns the output [N, D] of one position and the new cache, for `words` [N, W]."""
+        """Computes one position.
+
+        Args:
+          context: the result of `encode`, for B images.
+          cache: as in `step`.
+          words: embedded words of this position [N, W].
+          training: whether dropout is on.
+
+        Returns:
+          The output [N, D], and the new cache.
+        """
         raise NotImplementedError
 
     def predict(
         self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes logits float32 [N, T', V] from `words` [N, T', W] and `outputs` [N, T', D].
+        """Computes logits float32 [N, T', V].
 
-        The default is the layer `head` of `outputs` after `head_dropout`.
+        Here they are the layer `head` of `outputs` after `head_dropout`.
+
+        Args:
+          context: the result of `encode`.
+          words: embedded words [N, T', W].
+          outputs: outputs of `recur` [N, T', D].
+          training: whether dropout is on.
         """
         return self.head(self.head_dropout(outputs, training=training))
 
     def decode(self, context, tokens, training=False):
         words = self.embed(tokens, training)
-        rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
+        rows = tf.shape(tokens)[0]
+        length = tf.shape(tokens)[1]
         cache = self.init_cache(context, self.max_length)
         cache = repeat(cache, rows // tf.shape(tf.nest.flatten(cache)[0])[0])
         by_time = tf.TensorArray(
@@ -307,13 +372,18 @@ def add_embeddings(
     regions: bool = True,
     region_width: int | None = None,
 ) -> None:
-    """Adds the layers that embed regions and words, with their dropouts, to `model`.
+    """Gives a captioner the layers that embed regions and words, with their dropouts.
 
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
     Checkpoints store weights by these names, and optimizer slots in this order: change neither.
 
-    If `regions` is False, `region_embed` is None. `region_width` is the width of the regions before
-    embedding, by default F.
+    Args:
+      model: the captioner.
+      width: width of embedded words and regions.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      regions: whether regions are embedded; if not, `region_embed` is None.
+      region_width: width of the regions before embedding; None means F.
     """
     model.region_embed = None
     if regions:
@@ -332,44 +402,68 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
     it.
 
     Args:
-      name: the name of the system in configurations.
-      small: the options of those two experiments that differ from the defaults.
+      name: name of the system in configurations.
+      small: options of those two experiments, if they differ from the defaults.
     """
 
     def decorate(cls: Class) -> Class:
-        MODELS[name], SMALL[name] = cls, dict(small or {})
+        MODELS[name] = cls
+        SMALL[name] = dict(small or {})
         return keras.saving.register_keras_serializable("tfcap", name)(cls)
 
     return decorate
 
 
-def options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
-    """Returns name, type and default of each option of a captioner's constructor, in order.
+class Option(NamedTuple):
+    """An option of a captioner: its name, type and default value."""
+
+    name: str
+    type: Any  # as in an annotation
+    default: Any
+
+
+def options_of(cls: type[Captioner]) -> list[Option]:
+    """Returns the options of a captioner: arguments of its constructor, then those in `defaults`.
 
     The options of `Captioner` itself come last; only systems that read the order of regions have
-    them. An option without type or default is an error.
+    them. Raises TypeError if an option has no type or no default, or if the base class has no
+    option of a name in `defaults`.
     """
-    rows = []
-    for owner in (cls, Captioner) if cls.reads_order else (cls,):
-        types = typing.get_type_hints(owner.__init__)
-        for name, parameter in inspect.signature(owner.__init__).parameters.items():
-            if name in _NO_OPTIONS or parameter.kind in (
-                parameter.VAR_POSITIONAL,
-                parameter.VAR_KEYWORD,
-            ):
-                continue
-            if name not in types or parameter.default is parameter.empty:
-                raise TypeError(f"{owner.__qualname__}: {name} needs a type and a default.")
-            rows.append((name, types[name], parameter.default))
-    return rows
+    options = _arguments(cls)
+    if cls.defaults:
+        shared = {option.name: option for base in cls.__bases__ for option in options_of(base)}
+        for name, value in cls.defaults.items():
+            if name not in shared:
+                raise TypeError(f"{cls.__qualname__}: its base class has no option `{name}`.")
+            options.append(shared[name]._replace(default=value))
+    return options + (_arguments(Captioner) if cls.reads_order else [])
+
+
+def _arguments(cls: type[Captioner]) -> list[Option]:
+    """Returns the options in the signature of the constructor of a class, in order."""
+    types = typing.get_type_hints(cls.__init__)
+    options = []
+    for name, parameter in inspect.signature(cls.__init__).parameters.items():
+        variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name in _NO_OPTIONS or variable:
+            continue
+        if name not in types or parameter.default is parameter.empty:
+            raise TypeError(f"{cls.__qualname__}: `{name}` needs a type and a default.")
+        options.append(Option(name, types[name], parameter.default))
+    return options
 
 
 def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:
-    """Builds the system `name` of `MODELS` and creates all its variables.
+    """Makes a captioner with all its variables.
 
-    The sizes are arguments of `Captioner`; `options` are further arguments of the constructor.
+    Args:
+      name: name of the system, a key of `MODELS`.
+      vocab_size: as in `Captioner`.
+      max_length: as in `Captioner`.
+      feature_dim: as in `Captioner`.
+      **options: further arguments of the constructor of the system.
     """
-    common.check_choice("The model", name, MODELS)
+    common.check_choice("name", name, MODELS)
     model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)
     model.build()
     return model

@@ -4,21 +4,21 @@ Letters: B images, H and W pixels of a picture, R regions, F feature width, N ro
 length of the captions, V vocabulary.
 """
 
-from typing import Any
-
 import keras
 
-from tfcap.models.captioner import Captioner, is_seed
+from tfcap import private_api
+from tfcap.layers.trees import is_seed
+from tfcap.models.captioner import Backbone, Captioner
 
-PREFIX = "backbone/"  # of the names of the network's weights in checkpoints
+PREFIX = "backbone/"  # begins the names of the network's weights in checkpoints
 
 
 class EndToEnd(Captioner):
     """Computes the features of pictures with a backbone, and captions them.
 
     Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`; all
-    other methods are those of the captioner. Other code uses the two parts separately: `captioner`
-    reads the features that `backbone` extracts.
+    other methods are those of the captioner. Captioning uses the two parts separately: the
+    captioner reads features that the backbone has extracted.
 
     The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551), whose network
     has no batch normalisation. Here the network runs with its inference statistics: batch
@@ -28,22 +28,36 @@ class EndToEnd(Captioner):
     its drop path.
 
     Args:
-      captioner: the captioner, with all its variables.
-      backbone: a `backbones.backbone.Backbone` with a network. The constructor switches
-        the network to the global precision of Keras.
+      captioner: captioner with all its variables.
+      backbone: a `tfcap.backbones.backbone.Backbone` with a network. The constructor changes it:
+        the network then computes in the global precision of Keras, and features are not rounded.
       trainable: whether the weights of the network are trained, too.
+
+    Example:
+      >>> from tfcap.backbones.backbone import Backbone
+      >>> backbone = Backbone("small_cnn", image_size=32)
+      >>> captioner = models.build("show_tell", 20, 5, backbone.feature_dim, width=8)
+      >>> model = EndToEnd(captioner, backbone)
+      >>> inputs = {"pictures": tf.ones((2, 32, 32, 3)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
-    def __init__(self, captioner: Captioner, backbone: Any, *, trainable: bool = True, **kwargs):
+    backbone: Backbone
+
+    def __init__(
+        self, captioner: Captioner, backbone: Backbone, *, trainable: bool = True, **kwargs
+    ):
         sizes = (captioner.vocab_size, captioner.max_length, captioner.feature_dim)
         # Pictures stay float32 until the network has scaled them.
         super().__init__(*sizes, name=captioner.name, autocast=False, **kwargs)
-        self.captioner, self.network = captioner, backbone.model
+        self.captioner = captioner
+        self.network = backbone.model
         self.backbone = backbone
         self.backbone.rounds = False
         self.width = captioner.width
         self.network.trainable = trainable
-        for layer in self.network._flatten_layers():
+        for layer in private_api.all_layers(self.network):
             layer.dtype_policy = keras.config.dtype_policy()
         self.built = True
 
@@ -53,8 +67,8 @@ class EndToEnd(Captioner):
     def encode(self, inputs, training=False):
         """Reads `pictures` float32 [B, H, W, 3] in place of `features`."""
         mask = inputs["mask"]
-        draws = training and self.network.trainable and self.backbone.network.stochastic
-        features = self.backbone.features(inputs["pictures"], draws)
+        is_stochastic = training and self.network.trainable and self.backbone.network.stochastic
+        features = self.backbone.features(inputs["pictures"], training=is_stochastic)
         features = features[:, : mask.shape[1]]
         return self.captioner.encode({"features": features, "mask": mask}, training)
 
@@ -80,7 +94,7 @@ class EndToEnd(Captioner):
         names that Keras gives its layers change from process to process.
         """
         items = self.captioner.checkpoint_items
-        own = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}
-        seeds = {name: v.value for name, v in own.items() if is_seed(v)}
-        weights = {name: v.value for name, v in own.items() if not is_seed(v)}
+        names = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}
+        seeds = {name: v.value for name, v in names.items() if is_seed(v)}
+        weights = {name: v.value for name, v in names.items() if not is_seed(v)}
         return {"weights": items["weights"] | weights, "seeds": items["seeds"] | seeds}

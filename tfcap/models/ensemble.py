@@ -26,41 +26,51 @@ class Ensemble(Captioner):
 
     Args:
       members: captioners of any systems with the same vocabulary, feature width and `max_length`.
-      side_by_side: whether the members have different backbones; `features` [B, R, M F] is then the
-        concatenation of the features for each member.
+      side_by_side: whether the members have different backbones: `features` [B, R, M F] is then the
+        concatenation of the features [B, R, F] of each member.
+
+    Example:
+      >>> members = [models.build(name, 20, 5, 6, width=8) for name in ("updown", "show_tell")]
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> ensemble = Ensemble(members)
+      >>> ensemble.decode(ensemble.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
-            raise ValueError("The members of an ensemble must have the same task.max_length.")
+            raise ValueError("The members of an ensemble must have the same `max_length`.")
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)
-        self.members, self.side_by_side = list(members), side_by_side
+        self.members = list(members)
+        self.side_by_side = side_by_side
         self.built = True
 
     def encode(self, inputs, training=False):
-        each = [inputs] * len(self.members)
+        parts = [inputs] * len(self.members)
         if self.side_by_side:
-            parts = tf.split(inputs["features"], len(self.members), axis=-1)
-            each = [{**inputs, "features": part} for part in parts]
-        return [m.encode(own, training) for m, own in zip(self.members, each, strict=True)]
+            features = tf.split(inputs["features"], len(self.members), axis=-1)
+            parts = [{**inputs, "features": part} for part in features]
+        pairs = zip(self.members, parts, strict=True)
+        return [member.encode(part, training) for member, part in pairs]
 
     def decode(self, context, tokens, training=False):
-        each = zip(self.members, context, strict=True)
-        return _mean([m.decode(c, tokens, training) for m, c in each])
+        pairs = zip(self.members, context, strict=True)
+        return _mean([member.decode(part, tokens, training) for member, part in pairs])
 
     def init_cache(self, context, max_length):
-        each = zip(self.members, context, strict=True)
-        return [member.init_cache(c, max_length) for member, c in each]
+        pairs = zip(self.members, context, strict=True)
+        return [member.init_cache(part, max_length) for member, part in pairs]
 
     def step(self, context, cache, tokens, index, training=False):
-        logits, new = [], []
-        for member, own, past in zip(self.members, context, cache, strict=True):
-            out, past = member.step(own, past, tokens, index, training)
+        logits = []
+        caches = []
+        for member, part, old in zip(self.members, context, cache, strict=True):
+            out, new = member.step(part, old, tokens, index, training)
             logits.append(out)
-            new.append(past)
-        return _mean(logits), new
+            caches.append(new)
+        return _mean(logits), caches
 
     def get_config(self):
         config = super().get_config()

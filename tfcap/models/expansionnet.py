@@ -13,8 +13,8 @@ Padded words are not hidden, because they affect only the outputs at padding. A 
 computes one position instead of the whole prefix; if words are sampled with dropout, most masks of
 earlier positions stay the same, while the released code draws all masks again.
 
-[GUESS] No code was released for the ablations without the projections over all layers, for the
-dynamic encoder and for both baselines (docs/systems.md 5.7).
+No code was released for the ablations without the projections over all layers, for the dynamic
+encoder and for both baselines (our reading: as docs/systems.md 5.7 describes them).
 """
 
 from typing import Any
@@ -25,7 +25,6 @@ from tfcap.layers import common
 from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
-from tfcap.layers.trees import put
 from tfcap.models.captioner import Captioner, register
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
@@ -33,7 +32,13 @@ DECODER_BLOCKS = ("dynamic", "attention", "aoa")
 
 
 class FeedForward(layers.Layer):
-    """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual."""
+    """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual.
+
+    Args:
+      width: model width, D.
+      inner: width between the two affine maps.
+      dropout: dropout rate between them.
+    """
 
     def __init__(self, width: int, inner: int, dropout: float, **kwargs):
         super().__init__(**kwargs)
@@ -50,11 +55,11 @@ class PreNormLayer(layers.Layer):
 
     Args:
       block: the block that mixes positions: `static`, `dynamic`, `attention` or `aoa`.
-      width: D.
-      heads: H of attention.
+      width: model width, D.
+      heads: number of attention heads, H.
       inner: inner width of the feed-forward block; `aoa` has no such block.
-      vectors: E of an expansion.
-      dropout: the rate of all dropouts.
+      vectors: number of expansion vectors, E.
+      dropout: dropout rate, the same everywhere in the layer.
     """
 
     def __init__(self, block, width, heads, inner, vectors, dropout, **kwargs):
@@ -79,8 +84,8 @@ class PreNormLayer(layers.Layer):
         """
         if self.block in ("static", "dynamic"):
             return self.expansion(x, visible, training=training)
-        keys = self.self_mha.project(x)
-        return self.self_mha(x, *keys, visible=visible, training=training)
+        keys, values = self.self_mha.project(x)
+        return self.self_mha(x, keys, values, visible=visible, training=training)
 
     def _feed_forward(self, x, norm, training):
         if self.ff is None:
@@ -89,14 +94,20 @@ class PreNormLayer(layers.Layer):
 
 
 class EncoderLayer(PreNormLayer):
-    """One encoder layer: the block over regions, then the feed-forward block."""
+    """One encoder layer: the block over regions, then the feed-forward block.
+
+    The arguments are those of `PreNormLayer`.
+    """
 
     def __init__(self, block, width, **sizes):
         super().__init__(block, width, **sizes)
         self.norm_2 = common.layer_norm("norm_2") if self.ff else None
 
     def call(self, x, visible, training=False):
-        """Returns the regions [B, R, D] of the next layer; `x` [B, R, D], `visible` [B, 1, R]."""
+        """Returns the regions [B, R, D] of the next layer, for `x` [B, R, D].
+
+        `visible` is bool [B, 1, R], False for padding.
+        """
         if self.block == "dynamic":  # hide padded regions as keys and as queries
             visible = visible & ops.swapaxes(visible, -1, -2)
         mixed = self._mix(self.norm_1(x), visible, training)
@@ -105,7 +116,10 @@ class EncoderLayer(PreNormLayer):
 
 
 class DecoderLayer(PreNormLayer):
-    """One decoder layer: the block over words, attention to regions, feed-forward block."""
+    """One decoder layer: the block over words, attention to regions, feed-forward block.
+
+    The arguments are those of `PreNormLayer`.
+    """
 
     def __init__(self, block, width, heads, dropout, **sizes):
         super().__init__(block, width, heads=heads, dropout=dropout, **sizes)
@@ -118,42 +132,37 @@ class DecoderLayer(PreNormLayer):
         """Computes one layer for all positions of N rows.
 
         Args:
-          y: [N, T, D].
+          y: words [N, T, D].
           visible: bool [1, T, T], True where a position may read another.
           regions: keys and values [B, H, R, d] of `mha.project`.
           mask: bool [B, 1, R].
-          training: switches dropout on.
+          training: whether dropout is on.
 
         Returns:
-          [N, T, D].
+          The words [N, T, D] of the next layer.
         """
         mixed = self._mix(self.norm_1(y), visible, training)
         return self._finish(y, mixed, regions, mask, training)
 
     def empty(self, rows, max_length):
-        """Makes the cache of `step` before the first position."""
-        if self.block == "dynamic":
-            return self.expansion.empty(rows, max_length)
-        heads = self.self_mha.heads
-        shape = (rows, heads, max_length, self.self_mha.width // heads)
-        return {name: ops.zeros(shape, self.compute_dtype) for name in ("key", "value")}
+        """Makes the cache of `step` before the first position, for N rows of up to T positions."""
+        return self._over_words.empty(rows, max_length)
 
     def step(self, y, cache, index, regions, mask, training=False):
-        """Returns the output [N, 1, D] of one position `y` [N, 1, D] and the new cache."""
+        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
         x = self.norm_1(y)
-        if self.block == "dynamic":
-            mixed, cache = self.expansion.step(x, cache, index, put, training)
-        else:
-            new = self.self_mha.project(x)
-            keys = [put(cache[k], n, index, axis=2) for k, n in zip(cache, new, strict=True)]
-            past = (ops.arange(keys[0].shape[2]) <= index)[None, None]  # [1, 1, T]
-            mixed = self.self_mha(x, *keys, visible=past, training=training)
-            cache = dict(zip(cache, keys, strict=True))
+        mixed, cache = self._over_words.step(x, cache, index, training=training)
         return self._finish(y, mixed, regions, mask, training), cache
+
+    @property
+    def _over_words(self):
+        """The layer that mixes the words."""
+        return self.expansion if self.block == "dynamic" else self.self_mha
 
     def _finish(self, y, mixed, regions, mask, training):
         y = y + self.block_dropout(mixed, training=training)
-        attended = self.mha(self.norm_2(y), *regions, visible=mask, training=training)
+        keys, values = regions
+        attended = self.mha(self.norm_2(y), keys, values, visible=mask, training=training)
         y = y + self.mha_dropout(attended, training=training)
         return self._feed_forward(y, self.norm_3, training)
 
@@ -178,22 +187,33 @@ class ExpansionNet(Captioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
-      width: D; 768 in the final model, 512 in the paper's ablations and baselines.
-      heads: H of attention.
-      encoder_layers: number of layers; 6 in the baseline with attention.
-      decoder_layers: number of layers; 6 in the baseline with attention.
-      inner_width: of the feed-forward blocks.
+      width: model width, D; 768 in the final model, 512 in the paper's ablations and baselines.
+      heads: number of attention heads, H.
+      encoder_layers: number of layers of the encoder; 6 in the baseline with attention.
+      decoder_layers: number of layers of the decoder; 6 in the baseline with attention.
+      inner_width: inner width of the feed-forward blocks.
       encoder_block: `static`; `dynamic`, where each region reads all regions; `attention` (in both
         encoder and decoder: the Transformer baseline); or `aoa`, attention on attention without
         feed-forward block.
-      encoder_vectors: E in the encoder.
+      encoder_vectors: number of expansion vectors in the encoder, E; in Python also the sizes of
+        groups of vectors.
       decoder_block: `dynamic`, `attention` or `aoa`; `aoa` is used for the regions as well.
-      decoder_vectors: E in the decoder.
-      reduce: whether each stack ends with an affine map of the outputs of all its layers.
-      positions: the number of learned position vectors; must be at least `max_length`.
-      word_dropout: on the embedded words, before they are scaled and positions are added.
-      block_dropout: inside and after every block.
-      reduce_dropout: on the affine map of all layers' outputs.
+      decoder_vectors: number of expansion vectors in the decoder, E.
+      reduce: whether encoder and decoder end with an affine map of the outputs of all their layers.
+      positions: number of learned position vectors; must be at least `max_length`.
+      region_dropout: dropout rate on the embedded regions.
+      word_dropout: dropout rate on the embedded words, before they are scaled and positions are
+        added.
+      block_dropout: dropout rate inside and after each block.
+      reduce_dropout: dropout rate on the affine map of all layers' outputs.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = ExpansionNet(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -222,13 +242,15 @@ class ExpansionNet(Captioner):
         common.check_choice("encoder_block", encoder_block, ENCODER_BLOCKS)
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
-            raise ValueError(f"positions must be at least max_length, {self.max_length}.")
-        self.width, self.reduce = width, reduce
+            raise ValueError(f"`positions` must be at least `max_length`, {self.max_length}.")
+        self.width = width
+        self.reduce = reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.embed_tokens = _table(self.vocab_size, width, "embed_tokens")
         self.embed_positions = _table(positions, width, "embed_positions")
         self.word_dropout = Dropout(word_dropout, name="word_dropout")
+        # The layers of both stacks.
         shared: dict[str, Any] = dict(
             width=width, heads=heads, inner=inner_width, dropout=block_dropout
         )
@@ -236,6 +258,7 @@ class ExpansionNet(Captioner):
         decoder = dict(block=decoder_block, vectors=decoder_vectors, **shared)
         self.encoder = [EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)]
         self.decoder = [DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)]
+        # The end of each stack.
         self.encoder_norm = common.layer_norm("encoder_norm")
         self.decoder_norm = common.layer_norm("decoder_norm")
         if reduce:
@@ -248,22 +271,23 @@ class ExpansionNet(Captioner):
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]
         x = self.region_dropout(self.region_embed(self.regions(inputs)), training=training)
-        every = []
+        outputs = []
         for layer in self.encoder:
             x = layer(x, mask, training=training)
-            every.append(x)
-        encoded = self._reduce("encoder", every, training)
+            outputs.append(x)
+        encoded = self._reduce("encoder", outputs, training)
         regions = [layer.mha.project(encoded) for layer in self.decoder]
         return {"regions": regions, "encoded": encoded, "mask": mask}
 
     def decode(self, context, tokens, training=False):
-        places = ops.arange(ops.shape(tokens)[1])
-        past = (places[None] <= places[:, None])[None]  # [1, T', T']
-        y, every = self._words(tokens, places, training), []
+        positions = ops.arange(ops.shape(tokens)[1])
+        past = (positions[None] <= positions[:, None])[None]  # [1, T', T']
+        y = self._words(tokens, positions, training)
+        outputs = []
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
             y = layer(y, past, regions, context["mask"], training=training)
-            every.append(y)
-        return self.head(self._reduce("decoder", every, training))  # [N, T', V]
+            outputs.append(y)
+        return self.head(self._reduce("decoder", outputs, training))  # [N, T', V]
 
     def init_cache(self, context, max_length):
         rows = ops.shape(context["encoded"])[0]
@@ -271,23 +295,27 @@ class ExpansionNet(Captioner):
 
     def step(self, context, cache, tokens, index, training=False):
         y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
-        every, caches = [], []
+        outputs = []
+        caches = []
         for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
             y, new = layer.step(y, old, index, regions, context["mask"], training)
-            every.append(y)
+            outputs.append(y)
             caches.append(new)
-        return self.head(self._reduce("decoder", every, training))[:, 0], caches
+        return self.head(self._reduce("decoder", outputs, training))[:, 0], caches
 
-    def _words(self, tokens, places, training):
-        """Embeds `tokens` [N, T] at positions `places` [T]: sqrt(D) Drop(Emb) + Pos, [N, T, D]."""
+    def _words(self, tokens, positions, training):
+        """Embeds `tokens` [N, T] at `positions` [T]: sqrt(D) Drop(Emb) + Pos, [N, T, D]."""
         words = self.word_dropout(self.embed_tokens(tokens), training=training)
-        return words * self.width**0.5 + self.embed_positions(places)
+        return words * self.width**0.5 + self.embed_positions(positions)
 
-    def _reduce(self, stack, every, training):
-        """Computes LN(x_L + Drop(Lin([x_1; ...; x_L]))), or LN(x_L) without `reduce`."""
-        x = every[-1]
+    def _reduce(self, stack, outputs, training):
+        """Computes LN(x_L + Drop(Lin([x_1; ...; x_L]))), or LN(x_L) without `reduce`.
+
+        `stack` is `encoder` or `decoder`, and `outputs` the outputs x of its layers.
+        """
+        x = outputs[-1]
         if self.reduce:
-            update = getattr(self, f"{stack}_proj")(ops.concatenate(every, axis=-1))
+            update = getattr(self, f"{stack}_proj")(ops.concatenate(outputs, axis=-1))
             x = x + getattr(self, f"{stack}_dropout")(update, training=training)
         return getattr(self, f"{stack}_norm")(x)
 

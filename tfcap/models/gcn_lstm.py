@@ -24,13 +24,14 @@ class RelationGraph(layers.Layer):
     where there is one. Both directions share b [M, X] and a [M, 1], which start at 0.
 
     Args:
-      width: X.
-      labels: M, with 0 for no relation.
+      width: width of a region, X.
+      labels: number of labels, M, label 0 for no relation included.
     """
 
     def __init__(self, width: int, labels: int, **kwargs):
         super().__init__(**kwargs)
-        self.width, self.labels = width, labels
+        self.width = width
+        self.labels = labels
         self.loop = common.linear(width, width, "loop")
         self.loop_gate = common.linear(width, 1, "loop_gate")
         self.sub = common.linear(width, width, "sub", use_bias=False)
@@ -48,12 +49,21 @@ class RelationGraph(layers.Layer):
     def call(self, x, relations):
         """Returns y [B, R, X] for regions `x` [B, R, X] and `relations` int32 [B, R, R]."""
         loop = self.loop(x) * ops.sigmoid(self.loop_gate(x))
-        there = self._read(self.sub(x), self.sub_gate(x), relations)
-        back = self._read(self.obj(x), self.obj_gate(x), ops.swapaxes(relations, 1, 2))
-        return loop + there + back + x
+        objects = self._read(self.sub(x), self.sub_gate(x), relations)
+        subjects = self._read(self.obj(x), self.obj_gate(x), ops.swapaxes(relations, 1, 2))
+        return loop + objects + subjects + x
 
     def _read(self, values, gates, relations):
-        """Sums the related regions: values [B, R, X], gates [B, R, 1] and relations [B, R, R]."""
+        """Sums the regions to which each region has a relation, one line of the equation.
+
+        Args:
+          values: regions after the map W, [B, R, X].
+          gates: regions after the map a, [B, R, 1].
+          relations: labels int32 [B, R, R].
+
+        Returns:
+          [B, R, X].
+        """
         kinds = ops.one_hot(relations, self.labels, dtype=self.compute_dtype)  # [B, R, R, M]
         gates = ops.swapaxes(gates, 1, 2) + ops.matmul(kinds, self.gate_bias)[..., 0]
         weights = ops.sigmoid(gates) * ops.cast(relations > 0, self.compute_dtype)
@@ -79,13 +89,21 @@ class GCNLSTM(TopDownCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F counts the columns of labels, too.
-      width: D of words and LSTMs.
-      attention_width: A.
-      regions: L, the number of regions that can be the target of a relation.
-      labels: M, the number of labels, 0 (no relation) included.
-      region_dropout: on the regions that the graph returns.
-      attention_dropout: inside the attention.
-      input_dropout: on the input of the second LSTM.
+      width: width of embedded words and of the LSTMs, D.
+      attention_width: width of the additive attention, A.
+      regions: number of regions that can be the target of a relation, L.
+      labels: number of labels, M, label 0 for no relation included.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the regions that the graph returns.
+      attention_dropout: dropout rate inside the attention.
+      input_dropout: dropout rate on the input of the second LSTM.
+      head_dropout: dropout rate on the output of the second LSTM, before the logits.
+
+    Example:
+      >>> model = GCNLSTM(vocab_size=20, max_length=5, feature_dim=6 + 4, width=8, regions=4)
+      >>> inputs = {"features": tf.ones((2, 4, 6 + 4)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(
@@ -105,26 +123,29 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"regions must be 1 to {self.feature_dim - 1}, not {regions}: the features have "
-                f"{self.feature_dim} numbers."
+                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}: a region has "
+                f"{self.feature_dim} features."
             )
-        self.width, self.labels = width, labels
+        self.width = width
+        self.labels = labels
         self.region_width = self.feature_dim - regions
         self.graph = RelationGraph(self.region_width, labels, name="graph")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         add_embeddings(self, width, word_dropout, 0.0, regions=False)
-        rates = (attention_dropout, input_dropout, head_dropout)
-        self.add_decoder(self.region_width, attention_width, *rates)
+        self.add_decoder(
+            self.region_width, attention_width, attention_dropout, input_dropout, head_dropout
+        )
 
     def encode(self, inputs, training=False):
-        features, mask = inputs["features"], inputs["mask"]
+        features = inputs["features"]
+        mask = inputs["mask"]
         x = ops.cast(features[..., : self.region_width], self.compute_dtype)
         relations = self._relations(features[..., self.region_width :], mask)
         x = self.region_dropout(ops.relu(self.graph(x, relations)), training=training)
         return self.attended_context(x, mask)
 
     def _relations(self, columns, mask):
-        """Returns int32 [B, R, R] from `columns` [B, R, L]; hidden regions have no relations."""
+        """Returns the labels int32 [B, R, R] in `columns` [B, R, L]; padding has no relations."""
         columns = ops.cast(ops.clip(ops.round(columns), 0, self.labels - 1), "int32")
         count = ops.shape(columns)[1]
         columns = tf.pad(columns, [[0, 0], [0, 0], [0, count]])[..., :count]

@@ -3,8 +3,6 @@
 Letters: B images, N rows of words, R regions, F feature width, D model width.
 """
 
-from typing import Any
-
 from keras import ops
 
 from tfcap.layers import common
@@ -29,33 +27,33 @@ class LSTMA(ShowTell):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F counts the attributes, too.
-      width: D of words, image, attributes and LSTM.
-      attributes: how many of the F features are attributes.
-      attribute_dropout: on the embedded attributes.
+      attributes: number of attributes among the F features.
+      attribute_dropout: dropout rate on the embedded attributes.
+      width: width of embedded words, image and attributes and of the LSTM, D.
+      **options: the other options in `defaults`, which `ShowTell` describes.
+
+    Example:
+      >>> model = LSTMA(vocab_size=20, max_length=5, feature_dim=6, width=8, attributes=2)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
+    defaults = dict(width=1024, word_dropout=0.3, region_dropout=0.3, head_dropout=0.5)
+
     def __init__(
-        self,
-        *sizes: int,
-        width: int = 1024,
-        attributes: int = 1000,
-        word_dropout: float = 0.3,
-        region_dropout: float = 0.3,
-        attribute_dropout: float = 0.3,
-        head_dropout: float = 0.5,
-        **kwargs,
+        self, *sizes: int, attributes: int = 1000, attribute_dropout: float = 0.3, **options
     ):
         self.attributes = attributes
-        rates: dict[str, Any] = dict(word_dropout=word_dropout, region_dropout=region_dropout)
-        super().__init__(*sizes, width=width, head_dropout=head_dropout, **rates, **kwargs)
-        self.attribute_embed = common.linear(attributes, width, "attribute_embed")
+        super().__init__(*sizes, **(self.defaults | options))
+        self.attribute_embed = common.linear(attributes, self.width, "attribute_embed")
         self.attribute_dropout = Dropout(attribute_dropout, name="attribute_dropout")
 
     def image_width(self):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                f"attributes must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
-                f"the features have {self.feature_dim} numbers."
+                f"`attributes` must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
+                f"a region has {self.feature_dim} features."
             )
         return self.feature_dim - self.attributes
 

@@ -5,7 +5,6 @@ D recurrent width, M multimodal width, V vocabulary.
 """
 
 import dataclasses
-from typing import Any
 
 from keras import ops
 
@@ -19,12 +18,12 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 @dataclasses.dataclass(frozen=True)
 class Paths:
-    """The paths of a variant (docs/systems.md 6.2).
+    """What a variant reads where (docs/systems.md 6.2); the letters are those of `MRNN`.
 
     Attributes:
       second_embedding: whether W2 maps e_t to w_t; without W2 the word table gives w_t.
-      word: the word input of the multimodal layer: `second` (w_t), `first` (e_t) or `none`.
-      image: whether the image is an input of the multimodal layer.
+      word: the word that the multimodal layer reads: `second` (w_t), `first` (e_t) or `none`.
+      image: whether the multimodal layer reads the image.
       image_in_words: whether V_J I is added to w_t.
       shared: whether the multimodal layer reads V_J I instead of I.
     """
@@ -68,29 +67,36 @@ class MRNN(RecurrentCaptioner):
     * `emb_one_input`: V_w e_t instead of V_w w_t;
     * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, in r_t and in m_t; without V_I I;
     * `vis_in_rnn_both`: the same with V_I I;
-    * `vis_in_rnn_both_shared`: V_J is used in both places. [GUESS] V_J I has D numbers and the
-      multimodal layer M, and the paper does not say how they are added; here V_P (V_J I), with a
-      second matrix V_P;
+    * `vis_in_rnn_both_shared`: V_J is used in both places. V_J I has D numbers and the multimodal
+      layer M, and the paper does not say how they are added (our reading: V_P (V_J I), with a
+      second matrix V_P);
     * `rnn_base`: without V_I I; this variant reads no image.
 
-    [GUESS] The paper does not give the following: only W2, the multimodal sum and the logits have
-    biases; W2 has no activation; dropout; the initial values. U_r starts as the identity, which
-    suits ReLU recurrences (Le et al., arXiv 1504.00941), other matrices Glorot-uniform, the word
-    table from N(0, 1), biases at 0.
+    The paper says nothing about biases, the activation of W2, dropout and initial values (our
+    reading: W2, the multimodal sum and the logits have biases; W2 has no activation; there is no
+    dropout; U_r starts as the identity, which suits ReLU recurrences (Le et al., arXiv 1504.00941),
+    other matrices Glorot-uniform, the word table from N(0, 1) and biases at 0).
 
     Context: `image` [B, 1, M], V_I I; `image_in_words` [B, 1, D], V_J I, in the `vis_in_rnn`
     family; `empty` [B, 0], which only holds B. Cache: `r` [N, D].
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 4096 in the paper.
-      variant: `base`, `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`,
-        `vis_in_rnn_both`, `vis_in_rnn_both_shared` or `rnn_base` (docs/systems.md 6.2).
-      embed_width: E. Not read by `one_layer_emb`.
-      width: D.
-      multimodal_width: M.
-      word_dropout: on the embedded words e_t.
-      region_dropout: on the image vector I.
-      head_dropout: on m_t.
+      variant: row of the table of variants (docs/systems.md 6.2): `base`, `no_emb_input`,
+        `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`, `vis_in_rnn_both_shared`
+        or `rnn_base`.
+      embed_width: width of the first embedding, E; not used by `one_layer_emb`.
+      width: width of the recurrence, D.
+      multimodal_width: width of the multimodal layer, M.
+      word_dropout: dropout rate on the embedded words e_t.
+      region_dropout: dropout rate on the image vector I.
+      head_dropout: dropout rate on m_t.
+
+    Example:
+      >>> model = MRNN(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_image = True
@@ -115,7 +121,7 @@ class MRNN(RecurrentCaptioner):
         first = embed_width if self.paths.second_embedding else width
         self.embed_tokens = common.embedding(self.vocab_size, first, "embed_tokens")
         self.word_dropout = Dropout(word_dropout, name="word_dropout")
-        self.region_dropout: Any = None
+        self.region_dropout = None
         self.embed_second = None
         if self.paths.second_embedding:
             self.embed_second = Affine(width, name="embed_second")
@@ -136,7 +142,7 @@ class MRNN(RecurrentCaptioner):
 
     def encode(self, inputs, training=False):
         context = {"empty": ops.cast(inputs["mask"][:, :0], self.compute_dtype)}
-        if self.image_in_words is None and not self.paths.image:
+        if self.region_dropout is None:  # the variant reads no image
             return context
         image = common.image_vector(inputs)
         image = self.region_dropout(image[:, None], training=training)  # [B, 1, F]
@@ -152,10 +158,20 @@ class MRNN(RecurrentCaptioner):
 
         Source: section 8 of the paper, where they are used to search for similar images.
 
-        Returns float32 [B, M] for the `inputs` of `encode`.
+        Args:
+          inputs: as in `encode`.
+
+        Returns:
+          float32 [B, M].
+
+        Raises:
+          ValueError: the multimodal layer of the variant reads no image.
         """
         if not self.paths.image:
-            raise ValueError("This variant has no refined features. Use the original features.")
+            raise ValueError(
+                "The multimodal layer of this `variant` reads no image, so there are no refined "
+                "features. Use the original features."
+            )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
     def init_cache(self, context, max_length):

@@ -31,9 +31,9 @@ class MRNNShared(RecurrentCaptioner):
       h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
     * `child`, the model of the paper (docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
-      z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN
-      [GUESS] The paper does not give the sizes (for example E 512, D 512 and M 1024, the width of
-      the released image features), the biases, the dropout and the function of z_t.
+      z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN.
+      The paper does not give sizes, biases, dropout and the function of z_t (our reading: as here,
+      with for example E 512, D 512 and M 1024, the width of the released image features).
 
     I is the vector of the whole image if the data has one, else the mean of its regions. All
     weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell`, the
@@ -44,12 +44,20 @@ class MRNNShared(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 or 4096 in the released code.
-      variant: `multimodal`, `init` or `child` (docs/systems.md 6.5, 6.6).
-      embed_width: E.
-      width: D.
-      multimodal_width: M. Not read by `init`.
-      recurrent_dropout: on the output h_t of the recurrence; its state is not dropped.
-      head_dropout: on m_t. Not read by `init`.
+      variant: how image and words are combined (docs/systems.md 6.5, 6.6): `multimodal`, `init` or
+        `child`.
+      embed_width: width of the word table, E.
+      width: width of the recurrence, D.
+      multimodal_width: width of the multimodal layer, M; not used by `init`.
+      word_dropout: dropout rate on the embedded words.
+      recurrent_dropout: dropout rate on the output h_t of the recurrence; its state is not dropped.
+      head_dropout: dropout rate on m_t; not used by `init`.
+
+    Example:
+      >>> model = MRNNShared(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_image = True
@@ -104,10 +112,15 @@ class MRNNShared(RecurrentCaptioner):
     def refined_features(self, inputs):
         """Computes image features that training on captions has refined.
 
-        `child` gives g2(V_I I) without bias, as in m-RNN. The others give ReLU(W_v I + b). [GUESS]
-        The authors released such features, but not the model that computed them.
+        `child` gives g2(V_I I) without bias, as in m-RNN. The others give ReLU(W_v I + b). The
+        authors released such features, but not the model that computed them (our reading: these
+        formulas).
 
-        Returns float32 [B, M], or [B, D] of `init`, for the `inputs` of `encode`.
+        Args:
+          inputs: as in `encode`.
+
+        Returns:
+          float32 [B, M]; [B, D] for `init`.
         """
         context = self.encode(inputs)
         image = context["state"] if self.variant == "init" else context["image"][:, 0]

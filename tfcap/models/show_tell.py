@@ -3,16 +3,14 @@
 Letters: B images, N rows of words, F feature width, T positions, D model width, V vocabulary.
 """
 
-from typing import Any
-
-from keras import ops
+from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell, MaxoutLSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
-CELLS: dict[str, Any] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCell}
+CELLS: dict[str, type[layers.Layer]] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCell}
 
 
 @register("show_tell", small=dict(width=128))
@@ -23,10 +21,11 @@ class ShowTell(RecurrentCaptioner):
     h_t    = LSTM(e_t)                         equation 11; e_t is the embedded word, BOS first
     logits = Lin(Dropout(h_t))                 equation 12
 
-    The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on every
-    input of the LSTM, the image included, and on every output. [GUESS] In the paper the network of
-    the image vector is trained, too; here the vector is the mean of the visible regions. [GUESS]
-    Weights start as in the other systems; im2txt has U(-0.08, 0.08) and a forget bias of 1.
+    The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on all
+    inputs of the LSTM, the image included, and on all outputs. In the paper the network of the
+    image vector is trained, too. Here the vector is the mean of the visible regions (our reading:
+    this mean stands for the paper's vector). Weights start as in the other systems (our reading:
+    the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
     With the cell `maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017),
     as in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the
@@ -35,8 +34,18 @@ class ShowTell(RecurrentCaptioner):
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
     Args:
-      width: D of words, image and LSTM; 512 in the paper.
-      cell: `lstm`, or `maxout` for the cell of self-critical training.
+      *sizes: V, T and F, see `Captioner`.
+      width: width of embedded words and image and of the LSTM, D; 512 in the paper.
+      cell: cell of the recurrence: `lstm`, or `maxout`, the one of self-critical training.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded image.
+      head_dropout: dropout rate on the output of the LSTM, before the logits.
+
+    Example:
+      >>> model = ShowTell(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     def __init__(
@@ -52,14 +61,13 @@ class ShowTell(RecurrentCaptioner):
         super().__init__(*sizes, **kwargs)
         common.check_choice("cell", cell, CELLS)
         self.width = self.output_width = width
-        rates = (word_dropout, region_dropout)
-        add_embeddings(self, width, *rates, region_width=self.image_width())
+        add_embeddings(self, width, word_dropout, region_dropout, region_width=self.image_width())
         self.lstm = CELLS[cell](width, width, name="lstm")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns the width of the image vector; a subclass with another vector overrides it."""
+        """Returns the width of the image vector. A system with another vector overrides it."""
         return self.feature_dim
 
     def encode(self, inputs, training=False):

@@ -4,20 +4,28 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 H heads, d = D / H, V vocabulary.
 """
 
+from typing import Any
+
 from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
-from tfcap.layers.trees import put
 from tfcap.models.captioner import Captioner, register
 
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
 
 class AttentionBlock(layers.Layer):
-    """Post-norm attention block: LN(x + Dropout(attention of x over the keys))."""
+    """Attention block with a residual, normalised at the end: LN(x + Dropout(attention of x)).
+
+    Args:
+      width: model width, D.
+      heads: number of attention heads, H.
+      weight_dropout: dropout rate on the attention weights.
+      dropout: dropout rate on the attended values.
+    """
 
     def __init__(self, width, heads, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
@@ -26,13 +34,29 @@ class AttentionBlock(layers.Layer):
         self.norm = common.layer_norm("norm", EPSILON)
 
     def call(self, x, keys, values, visible, training=False):
-        """Returns [N, T, D] for `x` [N, T, D]; other arguments as in `MultiHeadAttention`."""
+        """Returns [N, T, D] for `x` [N, T, D]; other arguments as in `MultiHeadAttention.call`."""
         attended = self.attend(x, keys, values, visible=visible, training=training)
+        return self._add(x, attended, training)
+
+    def step(self, x, cache, index, training=False):
+        """Computes one position of a decoder; arguments and result as in `MultiHeadAttention`."""
+        attended, cache = self.attend.step(x, cache, index, training=training)
+        return self._add(x, attended, training), cache
+
+    def _add(self, x, attended, training):
         return self.norm(x + self.dropout(attended, training=training))
 
 
 class EncoderLayer(layers.Layer):
-    """One encoder layer: self-attention of the regions, then the feed-forward block."""
+    """One encoder layer: self-attention of the regions, then the feed-forward block.
+
+    Args:
+      width: model width, D.
+      heads: number of attention heads, H.
+      inner: inner width of the feed-forward block.
+      weight_dropout: dropout rate on the attention weights.
+      dropout: dropout rate of both blocks.
+    """
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
@@ -41,28 +65,48 @@ class EncoderLayer(layers.Layer):
 
     def call(self, x, visible, training=False):
         """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
-        x = self.self_att(x, *self.self_att.attend.project(x), visible, training=training)
+        keys, values = self.self_att.attend.project(x)
+        x = self.self_att(x, keys, values, visible, training=training)
         return self.ff_layer(x, training=training)
 
 
 class DecoderLayer(layers.Layer):
-    """One decoder layer: attention to the history, attention to regions, feed-forward block."""
+    """One decoder layer: attention to the words so far, attention to regions, feed-forward block.
+
+    The arguments are those of `EncoderLayer`.
+    """
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        sizes = (width, heads, weight_dropout, dropout)
-        self.self_att = AttentionBlock(*sizes, name="self_att")
-        self.cross_att = AttentionBlock(*sizes, name="cross_att")
+        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.cross_att = AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
-    def call(self, y, words, word_mask, regions, region_mask, training=False):
-        """Computes one layer for T positions of N rows: the new y [N, T, D].
+    def call(self, y, past, regions, mask, training=False):
+        """Computes one layer for all positions of N rows.
 
-        `words` are keys and values [N, H, T', d] of the history, and `regions` [B, H, R, d];
-        `word_mask` is bool [1, T, T'], and `region_mask` bool [B, 1, R].
+        Args:
+          y: words [N, T, D].
+          past: bool [1, T, T], True where a position may read another.
+          regions: keys and values [B, H, R, d] of `cross_att.attend.project`.
+          mask: bool [B, 1, R].
+          training: whether dropout is on.
+
+        Returns:
+          The words [N, T, D] of the next layer.
         """
-        y = self.self_att(y, *words, word_mask, training=training)
-        y = self.cross_att(y, *regions, region_mask, training=training)
+        keys, values = self.self_att.attend.project(y)
+        y = self.self_att(y, keys, values, past, training=training)
+        return self._finish(y, regions, mask, training)
+
+    def step(self, y, cache, index, regions, mask, training=False):
+        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
+        y, cache = self.self_att.step(y, cache, index, training)
+        return self._finish(y, regions, mask, training), cache
+
+    def _finish(self, y, regions, mask, training):
+        keys, values = regions
+        y = self.cross_att(y, keys, values, mask, training=training)
         return self.ff_layer(y, training=training)
 
 
@@ -72,26 +116,37 @@ class Transformer(Captioner):
 
     It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
     layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
-    sqrt(D). [GUESS] X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was
-    not released; this model is used as that baseline. Padded words are not hidden: they come only
-    after EOS, where nothing is predicted. Two things differ from xmodaler. Hidden logits are
-    replaced, while xmodaler adds -10000 to them. Regions are encoded once per image, not once per
-    caption.
+    sqrt(D). X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was not
+    released (our reading: it is this model). Padded words are not hidden: they come only after EOS,
+    where nothing is predicted. Two things differ from xmodaler. Hidden logits are replaced, while
+    xmodaler adds -10000 to them. Regions are encoded once per image, not once per caption.
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
     the encoded regions, which decoding does not read; `mask` [B, 1, R]. Cache: for each decoder
     layer keys and values [N, H, T, d] of the words.
 
     Args:
-      width: D.
-      heads: H.
-      encoder_layers: number of layers.
-      decoder_layers: number of layers.
-      inner_width: of the feed-forward blocks; None means 4 D.
-      weight_dropout: on all attention weights.
-      block_dropout: on the output of every block, and inside the feed-forward blocks.
+      *sizes: V, T and F, see `Captioner`.
+      width: model width, D.
+      heads: number of attention heads, H.
+      encoder_layers: number of layers of the encoder.
+      decoder_layers: number of layers of the decoder.
+      inner_width: inner width of the feed-forward blocks; None means 4 D.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      weight_dropout: dropout rate on all attention weights.
+      block_dropout: dropout rate on the output of each block, and inside the feed-forward blocks.
+      head_dropout: dropout rate on the output of the last layer, before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = Transformer(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -113,10 +168,16 @@ class Transformer(Captioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        self.width, self.heads = width, heads
-        shared = (width, heads, inner_width or 4 * width, weight_dropout, block_dropout)
-        self.encoder = [EncoderLayer(*shared, name=f"encoder_{i}") for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(*shared, name=f"decoder_{i}") for i in range(decoder_layers)]
+        self.width = width
+        shared: dict[str, Any] = dict(
+            width=width,
+            heads=heads,
+            inner=inner_width or 4 * width,
+            weight_dropout=weight_dropout,
+            dropout=block_dropout,
+        )
+        self.encoder = [EncoderLayer(name=f"encoder_{i}", **shared) for i in range(encoder_layers)]
+        self.decoder = [DecoderLayer(name=f"decoder_{i}", **shared) for i in range(decoder_layers)]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
@@ -142,28 +203,22 @@ class Transformer(Captioner):
         past = (positions[:, None] >= positions)[None]  # [1, T', T']
         y = self._words(tokens, positions, training)
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
-            words = layer.self_att.attend.project(y)
-            y = layer(y, words, past, regions, context["mask"], training=training)
+            y = layer(y, past, regions, context["mask"], training=training)
         return self.head(self.head_dropout(y, training=training))
 
     def init_cache(self, context, max_length):
-        encoded = context["encoded"]
-        shape = (ops.shape(encoded)[0], self.heads, max_length, self.width // self.heads)
-        empty = ops.zeros(shape, encoded.dtype)
-        return [(empty, empty) for _ in self.decoder]
+        rows = ops.shape(context["encoded"])[0]
+        return [layer.self_att.attend.empty(rows, max_length) for layer in self.decoder]
 
     def step(self, context, cache, tokens, index, training=False):
-        max_length = cache[0][0].shape[2]
-        past = (ops.arange(max_length) <= index)[None, None]  # [1, 1, T]
         y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
-        new = []
+        caches = []
         for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
-            word = layer.self_att.attend.project(y)
-            new.append(tuple(put(o, w, index, axis=2) for o, w in zip(old, word, strict=True)))
-            y = layer(y, new[-1], past, regions, context["mask"], training=training)
-        return self.head(self.head_dropout(y, training=training))[:, 0], new
+            y, new = layer.step(y, old, index, regions, context["mask"], training)
+            caches.append(new)
+        return self.head(self.head_dropout(y, training=training))[:, 0], caches
 
     def _words(self, tokens, positions, training):
-        """Embeds `tokens` [N, T'] at `positions` [T'] as [N, T', D]."""
+        """Embeds `tokens` [N, T'] at `positions` [T']: Dropout(LN(Emb + codes)), [N, T', D]."""
         words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)

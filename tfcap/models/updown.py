@@ -4,8 +4,6 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
-from typing import Any
-
 from keras import ops
 
 from tfcap.layers import common
@@ -34,9 +32,15 @@ class TopDownCaptioner(RecurrentCaptioner):
         head_dropout: float = 0.5,
         attention_biases: bool = False,
     ) -> None:
-        """Adds the layers that follow the word embedding, whose width is `width`.
+        """Adds the layers that follow the embedding of words and regions.
 
-        `region_width` is X, the width of the regions and of their mean.
+        Args:
+          region_width: width of the regions and of their mean, X.
+          attention_width: width of the additive attention, A.
+          attention_dropout: dropout rate inside the attention.
+          input_dropout: dropout rate on the input of the second LSTM.
+          head_dropout: dropout rate on the output of the second LSTM, before the logits.
+          attention_biases: whether all maps of the attention have biases.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -54,10 +58,15 @@ class TopDownCaptioner(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def attended_context(self, x, mask, mean=None):
-        """Returns the context of regions `x` [B, R, X] with `mask` [B, R] and their `mean` [B, X].
+        """Makes the context of embedded regions.
 
-        If `mean` is None, it is computed. The context holds `mean` [B, X], `regions` [B, R, X],
-        `keys` [B, R, A] and `mask` [B, 1, R].
+        Args:
+          x: regions [B, R, X].
+          mask: bool [B, R], False for padding.
+          mean: mean of the regions [B, X]; None computes it.
+
+        Returns:
+          `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] and `mask` [B, 1, R].
         """
         return {
             "mean": common.masked_mean(x, mask) if mean is None else mean,
@@ -76,8 +85,9 @@ class TopDownCaptioner(RecurrentCaptioner):
         mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
         inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
         h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
-        regions = (context["keys"], context["regions"], context["mask"])
-        attended = self.attention(h1, *regions, training=training)
+        attended = self.attention(
+            h1, context["keys"], context["regions"], context["mask"], training=training
+        )
         inputs = self.input_dropout(ops.concatenate([attended, h1], axis=-1), training=training)
         h2, c2 = self.lstm2(inputs, cache["h2"], cache["c2"])
         return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
@@ -98,14 +108,25 @@ class UpDown(TopDownCaptioner):
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      width: D of words, regions and LSTMs; 1000 in X-LAN's code.
-      attention_width: A.
+      *sizes: V, T and F, see `Captioner`.
+      width: width of embedded words and regions and of the LSTMs, D; 1000 in X-LAN's code.
+      attention_width: width of the additive attention, A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
-      embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+      embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
       embed_mean: whether the mean of the raw regions is embedded by a separate map, and all maps of
         the attention have biases, as in ImageCaptioning.pytorch. If false, the mean is that of the
         regions which the attention reads.
-      region_dropout: on the embedded regions and mean; not read without `embed_regions`.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions and their mean; not used without
+        `embed_regions`.
+      head_dropout: dropout rate on the output of the second LSTM, before the logits.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> model = UpDown(vocab_size=20, max_length=5, feature_dim=6, width=8, attention_width=6)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -131,15 +152,16 @@ class UpDown(TopDownCaptioner):
         self.add_decoder(
             region_width, attention_width, head_dropout=head_dropout, attention_biases=embed_mean
         )
-        self.mean_embed: Any = None
+        self.mean_embed = None
         if embed_mean:
             if not embed_regions:
-                raise ValueError("embed_mean needs embed_regions.")
+                raise ValueError("`embed_mean` needs embedded regions: leave `embed_regions` true.")
             self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
             self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 
     def encode(self, inputs, training=False):
-        x, mean = ops.cast(self.regions(inputs), self.compute_dtype), None
+        x = ops.cast(self.regions(inputs), self.compute_dtype)
+        mean = None
         if self.mean_embed is not None:
             mean = self.act(self.mean_embed(common.masked_mean(x, inputs["mask"])))
             mean = self.mean_dropout(mean, training=training)

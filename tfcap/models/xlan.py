@@ -4,6 +4,7 @@ Letters: B images, N rows of words, G = N / B rows of one image, R regions, F fe
 T positions, D model width, H heads, d = D / H, V vocabulary.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -16,6 +17,36 @@ from tfcap.layers.recurrent import LSTMCell
 from tfcap.layers.trees import repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import RecurrentCaptioner, register
+
+
+@dataclasses.dataclass(frozen=True)
+class Flavour:
+    """Where the text of the paper and the released code differ (docs/systems.md 2.4).
+
+    Attributes:
+      one_head: whether X-Linear attention has one head of width D, instead of `heads` heads.
+      normalizes: whether the projections of X-Linear attention are normalised, and the global
+        feature (equation 10).
+      separate: whether keys and values of the encoder have separate updates (equation 8).
+      adds_context: whether the LSTM reads [e_t; g + c_{t-1}] instead of [e_t; g; c_{t-1}].
+      joins_state: whether a_t is LN(Lin [h_t; XLinear(h_t; x)]) instead of XLinear(h_t; x).
+    """
+
+    one_head: bool
+    normalizes: bool
+    separate: bool
+    adds_context: bool
+    joins_state: bool
+
+
+FLAVOURS = {
+    "released": Flavour(
+        one_head=False, normalizes=True, separate=False, adds_context=True, joins_state=True
+    ),
+    "paper": Flavour(
+        one_head=True, normalizes=False, separate=True, adds_context=False, joins_state=False
+    ),
+}
 
 
 @register("xlan", small=dict(width=128, encoder_layers=2))
@@ -38,10 +69,10 @@ class XLAN(RecurrentCaptioner):
     of the LSTM; and a_t = XLinear(h_t; x). Because `paper` does not normalise, features in the
     hundreds overflow float16: use bfloat16 or float32.
 
-    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`.
-    [GUESS] No code was released for the first row, conventional attention. Here a_t is additive
+    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. No
+    code was released for the first row, conventional attention (our reading: a_t is additive
     attention with keys from the regions, and the global feature is LN(Lin(mean)), as it is without
-    encoder layers.
+    encoder layers).
 
     Two things differ from the released code. Regions are encoded once per image in self-critical
     training, too. The context is dropped before the logits whenever `training` is True; the
@@ -53,22 +84,35 @@ class XLAN(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
-      width: D; 1024 in the paper.
-      heads: H.
-      encoder_layers: number of layers; with 0 the global feature uses the mean of the regions.
+      width: model width, D; 1024 in the paper.
+      heads: number of attention heads, H.
+      encoder_layers: number of layers of the encoder; with 0 the global feature is computed from
+        the mean of the regions alone.
       decoder_layers: number of X-Linear layers in the decoder's attention.
-      middle_width: e of X-Linear attention; None means d // 2.
-      attention: of the decoder, `xlinear` or `additive`.
-      attention_width: A of additive attention.
-      activation: of the X-Linear projections, `celu` or `relu`.
-      embed_activation: of embedded words and regions: `celu` in the released code, `relu` in the
-        authors' later toolkit (docs/systems.md 4.5), or `none`.
-      flavour: `released` or `paper`.
-      middle_dropout: inside X-Linear attention.
-      encoder_dropout: on the output of the encoder's X-Linear attention.
-      decoder_dropout: on the output of the decoder's attention.
-      bifeat_dropout: on the update of the regions.
-      context_dropout: on the context that the LSTM reads.
+      middle_width: middle width of X-Linear attention, e; None means d // 2.
+      attention: attention of the decoder, `xlinear` or `additive`.
+      attention_width: width of additive attention, A.
+      activation: activation of the X-Linear projections, `celu` or `relu`.
+      embed_activation: activation of embedded words and regions: `celu` in the released code,
+        `relu` in the authors' later toolkit (docs/systems.md 4.5), or `none`.
+      flavour: what the system follows: `released`, the authors' code, or `paper`, the text of the
+        paper.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      middle_dropout: dropout rate inside X-Linear attention.
+      encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
+      decoder_dropout: dropout rate on the output of the decoder's attention.
+      bifeat_dropout: dropout rate on the update of the regions.
+      context_dropout: dropout rate on the context that the LSTM reads.
+      head_dropout: dropout rate on the context, before the logits.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1)
+      >>> model = XLAN(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -98,45 +142,60 @@ class XLAN(RecurrentCaptioner):
     ):
         super().__init__(*sizes, **kwargs)
         common.check_choice("attention", attention, ("xlinear", "additive"))
-        common.check_choice("flavour", flavour, ("released", "paper"))
+        common.check_choice("flavour", flavour, FLAVOURS)
         self.width = self.output_width = width
-        self.additive, self.paper = attention == "additive", flavour == "paper"
+        self.flavour = FLAVOURS[flavour]
         self.act = common.activation(embed_activation)
         xlinear = functools.partial(
             XLinearAttention,
             width,
-            1 if self.paper else heads,
+            1 if self.flavour.one_head else heads,
             middle=middle_width,
             activation=activation,
             middle_dropout=middle_dropout,
-            normalize=not self.paper,
+            normalize=self.flavour.normalizes,
         )
+        # The encoder.
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.encoder = [
             XLinearEncoderLayer(
-                *(width, xlinear, encoder_dropout, bifeat_dropout, self.paper),
+                width,
+                xlinear,
+                encoder_dropout,
+                bifeat_dropout,
+                separate=self.flavour.separate,
                 last=i == encoder_layers - 1,
                 name=f"encoder_{i}",
             )
             for i in range(encoder_layers)
         ]
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
-        self.encoder_norm: Any = None if self.paper else common.layer_norm("encoder_norm")
+        self.encoder_norm = None
+        if self.flavour.normalizes:
+            self.encoder_norm = common.layer_norm("encoder_norm")
 
+        # What the LSTM of the decoder reads.
         self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = Dropout(word_dropout, name="word_dropout")
         self.context_dropout = Dropout(context_dropout, name="context_dropout")
-        self.lstm = LSTMCell(width * (3 if self.paper else 2), width, name="lstm")
-        if self.additive:
+        inputs = 2 if self.flavour.adds_context else 3
+        self.lstm = LSTMCell(inputs * width, width, name="lstm")
+
+        # The attention of the decoder: X-Linear layers, or one layer of additive attention.
+        self.is_additive = attention == "additive"
+        if self.is_additive:
             self.attention: Any = AdditiveAttention(width, width, attention_width, name="attention")
         else:
             self.attention = [xlinear(name=f"attention_{i}") for i in range(decoder_layers)]
-            if not self.paper:
-                joined = width * (decoder_layers + 1)
-                self.attention_proj = common.linear(joined, width, "attention_proj")
-                self.attention_norm = common.layer_norm("attention_norm")
+        self.attention_proj = None
+        if self.flavour.joins_state and not self.is_additive:
+            joined = width * (decoder_layers + 1)
+            self.attention_proj = common.linear(joined, width, "attention_proj")
+            self.attention_norm = common.layer_norm("attention_norm")
         self.attention_dropout = Dropout(decoder_dropout, name="attention_dropout")
+
+        # From the attended regions to the logits.
         self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
@@ -146,15 +205,15 @@ class XLAN(RecurrentCaptioner):
         x = self.act(self.region_embed(self.regions(inputs)))
         keys = values = self.region_dropout(x, training=training)
         g = common.masked_mean(keys, inputs["mask"])
-        every = [g]
+        features = [g]
         for layer in self.encoder:
             g, keys, values = layer(g, keys, values, mask, training=training)
-            every.append(g)
-        g = self.encoder_proj(ops.concatenate(every, axis=-1))
-        if not self.paper:
+            features.append(g)
+        g = self.encoder_proj(ops.concatenate(features, axis=-1))
+        if self.encoder_norm is not None:
             g = self.encoder_norm(g)
         # The keys of the decoder are projected values: in the released code both are one tensor.
-        readers = [self.attention] if self.additive else self.attention
+        readers = [self.attention] if self.is_additive else self.attention
         projected = [layer.project(values) for layer in readers]
         return {"global": g, "regions": values, "keys": projected, "mask": mask}
 
@@ -169,21 +228,22 @@ class XLAN(RecurrentCaptioner):
         g = context["global"]
         g = repeat(g, ops.shape(words)[0] // ops.shape(g)[0])
         last = self.context_dropout(cache["context"], training=training)
-        inputs = [words, g, last] if self.paper else [words, g + last]
-        h, c = self.lstm(ops.concatenate(inputs, axis=-1), cache["h"], cache["c"])
+        image = [g + last] if self.flavour.adds_context else [g, last]
+        h, c = self.lstm(ops.concatenate([words, *image], axis=-1), cache["h"], cache["c"])
         attended = self._attend(context, h, training)
         new = common.gated(self.att2ctx(ops.concatenate([attended, h], axis=-1)))
         return new, {"h": h, "c": c, "context": new}
 
     def _attend(self, context, h, training):
         """Computes a_t [N, D], the regions attended with the state `h` [N, D] as query."""
-        if self.additive:
-            attended = self.attention(h, context["keys"][0], context["regions"], context["mask"])
+        mask = context["mask"]
+        if self.is_additive:
+            attended = self.attention(h, context["keys"][0], context["regions"], mask)
             return self.attention_dropout(attended, training=training)
-        every = [h]
-        for layer, keys in zip(self.attention, context["keys"], strict=True):
-            attended = layer(every[-1], *keys, visible=context["mask"], training=training)
-            every.append(self.attention_dropout(attended, training=training))
-        if self.paper:
-            return every[-1]
-        return self.attention_norm(self.attention_proj(ops.concatenate(every, axis=-1)))
+        queries = [h]
+        for layer, (keys, values) in zip(self.attention, context["keys"], strict=True):
+            attended = layer(queries[-1], keys, values, visible=mask, training=training)
+            queries.append(self.attention_dropout(attended, training=training))
+        if self.attention_proj is None:
+            return queries[-1]
+        return self.attention_norm(self.attention_proj(ops.concatenate(queries, axis=-1)))

@@ -10,23 +10,35 @@ Captions and beams of an image share its cross-attention keys.
 """
 
 import functools
+from typing import Any
 
 from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
-from tfcap.layers.trees import put, repeat
+from tfcap.layers.trees import repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, register
 
 
 class EncoderLayer(XLinearEncoderLayer):
-    """X-LAN's encoder layer followed by a feed-forward block (docs/systems.md 3.2)."""
+    """X-LAN's encoder layer followed by a feed-forward block (docs/systems.md 3.2).
 
-    def __init__(self, width, attention, inner, dropouts, **kwargs):
-        super().__init__(width, attention, dropouts["attention"], dropouts["bifeat"], **kwargs)
-        self.ff_layer = common.FeedForward(width, inner, dropouts["feed_forward"], name="ff_layer")
+    Args:
+      width: model width, D.
+      attention: function that makes the attention block, given its `name`.
+      inner: inner width of the feed-forward block.
+      dropout: dropout rate on the attended feature.
+      bifeat_dropout: dropout rate on the update of the regions.
+      feed_forward_dropout: dropout rate of the feed-forward block.
+    """
+
+    def __init__(
+        self, width, attention, inner, dropout, bifeat_dropout, feed_forward_dropout, **kwargs
+    ):
+        super().__init__(width, attention, dropout, bifeat_dropout, **kwargs)
+        self.ff_layer = common.FeedForward(width, inner, feed_forward_dropout, name="ff_layer")
 
     def call(self, g, x, mask, training=False):  # type: ignore[override]  # keys are values here
         """Returns updated `g` [B, D] and `x` [B, R, D]; `mask` is bool [B, 1, R]."""
@@ -35,37 +47,62 @@ class EncoderLayer(XLinearEncoderLayer):
 
 
 class DecoderLayer(layers.Layer):
-    """One decoder layer (docs/systems.md 3.3). The last layer does not update the words."""
+    """One decoder layer (docs/systems.md 3.3).
 
-    def __init__(self, width, attention, inner, dropouts, last, **kwargs):
+    The arguments are those of `EncoderLayer`, and one more.
+
+    Args:
+      last: whether this is the last layer, which does not update the words.
+    """
+
+    def __init__(
+        self, width, attention, inner, dropout, bifeat_dropout, feed_forward_dropout, last, **kwargs
+    ):
         super().__init__(**kwargs)
         self.last = last
         self.word_attn = attention(name="word_attn")
         self.cross_att = attention(name="cross_att")
-        self.word_dropout = Dropout(dropouts["attention"], name="word_dropout")
-        self.cross_dropout = Dropout(dropouts["attention"], name="cross_dropout")
+        self.word_dropout = Dropout(dropout, name="word_dropout")
+        self.cross_dropout = Dropout(dropout, name="cross_dropout")
         self.layer_norm_cross = common.layer_norm("layer_norm_cross")
         self.layer_norm_gx = common.layer_norm("layer_norm_gx")
         if not last:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-            self.bifeat_dropout = Dropout(dropouts["bifeat"], name="bifeat_dropout")
+            self.bifeat_dropout = Dropout(bifeat_dropout, name="bifeat_dropout")
             self.layer_norm_x = common.layer_norm("layer_norm_x")
-            self.ff_layer = common.FeedForward(
-                width, inner, dropouts["feed_forward"], name="ff_layer"
-            )
+            self.ff_layer = common.FeedForward(width, inner, feed_forward_dropout, name="ff_layer")
 
-    def call(self, gx, y, words, word_mask, regions, region_mask, training=False):
-        """Computes one layer for T positions of N rows: the new gx and y, each [N, T, D].
+    def call(self, gx, y, past, regions, mask, training=False):
+        """Computes one layer for all positions of N rows.
 
-        `gx` is the query of each position, `y` the words. `words` are keys and values [N, H, T', d]
-        of the history, `regions` [B, H, R, d]. `word_mask` is bool [N or 1, T, T'], True where a
-        position may read a word; `region_mask` is bool [B, 1, R].
+        Args:
+          gx: query of each position [N, T, D].
+          y: words [N, T, D].
+          past: bool [N or 1, T, T], True where a position may read a word.
+          regions: keys and values [B, H, R, d] of `cross_att.project`.
+          mask: bool [B, 1, R].
+          training: whether dropout is on.
+
+        Returns:
+          The new `gx` and `y`.
         """
-        history = self.word_attn(gx, *words, visible=word_mask, training=training)
-        z = y + self.word_dropout(history, training=training)
+        keys, values = self.word_attn.project(y)
+        attended = self.word_attn(gx, keys, values, visible=past, training=training)
+        return self._finish(y, attended, regions, mask, training)
+
+    def step(self, gx, y, cache, index, regions, mask, training=False):
+        """Computes position `index` of `call`: new `gx` and `y` [N, 1, D], and the new cache."""
+        attended, cache = self.word_attn.step(y, cache, index, query=gx, training=training)
+        gx, y = self._finish(y, attended, regions, mask, training)
+        return gx, y, cache
+
+    def _finish(self, y, attended, regions, mask, training):
+        """Computes what follows the attention to words, whose result is `attended` [N, T, D]."""
+        z = y + self.word_dropout(attended, training=training)
+        keys, values = regions
         query = self.layer_norm_cross(z)
-        attended = self.cross_att(query, *regions, visible=region_mask, training=training)
-        gx = self.layer_norm_gx(z + self.cross_dropout(attended, training=training))
+        from_regions = self.cross_att(query, keys, values, visible=mask, training=training)
+        gx = self.layer_norm_gx(z + self.cross_dropout(from_regions, training=training))
         if self.last:
             return gx, y
         update = ops.relu(self.bifeat_emb(ops.concatenate([gx, y], axis=-1)))
@@ -84,20 +121,33 @@ class XTransformer(Captioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
-      width: D; 768 in the paper.
-      heads: H.
-      encoder_layers: number of layers.
-      decoder_layers: number of layers.
-      inner_width: of the feed-forward blocks; None means 4 D.
-      middle_width: e of X-Linear attention; None means d // 2.
-      activation: of the X-Linear projections and the embeddings, `celu` (released) or `relu`.
-      middle_dropout: inside X-Linear attention.
-      encoder_dropout: on the output of the encoder's X-Linear attention.
-      decoder_dropout: on the output of the decoder's X-Linear attention.
-      bifeat_dropout: on the update that is computed from query and word, or from query and region.
-      feed_forward_dropout: in the feed-forward blocks.
+      width: model width, D; 768 in the paper.
+      heads: number of attention heads, H.
+      encoder_layers: number of layers of the encoder.
+      decoder_layers: number of layers of the decoder.
+      inner_width: inner width of the feed-forward blocks; None means 4 D.
+      middle_width: middle width of X-Linear attention, e; None means d // 2.
+      activation: activation of the X-Linear projections and of the embeddings: `celu`, as released,
+        or `relu`.
+      word_dropout: dropout rate on the embedded words.
+      region_dropout: dropout rate on the embedded regions.
+      middle_dropout: dropout rate inside X-Linear attention.
+      encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
+      decoder_dropout: dropout rate on the output of the decoder's X-Linear attention.
+      bifeat_dropout: dropout rate on the update of a word, or region, that is computed from it and
+        the query.
+      feed_forward_dropout: dropout rate inside the feed-forward blocks.
+      head_dropout: dropout rate on the output of the decoder, before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      **kwargs: the options of `Captioner`.
+
+    Example:
+      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
+      >>> model = XTransformer(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
+      >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
+      TensorShape([2, 3, 20])
     """
 
     reads_order = True
@@ -124,10 +174,8 @@ class XTransformer(Captioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        self.width, self.heads = width, heads
-        inner = inner_width or 4 * width
+        self.width = width
         self.act = common.activation(activation)
-        rates = {"bifeat": bifeat_dropout, "feed_forward": feed_forward_dropout}
         attention = functools.partial(
             XLinearAttention,
             width,
@@ -136,44 +184,55 @@ class XTransformer(Captioner):
             activation=activation,
             middle_dropout=middle_dropout,
         )
-        rates["attention"] = encoder_dropout
+        shared: dict[str, Any] = dict(
+            width=width,
+            attention=attention,
+            inner=inner_width or 4 * width,
+            bifeat_dropout=bifeat_dropout,
+            feed_forward_dropout=feed_forward_dropout,
+        )
         self.encoder = [
-            EncoderLayer(width, attention, inner, rates, name=f"encoder_{i}")
+            EncoderLayer(name=f"encoder_{i}", dropout=encoder_dropout, **shared)
             for i in range(encoder_layers)
         ]
-        rates["attention"] = decoder_dropout
         self.decoder = [
             DecoderLayer(
-                width, attention, inner, rates, last=i == decoder_layers - 1, name=f"decoder_{i}"
+                name=f"decoder_{i}",
+                dropout=decoder_dropout,
+                last=i == decoder_layers - 1,
+                **shared,
             )
             for i in range(decoder_layers)
         ]
+        # Regions, and the global feature of all layers of the encoder.
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
+        # Words, and the first query of each position, from global feature and words.
         add_words(self, width, word_dropout, stored_positions)
         self.wbil1 = common.linear(width, width, "wbil1")
         self.wbil1_norm = common.layer_norm("wbil1_norm")
         self.wbil2 = common.linear(width, width, "wbil2")
         self.wbil2_norm = common.layer_norm("wbil2_norm")
         self.query_dropout = Dropout(decoder_dropout, name="query_dropout")
+        # The output of all layers of the decoder.
         self.decoder_proj = common.linear(width * (decoder_layers + 1), 2 * width, "decoder_proj")
         self.decoder_norm = common.layer_norm("decoder_norm")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
-        features, mask = self.regions(inputs), inputs["mask"][:, None]
-        x = self.region_norm(self.act(self.region_embed(features)))
+        mask = inputs["mask"][:, None]  # [B, 1, R]
+        x = self.region_norm(self.act(self.region_embed(self.regions(inputs))))
         x = self.region_dropout(x, training=training)
         g = common.masked_mean(x, inputs["mask"])
-        every = [g]
+        features = [g]
         for layer in self.encoder:
             g, x = layer(g, x, mask, training=training)
-            every.append(g)
-        g = self.encoder_norm(self.encoder_proj(ops.concatenate(every, axis=-1)))
+            features.append(g)
+        g = self.encoder_norm(self.encoder_proj(ops.concatenate(features, axis=-1)))
         query = self.wbil1_norm(self.act(self.wbil1(g)))
         return {
             "global": g,
@@ -189,57 +248,53 @@ class XTransformer(Captioner):
         past = ops.arange(length)[:, None] >= ops.arange(length)
         # The released code hides padding from later queries; only outputs at padding change.
         past = ops.logical_and(past[None], (tokens != 0)[:, None])  # [N, T, T]
-        share = ops.cast(past, "float32")
-        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-        mean = ops.matmul(share, ops.cast(y, "float32"))
-
-        def history(layer, y):
-            return layer.word_attn.project(y)
-
-        out = self._stack(context, y, mean, history, past, training)
-        return self.head(self.head_dropout(out, training=training))  # [N, T', V]
+        mean = ops.matmul(common.mean_weights(past), ops.cast(y, "float32"))
+        gx = self._queries(context, y, mean, training)
+        outputs = [gx]
+        for layer, regions in zip(self.decoder, context["regions"], strict=True):
+            gx, y = layer(gx, y, past, regions, context["mask"], training=training)
+            outputs.append(gx)
+        return self._logits(outputs, training)  # [N, T', V]
 
     def init_cache(self, context, max_length):
-        rows, dtype = ops.shape(context["global"])[0], context["global"].dtype
-        shape = (rows, self.heads, max_length, self.width // self.heads)
+        rows = ops.shape(context["global"])[0]
         return {
             "sum": ops.zeros((rows, self.width), "float32"),
-            "words": [(ops.zeros(shape, dtype), ops.zeros(shape, dtype)) for _ in self.decoder],
+            "words": [layer.word_attn.empty(rows, max_length) for layer in self.decoder],
         }
 
     def step(self, context, cache, tokens, index, training=False):
         y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
         total = cache["sum"] + ops.cast(y[:, 0], "float32")
         mean = total[:, None] / ops.cast(index + 1, "float32")
-        max_length = cache["words"][0][0].shape[2]
-        past = (ops.arange(max_length) <= index)[None, None]  # [1, 1, T]
-        words: list = []
-
-        def history(layer, y):
-            old = cache["words"][len(words)]
-            new = layer.word_attn.project(y)
-            words.append(tuple(put(o, n, index, axis=2) for o, n in zip(old, new, strict=True)))
-            return words[-1]
-
-        out = self._stack(context, y, mean, history, past, training)
-        logits = self.head(self.head_dropout(out, training=training))
-        return logits[:, 0], {"sum": total, "words": words}
+        gx = self._queries(context, y, mean, training)
+        outputs = [gx]
+        words = []
+        for layer, regions, old in zip(
+            self.decoder, context["regions"], cache["words"], strict=True
+        ):
+            gx, y, new = layer.step(gx, y, old, index, regions, context["mask"], training)
+            outputs.append(gx)
+            words.append(new)
+        return self._logits(outputs, training)[:, 0], {"sum": total, "words": words}
 
     def _words(self, tokens, positions, training):
-        """Embeds words at `positions` [T] as [N, T, D]: Dropout(LN(sqrt(D) Emb + PE))."""
+        """Embeds words at `positions` [T]: Dropout(LN(sqrt(D) Emb + codes)), [N, T, D]."""
         words = self.embed_tokens(tokens) * self.width**0.5 + self.position_codes(positions)
         return self.word_dropout(self.word_norm(words), training=training)
 
-    def _stack(self, context, y, mean, history, past, training):
-        """Runs all decoder layers on words `y` and their running means [N, T, D]: [N, T, D]."""
+    def _queries(self, context, y, mean, training):
+        """Returns the first query of each position, from the running means of words `y` [N, T, D].
+
+        `mean` is float32 [N, T, D]: at each position, the mean of the words up to it.
+        """
         mean = self.wbil2_norm(self.act(self.wbil2(ops.cast(mean, y.dtype))))
         query = context["query"]
         group = ops.shape(y)[0] // ops.shape(query)[0]
-        gx = self.query_dropout(repeat(query, group)[:, None] * mean, training=training)
-        every = [gx]
-        for layer, regions in zip(self.decoder, context["regions"], strict=True):
-            gx, y = layer(
-                gx, y, history(layer, y), past, regions, context["mask"], training=training
-            )
-            every.append(gx)
-        return self.decoder_norm(common.gated(self.decoder_proj(ops.concatenate(every, axis=-1))))
+        return self.query_dropout(repeat(query, group)[:, None] * mean, training=training)
+
+    def _logits(self, outputs, training):
+        """Computes logits [N, T, V] from the queries [N, T, D] before and after each layer."""
+        joined = self.decoder_proj(ops.concatenate(outputs, axis=-1))
+        out = self.decoder_norm(common.gated(joined))
+        return self.head(self.head_dropout(out, training=training))

@@ -13,19 +13,24 @@ def cross_entropy(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Computes the sum of the loss over all words; divide it by the number of words for the mean.
 
-    With smoothing e, the target distribution has 1 - e on the gold word and e / (V - 1) on every
+    With smoothing e, the target distribution has 1 - e on the right word and e / (V - 1) on every
     other word. The loss is the Kullback-Leibler divergence of the model from the target, as in the
     released X-Transformer and ExpansionNet. `label_smoothing` of Keras differs: it adds e / V to
-    the gold word.
+    the right word.
 
     Args:
-      logits: [..., T, V] float32.
-      targets: int32 [..., T]; positions with 0 (PAD) do not count.
-      label_smoothing: e, at least 0 and below 1.
+      logits: logits of the words, float32 [..., T, V].
+      targets: the right words, int32 [..., T]; positions with 0 (PAD) do not count.
+      label_smoothing: the smoothing e, at least 0 and below 1.
 
     Returns:
       Three float32 scalars: the sum of the loss, the sum of the negative log-likelihood (equal to
       the loss without smoothing), both with natural logarithms, and the number of words.
+
+    Example:
+      >>> loss, nll, words = cross_entropy(tf.zeros([1, 3, 4]), tf.constant([[1, 2, 0]]))
+      >>> print(f"{loss / words:.4f}")  # the logarithm of 4 equally probable words
+      1.3863
     """
     size = logits.shape[-1]
     real = tf.cast(targets != 0, tf.float32)
@@ -36,12 +41,14 @@ def cross_entropy(
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
         nll = tf.reduce_sum(nll * real)
         return nll, nll, words
-    gold, spread = 1 - label_smoothing, label_smoothing / (size - 1)
-    labels = tf.one_hot(targets, size, on_value=gold, off_value=spread)
-    negative_entropy = gold * math.log(gold) + label_smoothing * math.log(spread)
+    right = 1 - label_smoothing
+    other = label_smoothing / (size - 1)
+    labels = tf.one_hot(targets, size, on_value=right, off_value=other)
+    negative_entropy = right * math.log(right) + label_smoothing * math.log(other)
     loss = tf.nn.softmax_cross_entropy_with_logits(labels, logits) + negative_entropy
-    fixed = tf.stop_gradient(logits)
-    nll = tf.reduce_logsumexp(fixed, -1) - tf.gather(fixed, targets, batch_dims=len(targets.shape))
+    logits = tf.stop_gradient(logits)  # the negative log-likelihood is only reported
+    nll = tf.reduce_logsumexp(logits, -1)
+    nll -= tf.gather(logits, targets, batch_dims=len(targets.shape))
     return tf.reduce_sum(loss * real), tf.reduce_sum(nll * real), words
 
 
@@ -51,45 +58,59 @@ def advantages(
     """Subtracts a baseline from the reward of each sample.
 
     Args:
-      rewards: float32 [B, S].
-      baseline: `greedy` is the reward of the greedy caption (Rennie et al. 2017, equation 8; the
-        released X-LAN and X-Transformer). `others` is the mean reward of the other samples of the
-        image (Luo 2020; equation 15 of ExpansionNet, whose text divides by S, while its code and
-        this function divide by S - 1).
-      greedy: float32 [B, 1], the rewards of the greedy captions; needed for `greedy` only.
+      rewards: rewards of the samples, float32 [B, S].
+      baseline: what is subtracted. `greedy` is the reward of the greedy caption (Rennie et al.
+        2017, equation 8; the released X-LAN and X-Transformer). `others` is the mean reward of the
+        other samples of the image (Luo 2020; equation 15 of ExpansionNet, whose text divides by S,
+        while its code and this function divide by S - 1).
+      greedy: rewards of the greedy captions, float32 [B, 1]; only needed for `greedy`.
 
     Returns:
       Advantages and baselines, both float32 [B, S].
+
+    Example:
+      >>> advantage, mean_of_others = advantages(tf.constant([[1.0, 2.0, 3.0]]), "others")
+      >>> print(advantage.numpy(), mean_of_others.numpy())
+      [[-1.5  0.   1.5]] [[2.5 2.  1.5]]
     """
     if baseline == "greedy" and greedy is not None:
-        expected = tf.broadcast_to(greedy, tf.shape(rewards))
+        subtracted = tf.broadcast_to(greedy, tf.shape(rewards))
     elif baseline == "others" and rewards.shape[1] != 1:
         others = tf.cast(tf.shape(rewards)[1] - 1, tf.float32)
-        expected = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
+        subtracted = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
-        raise ValueError(f"The baseline {baseline!r} needs greedy captions, or two samples.")
-    return rewards - expected, expected
+        raise ValueError(
+            f"`baseline` must be greedy, with the rewards of greedy captions, or others, with at "
+            f"least two samples of an image; it is {baseline}."
+        )
+    return rewards - subtracted, subtracted
 
 
 def self_critical(
     logps: tf.Tensor, tokens: tf.Tensor, advantages: tf.Tensor, reduction: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the sum of the self-critical loss, and the number to divide it by.
+    """Computes the sum of the self-critical loss, and the number by which it is divided.
 
     The loss is the sum over all words and end marks of -log p(word) times the advantage of the
     caption. No gradient flows through the advantage, so that the expected gradient is that of minus
     the expected reward.
 
     Args:
-      logps: float32 [N, T], log-probability of each sampled word.
-      tokens: int32 [N, T], the sampled captions; 0 (PAD) after the end.
-      advantages: float32 [N], of each caption.
-      reduction: `words` divides by the number of words, so that a long caption counts more (the
-        released X-LAN and X-Transformer). `sequences` divides by N, which gives the expectation
-        (ExpansionNet).
+      logps: natural log-probability of each sampled word, float32 [N, T].
+      tokens: the sampled captions, int32 [N, T]; 0 (PAD) after the end.
+      advantages: advantage of each caption, float32 [N].
+      reduction: what the loss is divided by: `words` is the number of words, so that a long caption
+        counts more (the released X-LAN and X-Transformer); `sequences` is N, which gives the
+        expectation (ExpansionNet).
 
     Returns:
       Two float32 scalars: the sum of the loss, and the divisor.
+
+    Example:
+      >>> logps, tokens = tf.constant([[-1.0, -2.0]]), tf.constant([[5, 2]])
+      >>> loss, words = self_critical(logps, tokens, tf.constant([0.5]), "words")
+      >>> float(loss), float(words)
+      (1.5, 2.0)
     """
     real = tf.cast(tokens != 0, tf.float32)
     loss = -tf.reduce_sum(logps * real * tf.stop_gradient(advantages)[:, None])

@@ -1,19 +1,21 @@
 """CIDEr-D, BLEU-4 and the n-gram F1 of m-RNN on token ids, as TensorFlow operations.
 
+Captions are ids without BOS: w1 ... wL EOS PAD ... Ids after the first EOS or PAD are ignored. An
+n-gram of up to four words is packed into one int64 number, its key: its ids plus one are the digits
+of a number in base V + 2, so different n-grams have different keys. To count an n-gram, its key is
+compared with all others: captions are short, and this needs no sorting.
+
+All values are float32 under any global dtype policy. The table of document frequencies is a hash
+table on the processor, which XLA does not compile: `CiderD` cannot be used in `jit_compile`
+functions.
+
 Letters: B images, S samples per image, C references per image, T length of the samples, U length of
 the references, V vocabulary, M n-grams in the table of document frequencies, N images counted for
-the table, X either S or C.
-
-Captions are ids without BOS: w1 ... wL EOS PAD ... Ids after the first EOS or PAD are ignored. An
-n-gram of up to four words is packed into one int64 number: its ids plus one are the digits of a
-number in base V + 2. Different n-grams have different numbers. Equal numbers are counted by
-comparing each number with all others: captions are short, and this needs no sorting. All values are
-float32 under any global dtype policy. The table of document frequencies is a hash table on the
-processor, which XLA does not compile: `CiderD` cannot be used in `jit_compile` functions.
+the table, X either S or C. An axis of size 4 has n-grams of 1, 2, 3 and 4 words.
 """
 
 import math
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -23,32 +25,62 @@ from tfcap.ids import EOS, PAD, UNK
 ORDERS = 4  # n-grams of 1 to 4 words
 SIGMA = 6.0  # standard deviation of the penalty of CIDEr-D, in bigrams
 LARGEST_VOCABULARY = 55_106  # (V + 2) ** 4 < 2 ** 63
-NONE = 0  # in place of an n-gram: no n-gram starts here
-UNMATCHED = -1  # in place of an n-gram: it equals no other one
+NONE = 0  # in place of a key: no n-gram starts here
+UNMATCHED = -1  # in place of a key: the n-gram equals no other one
+
+
+class Frequencies(Protocol):
+    """In how many images n-grams occur, as `data.document_frequency` counts them.
+
+    Attributes:
+      ngrams: the n-grams as ids of words, int32 [M, 4], 0 behind the last word.
+      counts: number of images with the n-gram in a reference, int32 [M].
+      images: number of images, N.
+    """
+
+    @property
+    def ngrams(self) -> np.ndarray: ...
+    @property
+    def counts(self) -> np.ndarray: ...
+    @property
+    def images(self) -> int: ...
 
 
 class CiderD:
     """Computes CIDEr-D of each sample, in 0 ... 10; pycocoevalcap calls it CIDEr.
 
-    Source: Vedantam et al. 2015, section 3 and equation 10, as the released scorers compute it. The
-    weight of an n-gram g is its count times idf(g) = ln N - ln max(1, df(g)). The product with a
-    reference uses clipped counts and is multiplied by a Gaussian penalty on the difference of the
-    numbers of bigrams. The result is the mean over n = 1 ... 4 and the references, times 10.
+    Source: Vedantam et al. 2015, section 3 and equation 10, as the released scorers compute it. For
+    a sample with counts c(g) of its n-grams g, and a reference with counts r(g):
+
+        idf(g) = ln N - ln max(1, df(g))
+        cosine_n = sum_g min(c, r) r idf^2 / (|c idf| |r idf|), over the n-grams g of n words
+        CIDEr-D = 10 exp(-delta^2 / (2 * 6^2)) mean_n cosine_n
+
+    delta is the difference of their numbers of bigrams, as in the released scorers. The result is
+    the mean over the references.
 
     Args:
-      table: document frequencies with ``ngrams`` int32 [M, 4] (0-padded), ``counts`` int32 [M]
-        and ``images``, the N of the formula.
-      vocab_size: V.
-      count_eos: True counts EOS as a word, as the released rewards do; False ignores it.
-      unknown_matches: False: an n-gram with UNK in a reference equals no other n-gram. N-grams with
-        UNK then have the idf ln N of an unseen n-gram, in the samples too. This is the reward on
-        strings of ExpansionNet, except for words outside the vocabulary that several images share
-        [GUESS: ids cannot distinguish these words, and they are rare by definition].
+      table: document frequencies of the n-grams in the references of N images.
+      vocab_size: number of words of the vocabulary, V.
+      count_eos: whether EOS counts as a word, as in the released rewards.
+      unknown_matches: whether UNK is a word like others. If False, an n-gram with UNK in a
+        reference equals no other n-gram, and n-grams with UNK have the idf ln N of an n-gram
+        without a document frequency, in the samples too. This is the reward on strings of
+        ExpansionNet, except for words outside the vocabulary that several images share (our
+        reading: ids cannot distinguish these words, and they are rare by definition).
+
+    Example:
+      >>> from tfcap.data.document_frequency import document_frequencies
+      >>> cider = CiderD(document_frequencies([[[5, 6, 7, 8]], [[9, 8]]]), vocab_size=10)
+      >>> references = cider.references(tf.constant([[[5, 6, 7, 8, 2]]]))
+      >>> samples = tf.constant([[[5, 6, 7, 8, 2], [5, 6, 9, 2, 0]]])
+      >>> print(cider(samples, references).numpy().round(2))
+      [[10.    2.47]]
     """
 
     def __init__(
         self,
-        table: Any,
+        table: Frequencies,
         vocab_size: int,
         count_eos: bool = True,
         unknown_matches: bool = True,
@@ -60,8 +92,9 @@ class CiderD:
             keys = np.where(word == PAD, keys, keys * self.packing.base + word + 1)
         idf = math.log(table.images) - np.log(np.maximum(1.0, table.counts))
         if not unknown_matches:
-            known = (ngrams != UNK).all(1)
-            keys, idf = keys[known], idf[known]
+            has_no_unknown = (ngrams != UNK).all(1)
+            keys = keys[has_no_unknown]
+            idf = idf[has_no_unknown]
         with tf.init_scope():  # the table is made outside any graph that is being built
             self.idf = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
@@ -74,14 +107,15 @@ class CiderD:
         """Computes the part that depends only on the references; a data pipeline can do it.
 
         Args:
-          tokens: int32 [B, C, U]; a row of only PAD is not a reference. Each image must have at
-            least one reference.
+          tokens: the references, int32 [B, C, U]. A row of only PAD is not a reference; each image
+            must have at least one reference.
 
         Returns:
-          ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
-          each in its reference; ``weights`` float32 [B, 4, C, U], its squared idf over the norm;
-          ``lengths`` float32 [B, C], in bigrams as in the released scorers; ``real`` float32
-          [B, C], 1 for a reference and 0 for a row of PAD.
+          ``keys`` int64 [B, 4, C, U]: the keys of the n-grams.
+          ``counts`` float32 [B, 4, C, U]: how often each occurs in its reference.
+          ``weights`` float32 [B, 4, C, U]: its squared idf, divided by the norm of the reference.
+          ``lengths`` float32 [B, C]: the number of bigrams of each reference.
+          ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         squares, counts, norms = self._vectors(keys)
@@ -94,21 +128,28 @@ class CiderD:
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes rewards float32 [B, S] of samples int32 [B, S, T]; EOS may be missing."""
+        """Computes CIDEr-D of each sample against all references of its image.
+
+        Args:
+          tokens: the samples, int32 [B, S, T]; EOS may be missing.
+          references: the result of `references` for the same images.
+
+        Returns:
+          float32 [B, S], in 0 ... 10.
+        """
         return mean_of_real(
             self.similarities(tokens, references), references["real"][:, tf.newaxis]
         )
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes CIDEr-D of every sample with each reference alone, in 0 ... 10.
+        """Computes CIDEr-D of each sample against each reference of its image alone.
 
         Args:
-          tokens: int32 [B, S, T]; EOS may be missing.
+          tokens: the samples, int32 [B, S, T]; EOS may be missing.
           references: the result of `references` for the same images.
 
         Returns:
-          float32 [B, S, C], 0 where there is no reference. The reward is its mean over the
-          references.
+          float32 [B, S, C], in 0 ... 10, and 0 where there is no reference.
         """
         keys = self.packing.keys(tokens)
         _, _, norms = self._vectors(keys)
@@ -120,7 +161,7 @@ class CiderD:
     def _vectors(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns squared idf and count of each n-gram [B, 4, X, T], and the norms [B, 4, X]."""
         squares = tf.where(keys == NONE, 0.0, tf.square(self.idf.lookup(keys)))
-        counts = own_counts(keys)
+        counts = counts_in_caption(keys)
         return squares, counts, tf.sqrt(tf.reduce_sum(squares * counts, -1))
 
 
@@ -128,34 +169,42 @@ class NgramF1:
     """Computes F1 of the n-grams of two captions, in 0 ... 1; m-RNN calls it BLEU in reranking.
 
     Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. It is not
-    BLEU: the result is the mean of F1 over n = 1 ... 4, from precision and recall of clipped
-    matches, without brevity penalty. It is 0 if a caption has fewer than four words.
+    BLEU: precision and recall of the clipped matches give F1, the result is its mean over
+    n = 1 ... 4, and there is no brevity penalty. It is 0 if a caption has fewer than four words.
 
-    Args: as in `CiderD`, without a table.
+    Args:
+      vocab_size, count_eos, unknown_matches: as in `CiderD`.
+
+    Example:
+      >>> f1 = NgramF1(vocab_size=10)
+      >>> references = f1.references(tf.constant([[[5, 6, 7, 8, 2]]]))
+      >>> samples = tf.constant([[[5, 6, 7, 8, 2], [5, 6, 7, 9, 2]]])
+      >>> print(f1.similarities(samples, references).numpy().round(2))
+      [[[1.  ]
+        [0.48]]]
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = False, unknown_matches: bool = True):
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references int32 [B, C, U], as in `CiderD`.
+        """Computes the part that depends only on the references int32 [B, C, U].
 
         Returns:
-          ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
-          each in its reference; ``weights``, 1 / counts; ``totals`` float32 [B, 4, C], the number
-          of n-grams of each reference.
+          ``keys``, ``counts``: as in `CiderD.references`.
+          ``weights`` float32 [B, 4, C, U]: 1 / counts.
+          ``totals`` float32 [B, 4, C]: the number of n-grams of each reference.
         """
         keys = self.packing.keys(tokens, of_references=True)
-        counts = own_counts(keys)
+        counts = counts_in_caption(keys)
         weights = tf.where(keys == NONE, 0.0, 1.0 / counts)
         return {"keys": keys, "counts": counts, "weights": weights, "totals": _totals(keys)}
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes F1 float32 [B, S, C] of samples int32 [B, S, T] with each reference."""
+        """Computes F1 float32 [B, S, C] of samples int32 [B, S, T] against each reference alone."""
         keys = self.packing.keys(tokens)
-        matches = tf.round(
-            _shared(keys, references)
-        )  # a sum of thirds is not exactly a whole number
+        # A sum of thirds is not exactly a whole number.
+        matches = tf.round(_shared(keys, references))
         totals = _totals(keys)[..., tf.newaxis]
         others = references["totals"][:, :, tf.newaxis]
         # 2 P R / (P + R) with P = matches / totals and R = matches / others.
@@ -167,39 +216,57 @@ class NgramF1:
 class Bleu4:
     """Computes BLEU-4 of each sample against all references of its image, in 0 ... 1.
 
-    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The reference
-    length is the closest length (the shorter of two equally close lengths). 1e-15 is added to each
-    number of matches and 1e-9 to each number of n-grams. There is no other smoothing: a caption
-    without a common 4-gram has a score of nearly 0.
+    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The length of
+    the references is that of the closest one (the shorter of two equally close ones). 1e-15 is
+    added to each number of matches and 1e-9 to each number of n-grams. There is no other smoothing:
+    a caption that shares no 4-gram with the references has a score of nearly 0.
 
-    Args: as in `CiderD`, without a table.
+    Args:
+      vocab_size, count_eos, unknown_matches: as in `CiderD`.
+
+    Example:
+      >>> bleu = Bleu4(vocab_size=10)
+      >>> references = bleu.references(tf.constant([[[5, 6, 7, 8, 2]]]))
+      >>> samples = tf.constant([[[5, 6, 7, 8, 2], [5, 6, 7, 8, 9]]])
+      >>> print(bleu(samples, references).numpy().round(2))
+      [[1.   0.67]]
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = True, unknown_matches: bool = True):
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references int32 [B, C, U], as in `CiderD`.
+        """Computes the part that depends only on the references int32 [B, C, U].
 
         Returns:
-          ``keys`` int64 [B, 4, C U], the n-grams; ``most`` float32 [B, 4, C U], the largest count
-          of each in one reference; ``shares`` float32 [B, 4, C U], 1 / its count in all
-          references; ``lengths`` float32 [B, C], in words; ``real`` as in `CiderD`.
+          ``keys`` int64 [B, 4, C U]: the keys of the n-grams of all references of an image.
+          ``most`` float32 [B, 4, C U]: how often each occurs at most in one reference.
+          ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all of them.
+          ``lengths`` float32 [B, C]: the number of words of each reference.
+          ``real`` float32 [B, C]: as in `CiderD.references`.
         """
         keys = self.packing.keys(tokens, of_references=True)
-        every = merged(keys)
-        same = tf.cast(every[..., tf.newaxis] == every[:, :, tf.newaxis], tf.float32)
-        most = tf.reduce_max(same * merged(own_counts(keys))[..., tf.newaxis], 2)
+        all_keys = merged(keys)
+        same = tf.cast(all_keys[..., tf.newaxis] == all_keys[:, :, tf.newaxis], tf.float32)
+        most = tf.reduce_max(same * merged(counts_in_caption(keys))[..., tf.newaxis], 2)
         return {
-            "keys": every,
+            "keys": all_keys,
             "most": most,
-            "shares": tf.where(every > NONE, 1.0 / tf.reduce_sum(same, 2), 0.0),
+            "shares": tf.where(all_keys > NONE, 1.0 / tf.reduce_sum(same, 2), 0.0),
             "lengths": _totals(keys)[:, 0],
             "real": present(tokens),
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes rewards float32 [B, S] of samples int32 [B, S, T]; EOS may be missing."""
+        """Computes BLEU-4 of each sample against all references of its image.
+
+        Args:
+          tokens: the samples, int32 [B, S, T]; EOS may be missing.
+          references: the result of `references` for the same images.
+
+        Returns:
+          float32 [B, S], in 0 ... 1.
+        """
         keys = self.packing.keys(tokens)
         clipped = tf.minimum(
             occurrences(references["keys"], keys), references["most"][:, :, tf.newaxis]
@@ -216,22 +283,25 @@ class Bleu4:
 
 
 class Packing:
-    """Splits captions into n-grams and packs each n-gram into one int64 number.
+    """Splits captions into n-grams and packs each n-gram into one int64 number, its key.
 
-    Args: as in `CiderD`.
+    Args:
+      vocab_size, count_eos, unknown_matches: as in `CiderD`.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool, unknown_matches: bool):
         if vocab_size > LARGEST_VOCABULARY:
             raise ValueError(
-                f"A reward packs four words in 63 bits: at most {LARGEST_VOCABULARY} words, not "
-                f"{vocab_size}. Prepare the data with a larger --min_count."
+                f"A reward packs four words in 63 bits, so the vocabulary may have at most "
+                f"{LARGEST_VOCABULARY} words, not {vocab_size}. Prepare the data with a larger "
+                "`min_count`."
             )
         self.base = vocab_size + 2
-        self.count_eos, self.unknown_matches = count_eos, unknown_matches
+        self.count_eos = count_eos
+        self.unknown_matches = unknown_matches
 
     def words(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns int64 [B, X, T] of captions int32 [B, X, T]: id + 1, and 0 after the end."""
+        """Returns the digits of captions int32 [B, X, T]: id + 1, and 0 after the end, int64."""
         tokens = tf.convert_to_tensor(tokens)
         ends = tf.cast((tokens == PAD) | (tokens == EOS), tf.float32)
         ended = tf.cumsum(ends, -1, exclusive=self.count_eos) > 0
@@ -240,13 +310,20 @@ class Packing:
         )
 
     def keys(self, tokens: tf.Tensor, of_references: bool = False) -> tf.Tensor:
-        """Returns the packed n-gram at each position, for n = 1 ... 4: int64 [B, 4, X, T], or
-        `NONE`.
+        """Computes the keys of the n-grams that start at each position.
+
+        Args:
+          tokens: captions, int32 [B, X, T].
+          of_references: whether they are references, in which UNK may equal no word.
+
+        Returns:
+          int64 [B, 4, X, T]; `NONE` where the caption ends before the n-gram does.
         """
         words = self.words(tokens)
         length = axis_size(words, -1)
         ahead = tf.pad(words, [[0, 0], [0, 0], [0, ORDERS - 1]])
-        key, keys = tf.zeros_like(words), []
+        key = tf.zeros_like(words)
+        keys = []
         for n in range(ORDERS):
             word = ahead[..., n : n + length]
             key = key * self.base + word
@@ -258,14 +335,17 @@ class Packing:
 
 
 def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Sums weighted clipped counts over the positions of each reference: float32 [B, 4, S, C].
+    """Sums the clipped counts, times the weights, over the positions of each reference.
 
-    An n-gram with count c_h in the sample and c_r in the reference occurs at c_r positions of the
-    reference, so it adds c_r min(c_h, c_r) times its weight.
+    An n-gram with the count c in the sample and r in the reference occurs at r positions of the
+    reference, so it adds r min(c, r) times its weight.
 
     Args:
-      keys: int64 [B, 4, S, T], n-grams of the samples.
-      references: with ``keys``, ``counts`` and ``weights`` [B, 4, C, U].
+      keys: keys of the samples, int64 [B, 4, S, T].
+      references: ``keys``, ``counts`` and ``weights`` of the references, all [B, 4, C, U].
+
+    Returns:
+      float32 [B, 4, S, C].
     """
     counts = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
     shared = tf.minimum(counts, merged(references["counts"])[:, :, tf.newaxis])
@@ -282,14 +362,18 @@ def occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(same, tf.float32), 3)
 
 
-def own_counts(keys: tf.Tensor) -> tf.Tensor:
-    """Counts each n-gram of `keys` [B, 4, X, T] in its caption: float32 [B, 4, X, T]."""
+def counts_in_caption(keys: tf.Tensor) -> tf.Tensor:
+    """Counts each of `keys` [B, 4, X, T] in its own caption: float32 [B, 4, X, T]."""
     same = keys[..., tf.newaxis] == keys[:, :, :, tf.newaxis]
     return tf.where(keys == UNMATCHED, 1.0, tf.reduce_sum(tf.cast(same, tf.float32), 3))
 
 
 def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """Returns the reference length closest to each sample [B, S]; of two, the shorter."""
+    """Returns the length of a reference that is closest to `length`; of two, the shorter.
+
+    `length` [B, S] are the lengths of the samples; `lengths` and `real` [B, C] are of the
+    references, as in `Bleu4.references`. Returns [B, S].
+    """
     lengths = tf.where(real > 0, lengths, math.inf)[:, tf.newaxis]  # [B, 1, C]
     distance = tf.abs(length[..., tf.newaxis] - lengths)
     nearest = distance == tf.reduce_min(distance, -1, keepdims=True)
@@ -297,25 +381,26 @@ def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tenso
 
 
 def _totals(keys: tf.Tensor) -> tf.Tensor:
-    """Counts the n-grams of each order: float32 [B, 4, X]."""
+    """Counts the n-grams of each caption of `keys` [B, 4, X, T]: float32 [B, 4, X]."""
     return tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
 
 
 def present(tokens: tf.Tensor) -> tf.Tensor:
-    """Returns 1 for rows of int32 [B, C, U] that hold a reference, else 0: float32 [B, C]."""
+    """Returns 1 for rows of `tokens` [B, C, U] that hold a reference, else 0: float32 [B, C]."""
     return tf.cast(tf.reduce_any(tokens != PAD, -1), tf.float32)
 
 
 def mean_of_real(values: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """Averages values [..., C] over the references, where `real` [..., C] is 1: [...]."""
+    """Averages `values` [..., C] over the references, where `real` [..., C] is 1: [...]."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * real, -1), tf.reduce_sum(real, -1))
 
 
 def merged(x: tf.Tensor) -> tf.Tensor:
+    """Returns [B, 4, C, U] as [B, 4, C U]: the n-grams of all references of an image."""
     return tf.reshape(x, [axis_size(x, 0), ORDERS, axis_size(x, 2) * axis_size(x, 3)])
 
 
 def axis_size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """Returns the length of an axis, as a Python int if it is known when the function is traced."""
+    """Returns the size of an axis, as a Python int if it is known when the graph is made."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static

@@ -1,10 +1,10 @@
 """The reward of self-critical training: a weighted sum of terms, computed in the graph.
 
-Letters: B images, S samples per image, C references per image, T length of the samples, U length
-of the references, V vocabulary.
-
 Captions are ids without BOS: w1 ... wL EOS PAD ... All values are float32 under any global dtype
 policy.
+
+Letters: B images, S samples per image, C references per image, T length of the samples, U length
+of the references, V vocabulary.
 """
 
 import math
@@ -15,14 +15,20 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.layers.trees import Tree
-from tfcap.objectives.ngrams import Bleu4, CiderD
+from tfcap.objectives.ngrams import Bleu4, CiderD, Frequencies
 
 
 class Convention(NamedTuple):
-    """How the released code of a family of systems prepares the references of the reward."""
+    """How the released code of a family of systems prepares the references of the reward.
 
-    reference_length: int | None  # references are cut to so many words and EOS; None: to T
-    unknown_matches: bool  # True: UNK is a word like others; False: it equals no word
+    Attributes:
+      reference_length: number of words to which a reference is cut, EOS not counted; None cuts it
+        to T.
+      unknown_matches: whether UNK is a word like others; if not, it equals no word.
+    """
+
+    reference_length: int | None
+    unknown_matches: bool
 
 
 CONVENTIONS = {
@@ -35,27 +41,29 @@ CONVENTIONS = {
 
 
 class Reward:
-    """Computes the weighted sum of the rewards of a sample; terms of weight 0 are not computed.
+    """Computes the weighted sum of the rewards of a sample.
 
-    * cider: `CiderD`, in 0 ... 10. bleu: `Bleu4`, in 0 ... 1.
+    * cider: `CiderD`, in 0 ... 10. bleu: `Bleu4`, in 0 ... 1. A term of weight 0 is not computed.
     * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It gets B image ids,
       list[int], and the captions, list[list[str]] [B, S], and returns numbers [B, S]. It is slow:
       each call leaves the graph, copies from the device, and holds the lock of Python, so that
       replicas wait for each other. It only works in the process that built the graph.
 
     Args:
-      table: document frequencies, see `CiderD`; None if ``cider`` is 0.
-      vocab_size: V.
-      convention: a name of `CONVENTIONS`. The caller cuts references to its ``reference_length``.
+      table: document frequencies of n-grams, as in `CiderD`; None if ``cider`` is 0.
+      vocab_size: number of words of the vocabulary, V.
+      convention: name of the convention for references, of `CONVENTIONS`. The caller cuts
+        references to its ``reference_length``.
       count_eos: whether CIDEr-D and BLEU count EOS as a word.
       cider, bleu: weights of these terms.
       hook: the Python function, whose weight is 1, or None.
-      detokenize: int32 [..., T] to string [...] tensors; needed by the hook.
+      detokenize: a function that makes texts, string [...], of captions, int32 [..., T]; the hook
+        needs it.
     """
 
     def __init__(
         self,
-        table: Any,
+        table: Frequencies | None,
         vocab_size: int,
         *,
         convention: str = "jdai",
@@ -68,35 +76,42 @@ class Reward:
         weights = {"cider": cider, "bleu": bleu, "hook": float(hook is not None)}
         self.weights = {name: float(weight) for name, weight in weights.items() if weight}
         if not self.weights or not all(map(math.isfinite, self.weights.values())):
-            raise ValueError(f"The weights of a reward must be finite and not all 0: {weights}.")
-        self.hook, self.detokenize = hook, detokenize
+            listed = ", ".join(f"{name} {weight}" for name, weight in weights.items())
+            raise ValueError(f"The weights of a reward must be finite and not all 0: {listed}.")
+        self.hook = hook
+        self.detokenize = detokenize
         matches = CONVENTIONS[convention].unknown_matches
         self.scorers: dict[str, CiderD | Bleu4] = {}
         if "cider" in self.weights:
+            if table is None:
+                raise ValueError("The reward `cider` needs document frequencies: give `table`.")
             self.scorers["cider"] = CiderD(table, vocab_size, count_eos, matches)
         if "bleu" in self.weights:
             self.scorers["bleu"] = Bleu4(vocab_size, count_eos, matches)
 
     def references(self, tokens: tf.Tensor) -> Tree:
-        """Computes what the terms need of the references.
+        """Computes what the terms need of the references; a data pipeline can do it.
 
         Args:
-          tokens: int32 [B, C, U]; a row of only PAD is not a reference.
+          tokens: the references, int32 [B, C, U]; a row of only PAD is not a reference.
 
         Returns:
-          A structure of tensors [B, ...] for `__call__`; a data pipeline can compute it.
+          A structure of tensors [B, ...], for the call.
         """
         return {name: scorer.references(tokens) for name, scorer in self.scorers.items()}
 
     def __call__(
         self, tokens: tf.Tensor, references: Tree, ids: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Computes the rewards float32 [B, S]; they are always finite.
+        """Computes the reward of each sample.
 
         Args:
-          tokens: int32 [B, S, T], PAD after EOS; EOS may be missing.
+          tokens: the samples, int32 [B, S, T], PAD after EOS; EOS may be missing.
           references: the result of `references` for the same images.
-          ids: int64 [B], image ids; needed for a hook.
+          ids: image ids, int64 [B]; a hook needs them.
+
+        Returns:
+          float32 [B, S], always finite.
         """
         terms = {name: scorer(tokens, references[name]) for name, scorer in self.scorers.items()}
         if "hook" in self.weights:
@@ -105,14 +120,17 @@ class Reward:
 
     def _hook(self, tokens, ids):
         """Calls the hook outside the graph and checks the rewards [B, S] that it returns."""
-        hook, detokenize = self.hook, self.detokenize
+        hook = self.hook
+        detokenize = self.detokenize
         assert hook is not None and detokenize is not None, "its weight is 0 without them"
 
         def call(ids, texts):
             captions = [[text.decode("utf-8") for text in row] for row in texts]
             result = np.asarray(hook(ids.tolist(), captions), np.float32)
             if result.shape != texts.shape or not np.isfinite(result).all():
-                raise ValueError(f"The reward hook must return {texts.shape} finite numbers.")
+                raise ValueError(
+                    f"The hook of the reward must return finite numbers of shape {texts.shape}."
+                )
             return result
 
         inputs = (tf.cast(ids, tf.int64), detokenize(tokens))
@@ -121,7 +139,14 @@ class Reward:
 
 
 def signature(convention: str, count_eos: bool, **weights: float) -> str:
-    """Returns the settings as text, as SacreEOS (Hu et al. 2023) does, to report with scores."""
+    """Returns the settings of a reward as text, which is reported with scores.
+
+    The form is that of SacreEOS (Hu et al. 2023).
+
+    Args:
+      convention, count_eos: as in `Reward`.
+      weights: weights of the terms by name.
+    """
     names = {"cider": "Cider-D[n4,s6.0]", "bleu": "BLEU-4"}
     terms = ["STANDARD_wInit" if count_eos else "NO<EOS>_wInit"]
     for name, weight in weights.items():

@@ -86,7 +86,8 @@ def restore_weights(
         if start and not any(_tensor_name(name, group) in shapes for name in backbone):
             weights = {n: weight for n, weight in weights.items() if n not in backbone}
         for name, variable in weights.items():
-            shape, expected = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
+            shape = shapes.get(_tensor_name(name, group))
+            expected = variable.shape.as_list()
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
                 expected[axes[name]] = shape[axes[name]]
             if shape is None:

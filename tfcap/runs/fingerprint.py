@@ -45,7 +45,8 @@ def check_data(
       task: the configuration of the run.
     """
     for name, value_in in _SAME.items():
-        received, expected = value_in(fingerprint, task), value_in(of_run, task)
+        received = value_in(fingerprint, task)
+        expected = value_in(of_run, task)
         if received == expected:
             continue
         remedy = f"Use the data that {directory} was trained on"

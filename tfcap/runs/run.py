@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import cast
 
 from tfcap import configs, files, pretrained
 from tfcap.backbones.backbone import Backbone
@@ -27,7 +28,7 @@ from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
 from tfcap.runs.build import build_model, build_search, width_of, with_backbone
-from tfcap.runs.checkpoints import newest_checkpoint, restore_weights, step_of
+from tfcap.runs.checkpoints import find, newest_checkpoint, path_of, restore_weights, step_of
 from tfcap.runs.fingerprint import (
     check_data,
     read_fingerprint,
@@ -134,7 +135,8 @@ class Run:
     def frequencies_directory(self, data_dir: str | None = None) -> str:
         """Finds the directory with document frequencies: `data_dir`, the run, or its data."""
         for directory in filter(None, (data_dir, self.directory, self.data_dir)):
-            table, words = (os.path.join(directory, n) for n in (DOCUMENT_FREQUENCY, VOCABULARY))
+            table = os.path.join(directory, DOCUMENT_FREQUENCY)
+            words = os.path.join(directory, VOCABULARY)
             # The table counts ids: with another vocabulary it would be silently wrong.
             if files.exists(table) and files.exists(words):
                 if Vocab.load(words).sha256 == self.vocab.sha256:
@@ -159,7 +161,10 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
     """
     directory = pretrained.directory_of(name)
     if not os.path.isdir(directory):
-        raise ValueError(f"There is no run directory {directory}. {pretrained.hint()}")
+        raise ValueError(
+            f"There is no run directory {directory}. Give the directory of a run, or the name of "
+            f"a pretrained model. {pretrained.hint()}"
+        )
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
     remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
@@ -168,12 +173,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
     with precision.scope(dtype):
         model = build_model(params.task, len(vocab), width)
     whole = with_backbone(model, params.task, fingerprint, directory)
-    if checkpoint == "best":
-        best = best_directory(directory, params)
-        checkpoint = best if newest_checkpoint(best) else directory
-    elif checkpoint == "latest":
-        checkpoint = directory
-    path = restore_weights(whole, checkpoint)
+    path = restore_weights(whole, _checkpoint(directory, params, checkpoint))
     return Run(
         params,
         model,
@@ -183,8 +183,16 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         checkpoint=path,
         signature=signature_of(path, params.task),
         scores=scores_in(info_of(path)),
-        backbone=whole.backbone,
+        backbone=cast(Backbone | None, whole.backbone),
     )
+
+
+def _checkpoint(directory: str, params: configs.Experiment, name: str) -> str:
+    """Returns the path of the checkpoint `best`, `latest`, or of another name."""
+    if name not in ("best", "latest"):
+        return find(name)
+    best = best_directory(directory, params)
+    return path_of(best if name == "best" and newest_checkpoint(best) else directory)
 
 
 def load_together(
@@ -195,7 +203,10 @@ def load_together(
     """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
     listed = [names] if isinstance(names, str | os.PathLike) else list(names)
     if len(listed) > 1 and checkpoint not in ("best", "latest"):
-        raise ValueError("The checkpoint of an ensemble must be best or latest, not a path.")
+        raise ValueError(
+            f"`checkpoint={checkpoint}` names a checkpoint of one run. An ensemble takes best or "
+            "latest."
+        )
     members = [load(name, checkpoint, dtype) for name in listed]
     first, *others = members
     if not others:

@@ -5,6 +5,7 @@ Letters: B pictures of a batch, R regions, F feature width.
 
 import importlib.resources
 import io
+import logging
 import math
 import os
 import pathlib
@@ -12,7 +13,6 @@ import shutil
 import string
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,9 @@ from tfcap.files import replacing, sizes
 from tfcap.images import SERVED_PIXELS
 from tfcap.runs import Run
 from tfcap.serving import card
-from tfcap.serving.saved_model import OK, CaptionServer, export
+from tfcap.serving.saved_model import OK, CaptionServer, Signature, export
+
+_log = logging.getLogger(__name__)
 
 WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")  # TF Serving looks there
 _CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is
@@ -40,21 +42,26 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
     The version appears when its warm-up requests have been answered. Existing files compose.yaml,
     kserve.yaml and batching.config are not changed, because they may have been edited.
 
+    Args:
+      served: the functions to export.
+      run: the run, which the model card describes.
+      export_dir: the directory of all versions.
+
     Returns:
       The path `export_dir/<version>`.
     """
     pictures = [_draw(number, served.max_pixels) for number in range(_PICTURES)]
-    counts = [served.backbone and served.backbone.num_regions, served.max_regions]
-    regions = min(filter(None, counts), default=_REGIONS)
+    limits = [served.max_regions, served.backbone.num_regions if served.backbone else None]
+    regions = min((limit for limit in limits if limit), default=_REGIONS)
     texts: dict[str, str] = {}
 
-    def complete(version: str, signatures: dict[str, Any]) -> None:
+    def complete(version: str, signatures: dict[str, Signature]) -> None:
         """Measures the loaded SavedModel, and writes its warm-up requests and its card."""
         function = signatures["serving_default"]
         seconds = measure(lambda size: _call(function, _inputs(function, size, pictures, regions)))
         largest = largest_batch(seconds)
-        allowed = [size for size in seconds if size <= largest]
-        _warm_up(version, signatures, allowed, pictures, regions)
+        batches = [size for size in seconds if size <= largest]
+        _warm_up(version, signatures, batches, pictures, regions)
         texts.update(_texts(seconds, sum(sizes(version)), served.max_pixels))
         text = card.text(run, served.max_pixels, seconds, largest)
         pathlib.Path(version, card.CARD).write_text(text, encoding="utf-8")
@@ -63,7 +70,7 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
     for name, text in texts.items():
         target = os.path.join(export_dir, name)
         if os.path.exists(target):
-            print(f"note: {target} stays as it is; delete it to get a new one")
+            _log.info(f"note: {target} stays as it is; delete it to get a new one")
             continue
         with replacing(target) as temporary:
             pathlib.Path(temporary).write_text(text, encoding="utf-8")
@@ -85,27 +92,34 @@ def _draw(number: int, most_pixels: int) -> bytes:
 
 
 def _inputs(
-    function: Any, size: int, pictures: Sequence[bytes], regions: int
+    function: Signature, size: int, pictures: Sequence[bytes], regions: int
 ) -> dict[str, np.ndarray]:
-    """Makes the inputs of a signature for a batch of B = `size`, with R = `regions`.
+    """Makes the inputs of a signature.
 
-    They are `image_bytes` object [B], the files in turn, or `features` float32 [B, R, F] and
-    `num_regions` int32 [B]; and `seed` int64 [B] if the signature has it.
+    Args:
+      function: the signature.
+      size: number of pictures in the batch, B.
+      pictures: picture files, which are repeated in turn.
+      regions: number of regions of an image, R.
+
+    Returns:
+      `image_bytes` object [B], or `features` float32 [B, R, F] and `num_regions` int32 [B]; and
+      `seed` int64 [B] if the signature has it.
     """
     specs = function.structured_input_signature[1]
-    made: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     if "image_bytes" in specs:
-        made["image_bytes"] = np.array([pictures[i % len(pictures)] for i in range(size)], object)
+        inputs["image_bytes"] = np.array([pictures[i % len(pictures)] for i in range(size)], object)
     else:
         shape = (size, regions, specs["features"].shape[-1])
-        made["features"] = np.random.default_rng(size).normal(size=shape).astype(np.float32)
-        made["num_regions"] = np.full(size, regions, np.int32)
+        inputs["features"] = np.random.default_rng(size).normal(size=shape).astype(np.float32)
+        inputs["num_regions"] = np.full(size, regions, np.int32)
     if "seed" in specs:
-        made["seed"] = np.arange(size, dtype=np.int64)
-    return made
+        inputs["seed"] = np.arange(size, dtype=np.int64)
+    return inputs
 
 
-def _call(function: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _call(function: Signature, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     results = function(**{key: tf.constant(value) for key, value in values.items()})
     return {key: value.numpy() for key, value in results.items()}
 
@@ -113,8 +127,14 @@ def _call(function: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 def measure(call: Callable[[int], object]) -> dict[int, float]:
     """Measures batches of 1, 2, 4 ... 32 pictures, until one takes more than 5 seconds.
 
-    Returns size -> seconds of the fastest of three calls after a warm-up call: other work on the
-    machine disturbs it least. A note says if it disturbs the calls of several sizes.
+    A note says if other work on the machine disturbs the calls of several sizes.
+
+    Args:
+      call: a function that captions so many pictures.
+
+    Returns:
+      The seconds by size, of the fastest of three calls after a warm-up call: other work disturbs
+      it least.
     """
     seconds: dict[int, float] = {}
     disturbed: list[str] = []
@@ -131,7 +151,7 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
         if seconds[size] > _SLOW:
             break
     if len(disturbed) > 1:
-        print(
+        _log.info(
             f"note: equal batches took {' and '.join(disturbed)}, so that other work disturbs this "
             "machine, and the measured batch sizes may be wrong. Delete batching.config and export "
             "again on a quiet machine."
@@ -143,6 +163,9 @@ def largest_batch(seconds: Mapping[int, float]) -> int:
     """Returns the smallest batch with 90 % of the highest measured throughput.
 
     A larger batch would make each request wait longer for hardly more throughput.
+
+    Args:
+      seconds: the seconds by size, as `measure` returns them.
     """
     best = max(size / taken for size, taken in seconds.items())
     return min(size for size, taken in seconds.items() if size / taken >= 0.9 * best)
@@ -150,12 +173,12 @@ def largest_batch(seconds: Mapping[int, float]) -> int:
 
 def _warm_up(
     version: str,
-    signatures: Mapping[str, Any],
+    signatures: Mapping[str, Signature],
     batches: Sequence[int],
     pictures: Sequence[bytes],
     regions: int,
 ) -> None:
-    """Sends a request of every size to every signature, and writes those requests.
+    """Calls every signature with a batch of every size, and writes these requests into the version.
 
     TF Serving sends them before it serves, because the first calls take many times as long:
     TensorFlow optimises graphs then.
@@ -168,7 +191,10 @@ def _warm_up(
                 values = _inputs(function, size, pictures, regions)
                 statuses = [text.decode() for text in _call(function, values)["status"]]
                 if refused := [status for status in statuses if status != OK]:
-                    raise ValueError(f"A drawn picture has no caption: {refused[0]}.")
+                    raise ValueError(
+                        f"A drawn picture has no caption: {refused[0]}. Check the run with "
+                        "tfcap.doctor."
+                    )
                 log = prediction_log_pb2.PredictionLog()
                 request = log.predict_log.request
                 request.model_spec.name = "captions"
@@ -179,19 +205,25 @@ def _warm_up(
 
 
 def memory(model_bytes: int, cores: int, max_pixels: int) -> int:
-    """Returns how many MiB of memory a server needs.
+    """Returns how much memory a server needs, in MiB.
 
     While a version is replaced, two are loaded: three times the model. The server itself and its
     batches take 1 GiB. A picture of 50 million pixels takes half a GiB while it is decoded and
     turned; a batch decodes at most four pictures at once, and each core has a batch.
+
+    Args:
+      model_bytes: size of the files of the SavedModel.
+      cores: number of processor cores.
+      max_pixels: largest number of pixels of a picture.
     """
     decoding = max(4, cores) * 512 * max_pixels / SERVED_PIXELS
     return 1024 + math.ceil(decoding) + 3 * model_bytes // 2**20
 
 
 def _texts(seconds: Mapping[int, float], model_bytes: int, max_pixels: int) -> dict[str, str]:
-    """Fills the templates: name of the file -> text."""
-    cores, largest = os.cpu_count() or 1, largest_batch(seconds)
+    """Fills the templates of the files of a server; returns each text by the name of its file."""
+    cores = os.cpu_count() or 1
+    largest = largest_batch(seconds)
     values = {
         "cores": cores,
         "memory": memory(model_bytes, cores, max_pixels),
@@ -205,8 +237,8 @@ def _texts(seconds: Mapping[int, float], model_bytes: int, max_pixels: int) -> d
             for size, taken in seconds.items()
         ),
     }
-    folder = importlib.resources.files("tfcap.serving") / "templates"
+    directory = importlib.resources.files("tfcap.serving") / "templates"
     return {
         template.name: string.Template(template.read_text(encoding="utf-8")).substitute(values)
-        for template in folder.iterdir()
+        for template in directory.iterdir()
     }

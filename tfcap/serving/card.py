@@ -4,8 +4,7 @@ import os
 import pathlib
 import platform
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import yaml
 
@@ -33,10 +32,13 @@ _LICENCES = {
 
 
 def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) -> str:
-    """Returns the card in Markdown.
+    """Returns the card of an export, in Markdown.
 
-    `seconds` has the time of a batch by its size, and `largest` is the largest batch that is
-    served.
+    Args:
+      run: the run.
+      max_pixels: largest number of pixels of a picture.
+      seconds: time of a batch by its size.
+      largest: the largest batch that is served.
     """
     latency = [
         [size, f"{1000 * taken:.0f}", f"{size / taken:.1f}"] for size, taken in seconds.items()
@@ -49,7 +51,7 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
     parts = [
         f"# Model card: {run.model.name}",
         f"{_ABOUT}.",
-        *_known(run),
+        *_facts(run),
         "## Latency",
         f"Measured through the SavedModel, without a server, on the exporting machine ({machine}): "
         f"the fastest of three calls. The server makes batches of at most {largest}.",
@@ -60,17 +62,20 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
     return "\n\n".join(parts) + "\n"
 
 
-def hub_text(run: Run, folder: str) -> str:
+def hub_text(run: Run, directory: str) -> str:
     """Returns the README.md of a run directory, with the metadata that the Hugging Face Hub reads.
 
-    The files in `folder`, the directory, are listed with their digests.
+    Args:
+      run: the run.
+      directory: the directory, whose files are listed with their digests.
     """
     metrics = [
         {"type": key.lower(), "name": key, "value": round(run.scores[key], 2)}
         for key in KEYS
         if key in run.scores
     ]
-    name, data = run.model.name, run.fingerprint
+    name = run.model.name
+    data = run.fingerprint
     task = {"type": "image-to-text", "name": "Image captioning"}
     dataset = {"type": data.get("name", "unknown"), "name": data.get("name", "unknown")}
     results = [{"task": task, "dataset": dataset, "metrics": metrics}] if metrics else []
@@ -82,15 +87,17 @@ def hub_text(run: Run, folder: str) -> str:
         **({"model-index": [{"name": name, "results": results}]} if results else {}),
     }
     digests = [
-        (os.path.relpath(path, folder), file_sha256(path))
-        for path in sorted(str(path) for path in pathlib.Path(folder).rglob("*") if path.is_file())
+        (os.path.relpath(path, directory), file_sha256(path))
+        for path in sorted(
+            str(path) for path in pathlib.Path(directory).rglob("*") if path.is_file()
+        )
     ]
     parts = [
         f"---\n{yaml.safe_dump(metadata, sort_keys=False)}---",
         f"# {name}",
         f"{_ABOUT}, and so is the licence in the first lines.",
         "```bash\ntfcap caption --model_dir hf://OWNER/NAME photo.jpg\n```",
-        *_known(run),
+        *_facts(run),
         *_limits_and_licences(run, []),
         "## Files",
         _table(["file", "SHA-256"], digests),
@@ -109,10 +116,11 @@ def _card_of(run: Run) -> list[str]:
 
 
 def _unknown(run: Run) -> str:
+    """Returns what stands where this package cannot know a fact."""
     return _BELOW if _card_of(run) else _UNKNOWN
 
 
-def _known(run: Run) -> list[str]:
+def _facts(run: Run) -> list[str]:
     """Returns the sections on the model, its training data and its scores."""
     options = run.params.task.decoding
     beam = f"beam search of width {options.beam}"
@@ -126,7 +134,7 @@ def _known(run: Run) -> list[str]:
     }
     data = run.fingerprint
     made_by = data["backbone"]
-    known = {
+    data_rows = {
         "name": data.get("name", _UNKNOWN),
         **{
             f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
@@ -139,13 +147,15 @@ def _known(run: Run) -> list[str]:
     }
     return [
         *("## Model", _table(["what", "value"], rows.items())),
-        *("## Training data", _table(["what", "value"], known.items())),
+        *("## Training data", _table(["what", "value"], data_rows.items())),
         *("## Scores", _scores(run.scores)),
     ]
 
 
 def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
-    data, unknown = run.fingerprint, _unknown(run)
+    """Returns the sections on limits and licences; `limits` are further sentences."""
+    data = run.fingerprint
+    unknown = _unknown(run)
     limits = [
         f"It knows {data['vocab_size']:,} words and can use no others.",
         "It repeats what is frequent in its training data, also where that is wrong or unfair to "
@@ -167,6 +177,7 @@ def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
 
 
 def _scores(best: Mapping[str, float]) -> str:
+    """Returns a table of the validation scores."""
     rows = [[key, f"{best[key]:.2f}"] for key in (*KEYS, "perplexity") if key in best]
     if not rows:
         return "There are no validation scores of these weights and of this decoding."
@@ -174,12 +185,13 @@ def _scores(best: Mapping[str, float]) -> str:
     return f"{about}\n\n{_table(['score', 'value'], rows)}"
 
 
-def _table(head: list[str], rows: Any) -> str:
+def _table(head: list[str], rows: Iterable[Iterable[object]]) -> str:
+    """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     """Escapes a value for a cell of a Markdown table."""
     words = " ".join(str(value).split())
     return words.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

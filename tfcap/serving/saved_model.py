@@ -10,14 +10,16 @@ import os
 import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tfcap import files
+from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.clips import Clips, from_fingerprint
 from tfcap.backbones.detector import Detector
+from tfcap.backbones.side_by_side import Backbones
 from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
 from tfcap.decoding.search import Search
@@ -29,6 +31,8 @@ OK = "ok"
 NO_REGION = "no region is found: the picture is too small"
 SIGNATURES = ("serving_default", "features")
 _LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
+AnyBackbone = Backbone | Backbones | Clips | Detector
+Signature: TypeAlias = tf.types.experimental.ConcreteFunction  # a function of a SavedModel
 _PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
 
 
@@ -38,12 +42,11 @@ class CaptionServer(tf.Module):
     `tfcap.caption` calls it and `tfcap.export` saves it, so that both give the same captions.
 
     Args:
-      model: the captioner, weights restored.
+      model: the captioner, with restored weights.
       vocab: its vocabulary.
-      search: finds the captions.
-      backbone: a `backbones.backbone.Backbone` or `Detector`, or
-        `backbones.clips.Clips` for a model of clips; None for a model of ready-made
-        features.
+      search: the search that finds the captions.
+      backbone: the network that turns pictures into features: `Clips` for a model of clips; None
+        for a model of ready-made features.
       max_regions: largest number of regions, as in training; further regions are cut off. None uses
         all regions.
       max_pixels: largest number of pixels of a picture; the frames of a GIF file are not counted.
@@ -58,7 +61,7 @@ class CaptionServer(tf.Module):
         model: Captioner,
         vocab: Vocab,
         search: Search,
-        backbone=None,
+        backbone: AnyBackbone | None = None,
         max_regions: int | None = None,
         max_pixels: int = SERVED_PIXELS,
     ):
@@ -79,11 +82,21 @@ class CaptionServer(tf.Module):
 
     @property
     def model(self) -> Captioner:
+        """The captioner."""
         return self._hidden.model
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> AnyBackbone | None:
+        """The network that turns pictures into features; None for ready-made features."""
         return self._hidden.backbone
+
+    def require_backbone(self) -> AnyBackbone:
+        """Returns the backbone; raises ValueError if there is none."""
+        if self.backbone is None:
+            raise ValueError(
+                "This model reads ready-made features, and no pictures. Give features."
+            )
+        return self.backbone
 
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
@@ -93,33 +106,39 @@ class CaptionServer(tf.Module):
         Args:
           features: float32 [B, R, F], padded with any values to the most regions of an image.
           num_regions: int32 [B], number of real regions of each image, 1 to R.
-          seed: int64 [B], one for each image, if the search samples; else None.
+          seed: random seed of each image, int64 [B], if the search samples; else None.
 
         Returns:
-          `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
-          log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
-          [B, K, T]; `status` string [B], "ok" or why an image has no captions: then the captions
-          are empty, and scores and tokens are 0.
+          The captions string [B, K], best first, as `captions`. Their scores float32 [B, K] as
+          `scores`: summed natural log-probabilities, unless a length penalty or the consensus
+          changes them. Their ids int32 [B, K, T] as `tokens`. And string [B] as `status`: "ok", or
+          why an image has no captions; then its captions are empty, its scores and tokens 0.
         """
         features, num_regions, status = check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         if self.max_regions:
-            features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
+            features = features[:, : self.max_regions]
+            mask = mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
         tokens, scores = self.search(self.model, context, seed)
         captions = self.vocab.detokenize(tokens)
         return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
 
     def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the features float32 [B, R, F] of decoded images, and boxes of a detector.
+        """Returns the features of decoded images, and the boxes that a detector found.
 
-        The boxes are [B, R, 4] in pixels of the images; those of a grid are always the same, and
-        None here. A detector pads with zeros.
+        Args:
+          images: what `decode` of the backbone returns, in a batch.
+
+        Returns:
+          The features float32 [B, R, F]; a detector pads with zeros. The boxes [B, R, 4] in pixels
+          of the images; None for a grid, whose boxes are always the same.
         """
-        if not isinstance(self.backbone, Detector):
-            return self.backbone.extract(images), None
-        found = self.backbone.regions(images)
-        return found.features, found.boxes
+        backbone = self.require_backbone()
+        if not isinstance(backbone, Detector):
+            return backbone.extract(images), None
+        regions = backbone.regions(images)
+        return regions.features, regions.boxes
 
     def mask(self, features: tf.Tensor) -> tf.Tensor:
         """Returns which regions of features [B, R, F] of `regions` are real, bool [B, R]."""
@@ -130,7 +149,10 @@ class CaptionServer(tf.Module):
     def from_regions(
         self, features: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of features of `regions`."""
+        """Finds the captions of images from the features that `regions` returns.
+
+        Arguments and results are as in `from_features`.
+        """
         counts = tf.reduce_sum(tf.cast(self.mask(features), tf.int32), 1)
         results = self.from_features(features, counts, seed)
         return results | {"status": tf.where(counts > 0, results["status"], NO_REGION)}
@@ -138,17 +160,26 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of picture files, string [B]; results as in `from_features`.
+        """Finds the captions of picture files.
 
         A model of clips reads all frames of a GIF file.
+
+        Args:
+          image_bytes: content of the files, string [B].
+          seed: as in `from_features`.
+
+        Returns:
+          The results of `from_features`.
         """
-        shape = self.backbone.decoded_shape
-        images, status = decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
+        backbone = self.require_backbone()
+        images, status = decode(
+            image_bytes, backbone.decode, backbone.decoded_shape, self.max_pixels
+        )
         results = self.from_regions(self.regions(images)[0], seed)
         status = tf.where(status == OK, results.pop("status"), status)
         return _blank(results, status)
 
-    def signatures(self) -> dict[str, Any]:
+    def signatures(self) -> dict[str, Signature]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
         Without a backbone `serving_default` is the same function as `features`. If the search
@@ -174,8 +205,14 @@ class CaptionServer(tf.Module):
 def server(
     run: Run, *, data_dir: str | None = None, max_pixels: int = SERVED_PIXELS
 ) -> CaptionServer:
-    """Makes a `CaptionServer` of a run; `data_dir` is as in `Run.search`."""
-    backbone = run.backbone
+    """Makes a `CaptionServer` of a run.
+
+    Args:
+      run: the run.
+      data_dir: as in `Run.search`.
+      max_pixels: largest number of pixels of a picture.
+    """
+    backbone: AnyBackbone | None = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory)
     search = run.search(data_dir=data_dir)
@@ -191,19 +228,24 @@ def decode(
     shape: Sequence[int],
     most_pixels: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes picture files, string [B]; a file that is bad or too large becomes zeros.
+    """Decodes picture files; a file that is bad or too large becomes zeros.
 
     The files are read as a `tf.data` data set that ignores errors, because no other operation can
-    go on after an error. `decoder` is `Backbone.decode` or `Clips.decode`, and `shape` the shape of
-    its result.
+    go on after an error.
+
+    Args:
+      contents: the files, string [B].
+      decoder: a function that decodes one file, as `Backbone.decode`.
+      shape: shape of its result.
+      most_pixels: largest number of pixels of a picture.
 
     Returns:
-      float32 [B, *shape]; the status of each file, string [B].
+      The pictures float32 [B, *shape], and the status of each file, string [B].
     """
     with tf.device("/CPU:0"):
         size = tf.size(contents, tf.int64)
-        some = tf.debugging.assert_positive(size, "a request must hold at least one image")
-        with tf.control_dependencies([some] if some is not None else []):
+        positive = tf.debugging.assert_positive(size, "a request must hold at least one image")
+        with tf.control_dependencies([positive] if positive is not None else []):
             contents = tf.identity(contents)
 
         def read(number, content):
@@ -237,12 +279,17 @@ def decode(
 def check_features(
     features: tf.Tensor, num_regions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Sets the padding of features [B, R, F] to zero; a bad image becomes one region of zeros.
+    """Sets the padding of features to zero; an image with bad features becomes a region of zeros.
+
+    Args:
+      features: float32 [B, R, F].
+      num_regions: number of real regions of each image, int32 [B].
 
     Returns:
-      The features, the counts, and the status of each image, string [B].
+      The features, the number of regions, and the status of each image, string [B].
     """
-    shape, num_regions = tf.shape(features), tf.convert_to_tensor(num_regions)
+    shape = tf.shape(features)
+    num_regions = tf.convert_to_tensor(num_regions)
     checks = [
         tf.debugging.assert_positive(shape[0], "a request must hold at least one image"),
         tf.debugging.assert_positive(shape[1], "features must hold at least one region"),
@@ -288,7 +335,7 @@ def _blank(results: dict[str, tf.Tensor], status: tf.Tensor) -> dict[str, tf.Ten
 def export(
     served: CaptionServer,
     export_dir: str,
-    complete: Callable[[str, dict[str, Any]], None] | None = None,
+    complete: Callable[[str, dict[str, Signature]], None] | None = None,
 ) -> str:
     """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
@@ -313,7 +360,9 @@ def export(
         try:
             tf.saved_model.save(served, temporary, signatures=signatures)
         except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
-            raise OSError(f"The export could not be written: {error.message}") from error
+            raise OSError(
+                f"The export could not be written to {export_dir}: {error.message}"
+            ) from error
         loaded = tf.saved_model.load(temporary)
         call_signatures(loaded.signatures)
         if complete is not None:
@@ -325,18 +374,20 @@ def export(
 
 
 def picture() -> bytes:
-    """Draws a red disc on blue ground, 64 x 64, and returns it as a JPEG file."""
+    """Draws a red disc on blue ground, 64 x 64 pixels, and returns it as a JPEG file."""
     y, x = np.mgrid[:64, :64]
     disc = ((x - 32) ** 2 + (y - 32) ** 2 < 20**2)[..., None]
     pixels = np.where(disc, [220, 40, 40], [40, 60, 200]).astype(np.uint8)
     return tf.io.encode_jpeg(pixels, quality=95).numpy()
 
 
-def call_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, tf.Tensor]]:
+def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, tf.Tensor]]:
     """Calls the signatures of a SavedModel with `picture`, or with features of zeros.
 
+    A caption whose score is not finite raises ValueError.
+
     Returns:
-      The outputs of each signature, by its name. ValueError if a score is not finite.
+      The outputs of each signature, by its name.
     """
     results = {}
     for name in SIGNATURES:
@@ -351,11 +402,11 @@ def call_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, tf.Ten
             "seed": tf.constant([1], tf.int64),
         }
         result = results[name] = signatures[name](**{key: inputs[key] for key in specs})
-        [status] = result.get("status", tf.constant([OK])).numpy()
+        [status] = result["status"].numpy()
         if status != OK.encode() or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
                 f"The model does not caption a drawn picture: {name} gives the scores "
                 f"{result['scores'].numpy()} and the status '{status.decode()}'. If a score is not "
-                "finite, a weight is not, or a layer divides by zero."
+                "finite, a weight is not, or a layer divides by zero: export an earlier checkpoint."
             )
     return results

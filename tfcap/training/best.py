@@ -1,18 +1,19 @@
 """The best checkpoint of a run by the score of its validations."""
 
 import json
+import logging
 import math
 import os
-import sys
 from typing import Any
 
 import tensorflow as tf
 
-from tfcap import configs, files, progress, runs
+from tfcap import configs, files, runs
 from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
 from tfcap.training.start import signature_of_start
 
+_log = logging.getLogger(__name__)
 FEWEST = 30  # with fewer images, the score of a validation says little
 # Of a start that does not know the words of the data, training soon leaves less than this share of
 # the perplexity. A captioner that knows them keeps more, and its score says whether training helps.
@@ -23,6 +24,12 @@ class BestCheckpoint:
     """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
 
     The start of cross-entropy training must not be the best by chance, see `_start_is_past`.
+
+    Args:
+      checkpoint: what is saved.
+      model_dir: the directory of the run.
+      params: the configuration of the run.
+      signature: how the weights were trained, as text (`runs.signature`); `info.json` holds it.
 
     Attributes:
       metric: the score that decides which checkpoint is best.
@@ -38,7 +45,8 @@ class BestCheckpoint:
         params: configs.Experiment,
         signature: str,
     ):
-        self.checkpoint, self.signature = checkpoint, signature
+        self.checkpoint = checkpoint
+        self.signature = signature
         self.directory = runs.best_directory(model_dir, params)
         self.metric = params.trainer.best_checkpoint_eval_metric
         self.higher = params.trainer.best_checkpoint_metric_comp == "higher"
@@ -47,14 +55,21 @@ class BestCheckpoint:
         self.config = params.task
 
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
-        """Saves the checkpoint if its score is the best; `details` has the score of each image.
+        """Saves the checkpoint if its score is the best.
 
         The scores are written after the checkpoint. If the run is killed between the two, it
         validates again and must not find scores of a checkpoint that was not saved.
+
+        Args:
+          scores: the scores of the validation, by name.
+          step: the number of steps that are done.
+          details: the same scores of each image, for the intervals; None leaves these out.
         """
         if self.metric not in scores:  # Java is broken, for example
-            text = "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
-            progress.say(f"warning: this validation has no {self.metric} {text}", sys.stderr)
+            _log.warning(
+                f"warning: this validation has no {self.metric} "
+                "(trainer.best_checkpoint_eval_metric), so its checkpoint cannot be the best one"
+            )
             return
         value = scores[self.metric]
         rise = (value - self.value) * (1 if self.higher else -1)
@@ -68,9 +83,9 @@ class BestCheckpoint:
         signature = self.signature if step else signature_of_start(self.config)
         info |= {"best_ckpt_global_step": float(step), "signature": signature}
         if details and len(details.per_image) > 1:
-            found = bootstrap.intervals(details)  # 95 %
+            intervals = bootstrap.intervals(details)  # 95 %
             info["images"] = len(details.per_image)
-            info["intervals"] = {name: [item.low, item.high] for name, item in found.items()}
+            info["intervals"] = {name: [item.low, item.high] for name, item in intervals.items()}
         # Not `files.write_json`: the perplexity of a model that diverges is infinite.
         with files.replacing(os.path.join(self.directory, runs.INFO)) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
@@ -86,13 +101,15 @@ class BestCheckpoint:
         info = runs.read_info(self.directory)
         if info.get("best_ckpt_global_step") or self.config.objective != "xe":
             return False
-        before, after = info.get("perplexity", math.nan), scores.get("perplexity", math.nan)
+        before = info.get("perplexity", math.nan)
+        after = scores.get("perplexity", math.nan)
         low, high = info.get("intervals", {}).get(self.metric, (-math.inf, math.inf))
-        images, value = info.get("images", 1), scores[self.metric]
+        images = info.get("images", 1)
+        value = scores[self.metric]
         worse = images >= FEWEST and (value < low if self.higher else value > high)
         if worse or not after < UNKNOWING * before:
             return False
-        progress.say(
+        _log.info(
             f"note: the best checkpoint is now step {step}, and not the start: the perplexity fell "
             f"from {before:.1f} to {after:.1f}, and {images} images cannot tell {self.metric} "
             f"{value:.2f} from {self.value:.2f}"

@@ -1,37 +1,41 @@
 """Makes distribution strategies work with Keras 3: each function solves one problem."""
 
 import functools
+import logging
 import math
 import signal
-import sys
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 from official.common import distribute_utils
-from tensorflow.python.eager import context
 
-from tfcap import configs, errors
+from tfcap import configs, errors, private_api
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
-from tfcap.training.workers import place
+from tfcap.training.workers import cluster_position
+
+_log = logging.getLogger(__name__)
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
-    """Makes the distribution strategy that a `configs.Runtime` describes.
+    """Makes the distribution strategy of a configuration.
 
-    Where `TF_CONFIG` names several workers, `mirrored` is `multi_worker_mirrored`.
+    With a `TF_CONFIG` of several workers, `mirrored` is `multi_worker_mirrored`.
     """
-    gpus, name = len(tf.config.list_physical_devices("GPU")), runtime.distribution_strategy
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    name = runtime.distribution_strategy
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
         raise errors.UsageError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
             "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
         )
-    if name == "mirrored" and place()[0] > 1:
+    if name == "mirrored" and cluster_position()[0] > 1:
         name = "multi_worker_mirrored"
     if name != "mirrored" and runtime.replicas > 1:
         raise errors.UsageError(
-            f"runtime.replicas={runtime.replicas} needs distribution_strategy=mirrored, not {name}."
+            f"runtime.replicas={runtime.replicas} needs runtime.distribution_strategy=mirrored, "
+            f"not {name}."
         )
     if name == "mirrored":
         replicas = runtime.replicas or runtime.num_gpus or gpus or 1
@@ -40,9 +44,10 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
         return _mirrored("GPU" if gpus else "CPU", replicas)
     distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
     if name == "multi_worker_mirrored":
-        place(several=True)  # also the addresses of runtime.worker_hosts
-        timeouts = runtime.start_timeout, runtime.worker_timeout
-        return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
+        cluster_position(several=True)  # also the addresses of runtime.worker_hosts
+        return _multi_worker(
+            runtime.all_reduce_alg or "auto", runtime.start_timeout, runtime.worker_timeout
+        )
     return distribute_utils.get_distribution_strategy(
         name,
         num_gpus=runtime.num_gpus,
@@ -59,35 +64,33 @@ def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     Every strategy numbers its all-reduces from the same start, and TensorFlow remembers a shape for
     each number. So a second strategy over the same devices would fail.
     """
-    # TensorFlow warns of steps without a graph, which trainer.train_tf_function=false asks for.
+    # TensorFlow warns of steps without a graph, for which trainer.train_tf_function=false asks.
     tf.get_logger().addFilter(lambda record: "eagerly has significant" not in record.getMessage())
     return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
 
 
 @functools.cache
 def _multi_worker(
-    all_reduce: str, start: float, silence: float
+    all_reduce: str, start_timeout: float, worker_timeout: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Makes one strategy per process, which later stages use, too.
 
-    `start` and `silence` are `runtime.start_timeout` and `worker_timeout`, in seconds.
+    Args:
+      all_reduce: how replicas add their gradients: auto, ring or nccl.
+      start_timeout: seconds to wait for the start of the other workers.
+      worker_timeout: seconds without an answer after which a worker counts as lost.
     """
-    # The strategy has no option for this time: it is given to what the strategy calls.
-    service = context.context()
-    service.configure_coordination_service = functools.partial(
-        service.configure_coordination_service, heartbeat_timeout_in_ms=int(1000 * silence)
-    )
+    private_api.set_worker_timeout(worker_timeout)
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds(all_reduce.upper())
     )
-    print(
-        f"waiting at most {start:.0f} s (runtime.start_timeout) for the workers of TF_CONFIG",
-        file=sys.stderr,
-        flush=True,
+    _log.warning(
+        f"waiting at most {start_timeout:.0f} s (runtime.start_timeout) for the workers of "
+        "TF_CONFIG"
     )
     # TensorFlow waits in C++ and keeps Python's lock: only the kernel can end this process then.
-    signal.alarm(math.ceil(start))
+    signal.alarm(math.ceil(start_timeout))
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     finally:
@@ -120,32 +123,47 @@ def spread_seeds(model: Captioner, worker: int = 0) -> None:
 
     Keras copies one generator to all replicas, so they would draw the same masks. A checkpoint
     holds the state of the first replica of all workers. Call this function once after each restore,
-    in every worker, with the number of the worker.
+    in every worker.
+
+    Args:
+      model: the captioner, whose dropout has the seeds.
+      worker: the index of this worker, from 0.
     """
     for state in model.checkpoint_items["seeds"].values():
         replicas = getattr(state, "values", None)
         if replicas:
-            first, before = replicas[0].numpy(), worker * len(replicas)
-            for index, replica in enumerate(replicas, before):
+            first = replicas[0].numpy()
+            for index, replica in enumerate(replicas, start=worker * len(replicas)):
                 replica.assign(tf.constant([first[0] + index * 7919, first[1]], replica.dtype))
 
 
-def apply_gradients(optimizer, gradients: list, variables: list, clip: str, threshold) -> None:
+def apply_gradients(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: list[tf.Tensor],
+    variables: Sequence[keras.Variable],
+    clip: str,
+    threshold: float,
+) -> None:
     """Sums the gradients over replicas, clips the sum and applies it; call in replica context.
 
     Keras 3 clips the gradient of each replica and sums afterwards. Here the sum comes first. The
     optimizer sums over replicas again, so each replica passes an equal share of the clipped sum to
     the optimizer. Under float16 the threshold is scaled like the loss.
+
+    Args:
+      optimizer: the optimizer with the state of all variables.
+      gradients: the gradients of this replica.
+      variables: the trained variables, in the order of the gradients.
+      clip: value, norm or none, see `optim.clip`.
+      threshold: the limit of `clip`.
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]
     if context.num_replicas_in_sync > 1:
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if scaled:
-        threshold = threshold * tf.convert_to_tensor(optimizer.dynamic_scale)
-    share = 1.0 / context.num_replicas_in_sync
-    clipped = optim.clip(gradients, clip, threshold, share)
+    limit = threshold * tf.convert_to_tensor(optimizer.dynamic_scale) if scaled else threshold
+    clipped = optim.clip(gradients, clip, limit, share=1.0 / context.num_replicas_in_sync)
     if scaled:  # the optimizer must see an overflow, to skip the step: clipping would hide it
         clipped = [
             tf.where(tf.math.is_finite(g), c, g) for g, c in zip(gradients, clipped, strict=True)

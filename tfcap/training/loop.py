@@ -5,6 +5,7 @@ it is written for tf_keras, and to resume bit for bit nearly every method would 
 """
 
 import contextlib
+import logging
 import math
 import sys
 import time
@@ -18,6 +19,8 @@ from tfcap.training import distribution, optim, signals, summaries
 from tfcap.training.best import BestCheckpoint
 from tfcap.training.task import CaptionTask
 
+_log = logging.getLogger(__name__)
+
 
 class Loop:
     """A run in its directory, from the first step or from the newest checkpoint.
@@ -26,8 +29,14 @@ class Loop:
     that changes. So a killed run goes on from its checkpoint with the same numbers as an
     undisturbed run.
 
-    The task makes model, optimizer and batches, and computes the steps. The `signature` (see
-    `runs.signature`) is saved with the best checkpoint. `mode` is one of `training.MODES`.
+    Args:
+      strategy: the distribution strategy.
+      task: makes model, optimizer and batches, and computes the steps.
+      params: the configuration of the run.
+      model_dir: the directory of the run.
+      mode: one of `training.MODES`.
+      signature: how the weights are trained, as text (`runs.signature`). It is saved with the best
+        checkpoint.
     """
 
     def __init__(
@@ -39,37 +48,71 @@ class Loop:
         mode: str,
         signature: str,
     ):
-        self.strategy, self.task, self.params = strategy, task, params
-        self.model_dir, self.mode, self.workers = model_dir, mode, task.workers
+        self.strategy = strategy
+        self.task = task
+        self.params = params
+        self.model_dir = model_dir
+        self.mode = mode
+        self.workers = task.workers
         self.received: list[int] = []  # signals
         options = params.trainer
         # Outside of the scope of the strategy: replicas only read the variables of these two.
         schedule = options.optimizer_config.schedule
         metric = options.best_checkpoint_eval_metric
-        score = metric, options.best_checkpoint_metric_comp == "higher"
-        self.plateau = optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *score)
+        higher = options.best_checkpoint_metric_comp == "higher"
+        self.plateau = optim.Plateau(
+            schedule.plateau_patience, schedule.plateau_factor, metric, higher
+        )
         # Self-critical training raises the perplexity, and its start is a good model.
         self.likelihood = params.task.objective == "xe"
-        self.patience = optim.Patience(options.patience, *score, settles=self.likelihood)
+        self.patience = optim.Patience(options.patience, metric, higher, settles=self.likelihood)
         with strategy.scope():
-            self.model = task.build_model()
-            self.optimizer = task.build_optimizer(self.model, self.plateau)
-            first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            self.step = tf.Variable(
-                task.start_step, False, name="global_step", dtype=tf.int64, aggregation=first
+            self._build()
+        self.checkpoint = self._checkpoint()
+        self.manager = None
+        if "train" in mode and self.workers.is_chief:
+            self.manager = tf.train.CheckpointManager(
+                self.checkpoint, model_dir, options.max_to_keep
             )
-            self.validated = tf.Variable(0, False, name="validated", dtype=tf.int64)
-            decay = options.optimizer_config.ema_decay
-            self.average = optim.Average(self.model, decay) if decay else None
-            if "train" in mode:
-                self.train_metrics = task.build_metrics(training=True)
-                self.train_batches = self._inputs(params.task.train_data)
-                self._train_steps = self._training()
-            if "eval" in mode:
-                self.validation_metrics = task.build_metrics(training=False)
-                self.validation_batches = self._inputs(params.task.validation_data)
-                self._validation_step = self._validation()
-        self.checkpoint = tf.train.Checkpoint(
+        # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
+        self.best = None
+        if mode in ("train_and_eval", "continuous_eval") and self.workers.is_chief:
+            if options.best_checkpoint_export_subdir:
+                self.best = BestCheckpoint(self.checkpoint, model_dir, params, signature)
+        self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
+        self._said: set[str] = set()  # notes about validations
+        directory = model_dir if self.workers.is_chief else None
+        self.train_summaries = summaries.Summaries(directory, "train", self.step, "train")
+        self.validation_summaries = summaries.Summaries(
+            directory, options.validation_summary_subdir, self.step, "scores"
+        )
+
+    def _build(self) -> None:
+        """Makes the model, the optimizer, the counters, and what a step reads and runs."""
+        self.model = self.task.build_model()
+        self.optimizer = self.task.build_optimizer(self.model, self.plateau)
+        self.step = tf.Variable(
+            self.task.start_step,
+            trainable=False,
+            name="global_step",
+            dtype=tf.int64,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+        self.validated = tf.Variable(0, trainable=False, name="validated", dtype=tf.int64)
+        decay = self.params.trainer.optimizer_config.ema_decay
+        self.average = optim.Average(self.model, decay) if decay else None
+        if "train" in self.mode:
+            self.train_metrics = self.task.build_metrics(training=True)
+            self.train_batches = self._inputs(self.params.task.train_data)
+            self._train_steps = self._training()
+        if "eval" in self.mode:
+            self.validation_metrics = self.task.build_metrics(training=False)
+            self.validation_batches = self._inputs(self.params.task.validation_data)
+            self._validation_step = self._validation()
+
+    def _checkpoint(self) -> tf.train.Checkpoint:
+        """Returns all that a run has to save to go on with the same numbers."""
+        checkpoint = tf.train.Checkpoint(
             global_step=self.step,
             model=self.model,
             optimizer=self.optimizer,
@@ -80,22 +123,8 @@ class Loop:
             **(self.average.checkpoint_items if self.average else {}),
         )
         # The first save would make this counter: the chief would wait there for the other workers.
-        assert self.checkpoint.save_counter is not None
-        self.manager = self.best = None
-        if "train" in mode and self.workers.is_chief:
-            keep = options.max_to_keep
-            self.manager = tf.train.CheckpointManager(self.checkpoint, model_dir, keep)
-        # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
-        if mode in ("train_and_eval", "continuous_eval") and self.workers.is_chief:
-            if options.best_checkpoint_export_subdir:
-                self.best = BestCheckpoint(self.checkpoint, model_dir, params, signature)
-        self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
-        self._said: set[str] = set()  # notes about validations
-        folder = model_dir if self.workers.is_chief else None
-        self.train_summaries = summaries.Summaries(folder, "train", self.step, "train")
-        self.validation_summaries = summaries.Summaries(
-            folder, options.validation_summary_subdir, self.step, "scores"
-        )
+        assert checkpoint.save_counter is not None
+        return checkpoint
 
     @property
     def done(self) -> int:
@@ -148,10 +177,11 @@ class Loop:
         If both are due, the checkpoint is saved before the validation: a run that is killed during
         the validation loses no step, and validates first when it resumes.
         """
-        batches, interval = iter(self.train_batches), self.params.trainer.checkpoint_interval
+        batches = iter(self.train_batches)
+        interval = self.params.trainer.checkpoint_interval
         loops = 0
         if not self.over:
-            progress.say("tracing the training step ...")
+            _log.info("tracing the training step ...")
         while True:
             self._stop_if_asked()
             if self._validation_is_due():
@@ -175,7 +205,8 @@ class Loop:
 
         Returns the number of steps in a second.
         """
-        options, step = self.params.trainer, self.done
+        options = self.params.trainer
+        step = self.done
         goal = min(step + options.steps_per_loop, options.train_steps)
         if self.mode == "train_and_eval":
             past = step % options.validation_interval
@@ -191,10 +222,13 @@ class Loop:
                 f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."
                 "learning_rate or clip_threshold, and start again."
             )
+        rate = (goal - step) / (time.monotonic() - start)
         values["learning_rate"] = float(self.optimizer.learning_rate)
-        rate = values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
+        values["steps_per_second"] = rate
         self._progress.loss = f"loss {loss:.3f}"
-        self.train_summaries.write(values)
+        interval = options.summary_interval
+        if goal // interval > step // interval or goal == options.train_steps:
+            self.train_summaries.write(values)
         return rate
 
     def _validation_is_due(self) -> bool:
@@ -232,7 +266,7 @@ class Loop:
         for note in filter(None, self.task.notes):
             if note not in self._said:
                 self._said.add(note)
-                progress.say(f"note: {note}")
+                _log.info(f"note: {note}")
         if self.done or not self.likelihood:  # a high score of such a start can be chance
             self.plateau(scores)
             self.patience(scores)
@@ -241,20 +275,22 @@ class Loop:
 
     def _caption(self) -> dict | None:
         """Captions the validation images of this worker; None after a signal."""
-        options, config = self.params.trainer, self.params.task.validation_data
+        options = self.params.trainer
+        config = self.params.task.validation_data
         images = self.task.data.split(config.split)["images"]
         images = -(-min(images, config.limit or images) // self.workers.count)
-        found: dict = {}
-        batches, number = iter(self.validation_batches), 0
+        captions: dict = {}
+        batches = iter(self.validation_batches)
+        number = 0
         with progress.Bar(images, "validation", "image", stream=self._stream) as bar:
             with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
                 while number != options.validation_steps:
-                    found = self.task.aggregate_logs(found, self._validation_step(batches))
-                    bar.update(len(found) - bar.done)
+                    captions = self.task.aggregate_logs(captions, self._validation_step(batches))
+                    bar.update(len(captions) - bar.done)
                     number += 1
                     if self.received and self.workers.count == 1:
                         return None
-        return found
+        return captions
 
     def _save(self) -> None:
         """Saves a checkpoint, unless the newest checkpoint has the same state."""
@@ -265,10 +301,10 @@ class Loop:
 
     def _stop_if_asked(self) -> None:
         """Ends training with a checkpoint if this or another worker has received a signal."""
-        found = [number for numbers in self.workers.gather(self.received) for number in numbers]
-        if not found:
+        received = [number for numbers in self.workers.gather(self.received) for number in numbers]
+        if not received:
             return
-        name, code = signals.NAMES[found[0]], signals.CODES[found[0]]
+        name = signals.NAMES[received[0]]
         text = f"{name} ended training before its first step, so nothing was saved."
         if step := self.done:
             self._save()
@@ -276,7 +312,7 @@ class Loop:
                 f"{name} ended training. Step {step} is saved in {self.model_dir}. The "
                 f"same command goes on from step {step}."
             )
-        raise errors.Interrupted(text, code)
+        raise errors.Interrupted(text, signals.CODES[received[0]])
 
     # ---- what a step runs -----------------------------------------------------------------------
 
@@ -332,8 +368,8 @@ class Loop:
             return self.task.validation_step(inputs, self.model, self.validation_metrics)
 
         def step(iterator):
-            found = self.strategy.run(replica_step, args=(next(iterator),))
-            return tf.nest.map_structure(self.strategy.experimental_local_results, found)
+            logs = self.strategy.run(replica_step, args=(next(iterator),))
+            return tf.nest.map_structure(self.strategy.experimental_local_results, logs)
 
         in_graph = self.params.trainer.eval_tf_function
         return tf.function(step, autograph=False) if in_graph else step

@@ -12,20 +12,28 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tfcap import configs
+from tfcap import configs, private_api
 from tfcap.models.captioner import Captioner
 
 CLEARLY = 0.95  # a perplexity that is clearly lower than another is at most this share of it
 HUGE = 2.0**60  # far above the root of any second moment, and far below the largest float32
 
 
-class Adam(keras.optimizers.Optimizer):
+class Adam(private_api.SharedScalarsOptimizer):
     """Adam as its paper and PyTorch define it: the step is lr * m^ / (sqrt(v^) + epsilon).
 
     m^ and v^ are the bias-corrected moments (Kingma and Ba 2015, algorithm 1). Keras' own Adam adds
     epsilon to the uncorrected sqrt(v). At the first step this has the effect of an epsilon that is
     7 times (beta_2 0.98) or 32 times (beta_2 0.999) as large. Keras also computes 1 - beta^t in
     float32, with a relative error of 1e-5 at the first step.
+
+    Args:
+      learning_rate: the learning rate lr, or a schedule of it.
+      beta_1: decay rate of the first moment.
+      beta_2: decay rate of the second moment.
+      epsilon: number added to the root of the second moment.
+      name: name of the optimizer.
+      **kwargs: further arguments of a Keras optimizer.
     """
 
     def __init__(
@@ -44,9 +52,14 @@ class Adam(keras.optimizers.Optimizer):
         )
 
     def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Computes a and e of step t = 1, 2, ...: a weight changes by -a m / (sqrt(v) + e).
+        """Computes a and e, with which a weight changes by -a m / (sqrt(v) + e).
 
-        All are float64 scalars.
+        Args:
+          rate: the learning rate, a float64 scalar.
+          step: the number of the step, t = 1, 2, ..., a float64 scalar.
+
+        Returns:
+          a and e, float64 scalars.
         """
         root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
         return rate * (root / self.bias(step)), root * self.epsilon
@@ -55,28 +68,22 @@ class Adam(keras.optimizers.Optimizer):
         """Computes 1 - beta_1^t in float64, the bias correction of the first moment."""
         return 1.0 - ops.power(_beta(self.beta_1), step)
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # The scalars are computed here once; update_step runs again for each variable. They are
-        # float64 because 1 - beta^t subtracts two numbers that are nearly equal.
-        rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
+    def shared_scalars(self, learning_rate):
+        """Computes the results of `scalars`, and then beta_1, beta_2 and 0, all float32."""
+        # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
+        rate = ops.cast(learning_rate, "float64")
+        step = ops.cast(self.iterations + 1, "float64")
         scalars = (*self.scalars(rate, step), self.beta_1, self.beta_2, 0.0)
-        scalars = tuple(ops.cast(value, "float32") for value in scalars)
-        super()._backend_update_step(grads, trainable_variables, scalars)
-
-    def _all_reduce_sum_gradients(self, pairs):
-        # One replica has nothing to sum; Keras would copy each gradient.
-        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-            return pairs
-        return super()._all_reduce_sum_gradients(pairs)
+        return tuple(ops.cast(value, "float32") for value in scalars)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable and its moments with a single kernel.
 
         With separate operations a cross-entropy step takes 10 to 12 % (X-LAN) and 8 %
-        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is a tuple:
-        the results of `scalars`, then beta_1, beta_2 and 0.
+        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is the
+        tuple of `shared_scalars`.
         """
-        index = self._get_variable_index(variable)
+        index = self.index_of(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
             tf.cast(value, variable.dtype) for value in (*learning_rate, gradient)
         )
@@ -102,6 +109,15 @@ class RAdam(Adam):
     paper and X-Transformer), and `early_steps="none"` changes nothing (ExpansionNet). Two points
     follow the released code and not the paper: a step is rectified if rho >= 5 (paper: rho > 4),
     and epsilon is added to the uncorrected sqrt(v).
+
+    Args:
+      learning_rate: the learning rate, or a schedule of it.
+      beta_1: decay rate of the first moment.
+      beta_2: decay rate of the second moment.
+      epsilon: number added to the root of the second moment.
+      early_steps: what the first steps do: momentum or none.
+      name: name of the optimizer.
+      **kwargs: further arguments of a Keras optimizer.
     """
 
     def __init__(
@@ -155,7 +171,7 @@ def _beta(beta: float) -> float:
 def optimizer(
     config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of a `configs.Optimizer`, with this learning rate."""
+    """Makes the optimizer of a configuration, with this learning rate."""
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
@@ -167,17 +183,17 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Multiplies the learning rate of some variables by `factor`."""
-    scaled, update = {id(variable) for variable in variables}, optimizer._backend_update_step
+    """Gives some variables of an optimizer another learning rate, `factor` times as large."""
+    scaled = {id(variable) for variable in variables}
 
-    def update_both(gradients, trainable_variables, learning_rate):
+    def update_both(update, gradients, trainable_variables, learning_rate):
         pairs = list(zip(gradients, trainable_variables, strict=True))
         for is_scaled, rate in ((False, learning_rate), (True, learning_rate * factor)):
             chosen = [pair for pair in pairs if (id(pair[1]) in scaled) == is_scaled]
             if chosen:
                 update([g for g, _ in chosen], [v for _, v in chosen], rate)
 
-    optimizer._backend_update_step = update_both
+    private_api.wrap_update(optimizer, update_both)
 
 
 def clip(
@@ -185,8 +201,12 @@ def clip(
 ) -> list[tf.Tensor]:
     """Clips gradients of any shapes, and multiplies them by `share`.
 
-    `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients by
-    min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
+    Args:
+      gradients: the gradients of all variables.
+      kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
+        by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
+      threshold: the limit.
+      share: factor of the clipped gradients.
     """
     if kind == "norm":  # both factors in one pass over the gradients
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
@@ -208,7 +228,10 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
     It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
     X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
     `every` 5 E give its values; epoch 12, counted from 0, is the first epoch with sampled words.
-    `done` is the number of finished optimizer steps, an integer scalar.
+
+    Args:
+      config: increase, start, every and maximum.
+      done: number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)
@@ -218,7 +241,7 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 
 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate at each step of a `configs.Schedule`.
+    """The learning rate at each step, as a configuration describes it.
 
     `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup^-3/2) at step n = 1, 2, ...
     (docs/systems.md 7.1). `linear` warms up by n / warmup, and `hyperbolic` by 1 / (warmup - n + 1)
@@ -227,14 +250,14 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     the warm-up the rate is at least `minimum`.
 
     Args:
-      config: the options.
-      width: the width of the model, for `noam` if `config.model_width` is 0.
+      config: the name of the schedule and its numbers.
+      width: the width of the model, which `noam` reads.
       scale: a variable that multiplies the rate, see `Plateau`.
     """
 
     def __init__(self, config: configs.Schedule, width: int, scale: tf.Variable | None = None):
         super().__init__()
-        self.config, self.width, self.scale = config, config.model_width or width, scale
+        self.config, self.width, self.scale = config, width, scale
 
     def __call__(self, step):
         rate = self._rate(ops.cast(step, "float32"))
@@ -296,15 +319,20 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
+        """Multiplies the learning rate, and begins to count validations again."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
 
 class Patience(Plateau):
-    """Ends training after `patience` validations in a row without a better score; 0 never does.
+    """Ends training after `patience` validations in a row without a better score.
 
-    With `settles` a validation does not count while the loss has not settled: if its perplexity is
-    clearly lower than the last one that was, the row begins again.
+    Args:
+      patience: number of validations; 0 never ends training.
+      metric: name of the score in the results of a validation.
+      higher: whether a higher score is better.
+      settles: whether a validation counts only after the loss has settled. A perplexity that is
+        clearly lower than the last one of this kind begins the row again.
     """
 
     def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):
@@ -340,6 +368,10 @@ class Average:
     without an average. Keras' own average (`use_ema`) is not used: the optimizer keeps it in a
     numbered list before its other variables, and a run that is resumed with another setting would
     restore each variable from its neighbour. Here each average has the name of its weight.
+
+    Args:
+      model: the captioner with the weights.
+      decay: the decay rate.
     """
 
     def __init__(self, model: Captioner, decay: float):

@@ -3,24 +3,58 @@
 Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabulary.
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from tfcap import configs
+from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.decoding.sampling import sample
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD, UNK
+from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, rewards
 from tfcap.training.start import check_start
-from tfcap.training.task import CaptionTask
+from tfcap.training.task import CaptionTask, Sums
 from tfcap.training.workers import Workers
 
 METRICS = "loss reward baseline advantage_spread entropy length distinct_samples".split()
 METRICS += ["function_word_endings"]
+
+
+class Draws(NamedTuple):
+    """The captions that were drawn for a batch of images.
+
+    Attributes:
+      tokens: the sampled captions, int32 [B, S, T].
+      logps: the log-probability of each word, float32 [B, S, T].
+      greedy: the captions of greedy decoding, int32 [B, 1, T]; None if no baseline needs them.
+    """
+
+    tokens: tf.Tensor
+    logps: tf.Tensor
+    greedy: tf.Tensor | None = None
+
+
+class Samples(NamedTuple):
+    """Sampled captions with their advantages.
+
+    Attributes:
+      tokens: the captions, int32 [B, S, T].
+      logps: the log-probability of each word when it was drawn, float32 [B, S, T].
+      advantages: the reward of each caption minus its baseline, float32 [B, S].
+      baseline: the baseline of each caption, float32 [B, S].
+    """
+
+    tokens: tf.Tensor
+    logps: tf.Tensor
+    advantages: tf.Tensor
+    baseline: tf.Tensor
 
 
 class RootMean(keras.metrics.Mean):
@@ -48,9 +82,12 @@ class SelfCriticalTask(CaptionTask):
     pass that has the gradient draws new dropout masks.
 
     Args:
-      reward: replaces the configured reward; required if `data` is None.
+      config: the configuration of the task.
+      data: the prepared data set; None if only `train_step` is used.
+      optimizer_config: the configuration of the optimizer.
+      reward: the reward in place of the configured one; without data it is needed.
       hook: a Python function that computes a further reward, see `rewards.Reward`.
-      The other arguments are those of `CaptionTask`.
+      **kwargs: the other arguments of `CaptionTask`.
     """
 
     validates_start = True
@@ -59,12 +96,13 @@ class SelfCriticalTask(CaptionTask):
         self,
         config: configs.Task,
         data: PreparedData | None,
-        *args,
+        optimizer_config: configs.Optimizer,
+        *,
         reward: rewards.Reward | None = None,
         hook: Callable | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
-        super().__init__(config, data, *args, **kwargs)
+        super().__init__(config, data, optimizer_config, **kwargs)
         self.options = config.self_critical
         if reward is None:
             reward = rewards.Reward(
@@ -78,12 +116,13 @@ class SelfCriticalTask(CaptionTask):
         ids = data.vocab.ids(FUNCTION_WORDS) if data else []
         self.function_words = [word for word in ids if word != UNK]
 
-    def training_references(self):
+    def with_references(self, options: pipeline.BatchOptions) -> pipeline.BatchOptions:
         convention = rewards.CONVENTIONS[self.options.reward.convention]
-        return {
-            "references": self.reward.references,
-            "reference_length": convention.reference_length,
-        }
+        return dataclasses.replace(
+            options,
+            references=self.reward.references,
+            reference_length=convention.reference_length,
+        )
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
         """Makes `METRICS` for training, and the metrics of cross-entropy for validation."""
@@ -95,78 +134,96 @@ class SelfCriticalTask(CaptionTask):
     @tf.autograph.experimental.do_not_convert
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Runs one step on one replica: sample, reward, advantage, score, loss, update."""
-        length = self.task_config.max_length
-        done = tf.convert_to_tensor(optimizer.iterations)
-        inputs = dict(inputs) | {"draws": self.draws(inputs, done)}
-
-        def rescored(part):
-            """Computes the loss by `rescoring`: teacher forcing over samples drawn before."""
-            tokens = tf.reshape(part["samples"], (-1, length))
-            if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
-                longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
-                tokens = tokens[:, :longest]
-            context = model.encode(part, training=True)
-            return self._loss(part, tokens, word_log_probs(model, context, tokens, training=True))
-
-        def sampled(part):
-            """Computes the loss by `sampling`: the gradient goes through the sampling loop."""
-            context, greedy = model.encode(part, training=True), None
-            tokens, logps = self._sample(model, context, part["draws"], training=True)
-            if self.options.baseline == "greedy":
-                greedy = sample(model, model.encode(part), length)[0][:, None]
-            part = self.advantages(tokens, tf.stop_gradient(logps), greedy, part)
-            return self._loss(part, *(tf.reshape(rows, (-1, length)) for rows in (tokens, logps)))
-
+        batch = dict(inputs)
+        numbers = self.random_numbers(batch, tf.convert_to_tensor(optimizer.iterations))
         if self.options.gradient == "sampling":
-            return self.apply(sampled, inputs, model, optimizer, metrics)
-        sample = self.compiled(lambda part: self.sample(model, model.encode(part), part["draws"]))
-        tokens, logps, greedy = sample(inputs)
-        inputs |= self.advantages(tokens, logps, greedy, inputs)
-        return self.apply(rescored, inputs, model, optimizer, metrics)
+            return self.apply(
+                lambda part: self._loss_by_sampling(model, *part),
+                (batch, numbers),
+                model,
+                optimizer,
+                metrics,
+            )
+        draw = self.compiled(lambda batch, numbers: self.draw(model, model.encode(batch), numbers))
+        samples = self.with_advantages(draw(batch, numbers), batch)
+        return self.apply(
+            lambda part: self._loss_by_rescoring(model, *part),
+            (batch, samples),
+            model,
+            optimizer,
+            metrics,
+        )
 
-    def _loss(self, part, tokens, logps):
+    def _loss_by_rescoring(self, model: Captioner, batch: dict[str, tf.Tensor], samples: Samples):
+        """Computes the loss of samples that were drawn before, by teacher forcing over them."""
+        tokens = tf.reshape(samples.tokens, (-1, self.task_config.max_length))
+        if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
+            longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
+            tokens = tokens[:, :longest]
+        context = model.encode(batch, training=True)
+        logps = word_log_probs(model, context, tokens, training=True)
+        return self._loss(samples, tokens, logps)
+
+    def _loss_by_sampling(self, model: Captioner, batch: dict[str, tf.Tensor], numbers: tf.Tensor):
+        """Draws samples and computes their loss; the gradient goes through the sampling loop."""
+        length, greedy = self.task_config.max_length, None
+        context = model.encode(batch, training=True)
+        tokens, logps = self._sample(model, context, numbers, training=True)
+        if self.options.baseline == "greedy":
+            greedy = sample(model, model.encode(batch), length)[0][:, None]
+        draws = Draws(tokens, tf.stop_gradient(logps), greedy)
+        samples = self.with_advantages(draws, batch)
+        return self._loss(
+            samples, tf.reshape(tokens, (-1, length)), tf.reshape(logps, (-1, length))
+        )
+
+    def _loss(self, samples: Samples, tokens: tf.Tensor, logps: tf.Tensor):
         """Sums -advantage log p over words [N, T]; returns what an `Objective` returns."""
-        advantages = tf.reshape(part["advantages"], [-1])
+        advantages = tf.reshape(samples.advantages, [-1])
         total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
-        return total, count, {"loss": (total, count)} | self._metric_sums(part)
+        return total, count, {"loss": (total, count)} | self._metric_sums(samples)
 
-    def draws(self, inputs, done: tf.Tensor) -> tf.Tensor:
-        """Returns the random numbers of the samples of a step, float32 [B, S, T]."""
-        shape = [tf.shape(inputs["mask"])[0], self.options.samples, self.task_config.max_length]
+    def random_numbers(self, batch: dict[str, tf.Tensor], done: tf.Tensor) -> tf.Tensor:
+        """Returns the numbers that decide the samples of a step, float32 [B, S, T] in [0, 1)."""
+        shape = [tf.shape(batch["mask"])[0], self.options.samples, self.task_config.max_length]
         return tf.random.stateless_uniform(shape, self.seed(done))
 
-    def sample(self, model, context, draws):
+    def draw(self, model: Captioner, context: Any, numbers: tf.Tensor) -> Draws:
         """Samples captions, and decodes greedily, in one loop over the words without dropout.
 
-        Returns tokens and log-probabilities, both [B, S, T], and the greedy tokens [B, 1, T], or
-        None if the baseline does not need them.
+        Args:
+          model: the captioner.
+          context: the images, encoded by the captioner.
+          numbers: the result of `random_numbers`.
         """
         if self.options.baseline != "greedy":
-            return *self._sample(model, context, draws), None
-        draws = tf.concat([tf.fill(tf.shape(draws[:, :1]), -1.0), draws], 1)
-        tokens, logps = self._sample(model, context, draws)
-        return tokens[:, 1:], logps[:, 1:], tokens[:, :1]
+            return Draws(*self._sample(model, context, numbers))
+        # A negative number takes the most probable word.
+        numbers = tf.concat([tf.fill(tf.shape(numbers[:, :1]), -1.0), numbers], 1)
+        tokens, logps = self._sample(model, context, numbers)
+        return Draws(tokens[:, 1:], logps[:, 1:], greedy=tokens[:, :1])
 
-    def _sample(self, model, context, draws, training=False):
-        """Samples with random numbers `draws`; returns tokens and log-probabilities [B, S, T]."""
-        length, shape = self.task_config.max_length, tf.shape(draws)
-        rows = tf.reshape(draws, (-1, length))
+    def _sample(self, model, context, numbers, training=False):
+        """Samples with numbers [B, S, T]; returns tokens and log-probabilities [B, S, T]."""
+        length, shape = self.task_config.max_length, tf.shape(numbers)
+        rows = tf.reshape(numbers, (-1, length))
         tokens, logps = sample(model, context, length, rows, training=training)
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
-    def advantages(self, tokens, logps, greedy, inputs):
-        """Computes the rewards of samples, and subtracts the baseline."""
-        tokens = tf.ensure_shape(tokens, (None, self.options.samples, self.task_config.max_length))
-        ids = inputs.get("id")
-        reward = self.reward(tokens, inputs["references"], ids)
-        if greedy is not None:
-            greedy = self.reward(greedy, inputs["references"], ids)
+    def with_advantages(self, draws: Draws, batch: dict[str, tf.Tensor]) -> Samples:
+        """Rewards the captions of a batch, and subtracts the baseline from their rewards."""
+        shape = (None, self.options.samples, self.task_config.max_length)
+        tokens = tf.ensure_shape(draws.tokens, shape)
+        reward = self.reward(tokens, batch["references"], batch.get("id"))
+        greedy = None
+        if draws.greedy is not None:
+            greedy = self.reward(draws.greedy, batch["references"], batch.get("id"))
         advantages, baseline = losses.advantages(reward, self.options.baseline, greedy)
-        return {"samples": tokens, "logps": logps, "advantages": advantages, "baseline": baseline}
+        return Samples(tokens, draws.logps, advantages, baseline)
 
-    def _metric_sums(self, scored):
+    def _metric_sums(self, samples: Samples) -> Sums:
         """Computes the sum and the weight of each metric in `METRICS` except the loss."""
-        tokens, advantages = scored["samples"], scored["advantages"]
+        tokens, logps, advantages, baseline = samples
         real = tf.cast(tokens != PAD, tf.float32)
         words = tf.cast((tokens != PAD) & (tokens != EOS), tf.float32)
         lengths = tf.reduce_sum(words, -1)  # [B, S]
@@ -178,10 +235,10 @@ class SelfCriticalTask(CaptionTask):
         earlier = tf.linalg.band_part(tf.cast(same, tf.float32), -1, 0) - tf.eye(same.shape[-1])
         new = tf.cast(tf.reduce_max(earlier, -1) == 0, tf.float32)
         return {
-            "reward": (tf.reduce_sum(scored["baseline"] + advantages), rows),
-            "baseline": (tf.reduce_sum(scored["baseline"]), rows),
+            "reward": (tf.reduce_sum(baseline + advantages), rows),
+            "baseline": (tf.reduce_sum(baseline), rows),
             "advantage_spread": (tf.reduce_sum(tf.square(advantages)), rows),
-            "entropy": (-tf.reduce_sum(scored["logps"]), tf.reduce_sum(real)),
+            "entropy": (-tf.reduce_sum(logps), tf.reduce_sum(real)),
             "length": (tf.reduce_sum(lengths), rows),
             "distinct_samples": (100 * tf.reduce_sum(new), rows),
             "function_word_endings": (100 * tf.reduce_sum(tf.cast(bad, tf.float32)), rows),
@@ -204,12 +261,27 @@ def build_task(
     hook: Callable | None = None,
     workers: Workers | None = None,
 ) -> CaptionTask:
-    """Makes the task for `params.task.objective`."""
-    xla = params.runtime.enable_xla
-    optimizer = params.trainer.optimizer_config
-    shared = (params.task, data, optimizer, replicas, start_step, xla, workers)
+    """Makes the task that trains with the objective of a configuration.
+
+    Args:
+      params: the configuration.
+      data: the prepared data set.
+      replicas: number of replicas that share a global batch.
+      start_step: the step from which training goes on.
+      hook: a Python function that computes a further reward, for self-critical training only.
+      workers: the processes that train together; None for a single process.
+    """
+    # A TPU compiles each shape, too.
+    xla = params.runtime.enable_xla or params.runtime.distribution_strategy == "tpu"
+    options: dict[str, Any] = {
+        "optimizer_config": params.trainer.optimizer_config,
+        "replicas": replicas,
+        "start_step": start_step,
+        "xla": xla,
+        "workers": workers,
+    }
     if params.task.objective == "scst":
-        return SelfCriticalTask(*shared, hook=hook)
+        return SelfCriticalTask(params.task, data, hook=hook, **options)
     if hook:
         raise ValueError("A reward hook needs task.objective=scst.")
-    return CaptionTask(*shared)
+    return CaptionTask(params.task, data, **options)

@@ -1,15 +1,16 @@
 """Handles SIGTERM and Ctrl-C while a call of TensorFlow runs for minutes."""
 
 import contextlib
+import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
 from tfcap import errors
 
+_log = logging.getLogger(__name__)
 CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: errors.AGAIN}  # exit codes
 NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -53,8 +54,7 @@ def _answer(reader: int) -> None:
                 first = time.monotonic()
                 name = NAMES[number[0]]
                 more = " Press Ctrl-C again to end at once." * (name == "Ctrl-C")
-                text = f"\n{name}: training ends after this loop of steps.{more}"
-                print(text, file=sys.stderr, flush=True)
+                _log.warning(f"\n{name}: training ends after this loop of steps.{more}")
             # `timeout` sends a signal twice, to the process and to its group.
             elif number[0] == signal.SIGINT and time.monotonic() - first > 0.5:
                 os.kill(os.getpid(), signal.SIGKILL)

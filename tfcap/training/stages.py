@@ -1,17 +1,18 @@
-"""Runs an experiment: stages, data, checks, the loop, and the summary at the end."""
+"""Runs an experiment: its stages, data and checks, the loop, and the summary at the end."""
 
 import contextlib
+import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from tfcap import __version__, configs, errors, files, gpus, runs
 from tfcap.configs.experiments import FINETUNE
-from tfcap.data.prepared import PreparedData, losses, unlike_references
+from tfcap.data.notes import unknown_words_note, unread_notes
+from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
@@ -24,6 +25,7 @@ from tfcap.training.start import check_splits, data_directory
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
+_log = logging.getLogger(__name__)
 RISING = 0.01  # the share of the best score by which a score that still rises is better
 
 
@@ -43,16 +45,7 @@ def train(
       mode: one of `training.MODES`.
       hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
     """
-    if "eval" in mode and params.trainer.validation_steps == 0:
-        raise errors.UsageError(
-            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
-            "validation: --mode=train."
-        )
-    if "eval" in mode and "CLIPScore" in params.task.metrics:
-        raise errors.UsageError(
-            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
-            "with python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
-        )
+    _check_validation(params, mode)
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
     lock = contextlib.ExitStack()  # the chief enters it: no other process can train in `model_dir`
@@ -60,7 +53,7 @@ def train(
     def begin() -> int:
         if "train" in mode:
             files.make_directory(model_dir)
-            lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
+            lock.enter_context(files.lock(model_dir, "train", "choose another `model_dir`"))
         return runs.begin(model_dir, experiment, params, data, train="train" in mode)
 
     with policy, lock:
@@ -70,45 +63,55 @@ def train(
             data = _common_data(workers, params, experiment, mode)
             step = workers.share(begin)
             keras.utils.set_random_seed(params.task.seed)
-            replicas = strategy.num_replicas_in_sync
             with strategy.scope():
-                task = build_task(params, data, replicas, step, hook, workers)
-            about = runs.signature(params.task, hook is not None)
-            loop = Loop(strategy, task, params, model_dir, mode, about)
+                task = build_task(
+                    params,
+                    data,
+                    replicas=strategy.num_replicas_in_sync,
+                    start_step=step,
+                    hook=hook,
+                    workers=workers,
+                )
+            signature = runs.signature(params.task, hook is not None)
+            loop = Loop(strategy, task, params, model_dir, mode, signature)
             # Another process may be saving while this one only validates.
             workers.compare(checkpoint=runs.newest_checkpoint(model_dir))
             with data.readable_errors():
                 loop.restore()
                 _say_start(loop, experiment)
                 loop.run()
-            if "train" in mode and loop.patience.over:
-                print(
-                    f"{params.trainer.patience} validations without a better "
-                    f"{loop.patience.metric}: training ends at step {loop.done} "
-                    "(trainer.patience)",
-                    flush=True,
-                )
-            elif "train" in mode and loop.best and loop.best.gain > RISING:
-                print(
-                    f"at step {loop.done} {loop.best.metric} was still "
-                    f"{'rising' if loop.best.higher else 'falling'}: a larger trainer.train_steps "
-                    "trains on",
-                    flush=True,
-                )
+            if "train" in mode:
+                _say_end(loop)
     return task
 
 
-def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
+def _check_validation(params: configs.Experiment, mode: str) -> None:
+    """Raises UsageError if the mode validates, and the configuration cannot."""
+    if "eval" in mode and params.trainer.validation_steps == 0:
+        raise errors.UsageError(
+            "trainer.validation_steps=0 validates nothing. Set -1 for all images, or train without "
+            "validation: `mode=train`."
+        )
+    if "eval" in mode and "CLIPScore" in params.task.metrics:
+        raise errors.UsageError(
+            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
+            "with tfcap.evaluate: `scores=CLIPScore` and `clip=DIRECTORY`."
+        )
+
+
+def _common_data(
+    workers: Workers, params: configs.Experiment, experiment: str, mode: str
+) -> PreparedData:
     """Loads the data, and checks that all workers have the same code, configuration and data."""
     if workers.count > 1 and mode == "continuous_eval":
-        raise errors.UsageError("--mode=continuous_eval needs a single worker.")
+        raise errors.UsageError("`mode=continuous_eval` needs a single worker.")
     options = params.as_dict()
     options["runtime"].pop("task_index", None)
     workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
-    folder = workers.share(lambda: data_directory(params.task.data_dir))
+    directory = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
-        data = PreparedData.load(folder)
+        data = PreparedData.load(directory)
         check_splits(params.task, data, mode)
         return data
 
@@ -133,8 +136,10 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
 
 
 def _say_start(loop: Loop, experiment: str) -> None:
-    """Prints what the run will do, or that it is finished, and warnings."""
-    trainer, step, trains = loop.params.trainer, loop.done, "train" in loop.mode
+    """Logs what the run will do, or that it is finished, and warnings."""
+    trainer = loop.params.trainer
+    step = loop.done
+    trains = "train" in loop.mode
     if step and trains and loop.over:
         key = "train_steps" if step >= trainer.train_steps else "patience"
         text = f"{loop.model_dir} is finished: {step} of {trainer.train_steps} steps. "
@@ -152,16 +157,33 @@ def _say_start(loop: Loop, experiment: str) -> None:
             f"{f' to step {trainer.train_steps}' * trains}, in {loop.model_dir}"
         )
         warnings = list(_warnings(loop)) if loop.workers.is_chief else []
-    print(f"{experiment}: {text}", flush=True)
+    _log.info(f"{experiment}: {text}")
     if unused := gpus.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         warnings.append(f"{unused} To use them: {gpus.USE_GPUS}")
     for warning in filter(None, warnings):
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
+        _log.warning(f"warning: {warning}")
+
+
+def _say_end(loop: Loop) -> None:
+    """Logs why training has ended early, or that more steps may help."""
+    if loop.patience.over:
+        _log.info(
+            f"{loop.params.trainer.patience} validations without a better {loop.patience.metric}: "
+            f"training ends at step {loop.done} (trainer.patience)"
+        )
+    elif loop.best and loop.best.gain > RISING:
+        direction = "rising" if loop.best.higher else "falling"
+        _log.info(
+            f"at step {loop.done} {loop.best.metric} was still {direction}: a larger "
+            "trainer.train_steps trains on"
+        )
 
 
 def _warnings(loop: Loop) -> Iterator[str]:
     """Yields warnings about unused data, and about a wrong `best_checkpoint_metric_comp`."""
-    task, trainer, data = loop.params.task, loop.params.trainer, loop.task.data
+    task = loop.params.task
+    trainer = loop.params.trainer
+    data = loop.task.data
     metric = trainer.best_checkpoint_eval_metric
     right = "lower" if metric in LOWER else "higher"
     if loop.mode != "eval" and trainer.best_checkpoint_metric_comp != right:
@@ -175,15 +197,16 @@ def _warnings(loop: Loop) -> Iterator[str]:
             "of cross-entropy."
         )
     if "train" in loop.mode:
-        yield from losses(data, task.train_data.split, task.max_length, task.train_data.max_regions)
+        train = task.train_data
+        yield from unread_notes(data, train.split, task.max_length, train.max_regions)
     if loop.best and (images := _validated(loop)) < FEWEST:
         yield (
             f"{images} validation images are too few to choose the best checkpoint: their score is "
-            f"mostly chance. Use at least {FEWEST}: --splits of tfcap.prepare, or a larger "
+            f"mostly chance. Use at least {FEWEST}: `splits` of tfcap.prepare, or a larger "
             "task.validation_data.limit."
         )
     if "eval" in loop.mode:
-        yield unlike_references(data, task.validation_data.split)
+        yield unknown_words_note(data, task.validation_data.split)
 
 
 def _validated(loop: Loop) -> int:
@@ -196,77 +219,106 @@ def _validated(loop: Loop) -> int:
 # ---- stages -------------------------------------------------------------------------------------
 
 
+class Stage(NamedTuple):
+    """A stage of training.
+
+    Attributes:
+      params: the configuration.
+      experiment: the name of the experiment.
+      model_dir: the directory of the run.
+    """
+
+    params: configs.Experiment
+    experiment: str
+    model_dir: str
+
+
 def resolve_stages(
     mode: str,
-    first: tuple,
+    first: tuple[str, str, Sequence[str], str],
     then: str | Sequence[str] = (),
     config_files: Sequence[str] = (),
     override: str = "",
-) -> list[tuple[Any, str, str]]:
-    """Resolves configuration, experiment and directory of all stages before the first stage runs.
+) -> list[Stage]:
+    """Resolves the configurations of all stages before the first stage runs.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
-      first: experiment, directory, YAML files and override of the first stage.
+      first: the first stage: its experiment, directory, YAML files and override. An empty
+        experiment goes on with the run in the directory.
       then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
-      config_files, override: YAML files and override for every later stage, applied after its files
-        in `then`.
+      config_files: YAML files for every later stage, applied after its files in `then`.
+      override: an override for every later stage, applied last.
+
+    Raises:
+      UsageError: a stage has no valid configuration.
     """
-    experiment, model_dir, *changes = first
+    experiment, model_dir, first_files, first_override = first
     saved = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
     if not experiment and not os.path.exists(saved):
         raise errors.UsageError(
-            "--experiment is missing, and --model_dir holds no run to continue. For example: "
-            "--experiment=xtransformer."
+            "`experiment` is missing, and `model_dir` holds no run to continue. For example: "
+            "`experiment=xtransformer`."
         )
     then = list(filter(None, [then] if isinstance(then, str) else then))
     if then and mode != "train_and_eval":
-        raise errors.UsageError("--then needs --mode=train_and_eval.")
+        raise errors.UsageError("`then` needs `mode=train_and_eval`.")
     try:
         if experiment:
-            params = configs.resolve(experiment, *changes)
+            params = configs.resolve(experiment, first_files, first_override)
             if experiment in (FINETUNE, f"{FINETUNE}_scst") and not params.task.data_dir:
                 raise errors.UsageError(
-                    f"--experiment={experiment} needs photographs of your own, prepared with the "
-                    "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
+                    f"`experiment={experiment}` needs photographs of your own, prepared with the "
+                    "backbone of the packaged captioner: `params_override=task.data_dir=data/mine`"
                 )
         else:  # continue the run in the directory: a converted model has no other description
-            experiment, params = configs.resume(saved, *changes)
-        stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
+            experiment, params = configs.resume(saved, first_files, first_override)
+        stages = [Stage(params, experiment, model_dir or os.path.join("runs", experiment))]
         for text in then:
-            before, _, folder = stages[-1]
+            before = stages[-1]
             experiment, _, names = text.partition(":")
             paths = [name.strip() for name in names.split(",") if name.strip()]
-            params = _after(before, folder, experiment, [*paths, *config_files], override)
-            stages.append((params, experiment, os.path.join(folder, experiment)))
+            params = _after(before, experiment, [*paths, *config_files], override)
+            directory = os.path.join(before.model_dir, experiment)
+            stages.append(Stage(params, experiment, directory))
     except ValueError as error:
         raise errors.UsageError(str(error)) from error
     return stages
 
 
-def _after(before, model_dir, experiment, config_files, override):
-    """Resolves a later stage with the data, model, decoding and validation of `before`."""
-    task = configs.given(override, "--then_override").get("task")
+def _after(
+    before: Stage, experiment: str, config_files: Sequence[str], override: str
+) -> configs.Experiment:
+    """Resolves a later stage with the data, model, decoding and validation of the one before it.
+
+    Args:
+      before: the stage before it.
+      experiment: the experiment of the later stage.
+      config_files: YAML files of the later stage.
+      override: the override of the later stage, applied last.
+    """
+    task = configs.parse_override(override, "`then_override`").get("task")
     for key in ("data_dir", "init_checkpoint"):
         if isinstance(task, dict) and key in task:
             raise errors.UsageError(
-                f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
+                f"`then_override` cannot set task.{key}: a stage of `then` reads the data of the "
                 "stage before it and starts from its best checkpoint."
             )
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
-    options = before.task.as_dict()
+    options = before.params.task.as_dict()
     task = {key: options[key] for key in keys}
     # The batches are those of the stage, but not which images and regions they hold.
-    of_data = ("split", "max_regions", "pad_to_max")
+    of_data = ("split", "max_regions")
     task["train_data"] = {key: options["train_data"][key] for key in of_data}
-    same = {"task": task, "runtime": before.runtime.as_dict()}
+    same = {"task": task, "runtime": before.params.runtime.as_dict()}
     try:
         params = configs.resolve(experiment, config_files, override, same)
     except ValueError as error:
-        raise errors.UsageError(f"--then={experiment}: {error}") from error
+        raise errors.UsageError(f"`then={experiment}`: {error}") from error
     # A recipe of a later stage names the run to start from. Here that run is the stage before.
-    best = runs.best_directory(model_dir, before)
-    return params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
+    best = runs.best_directory(before.model_dir, before.params)
+    data_dir = before.params.task.data_dir
+    return params.replace(task={"data_dir": data_dir, "init_checkpoint": best})
 
 
 # ---- the end ------------------------------------------------------------------------------------
@@ -275,38 +327,22 @@ def _after(before, model_dir, experiment, config_files, override):
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Prints the scores, the CIDEr of the references, three captions, and the next commands."""
+    """Logs the scores, the CIDEr of the references, three captions, and the next commands."""
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
-    scores, info = runs.read_best(best), runs.read_info(best)
-    step = int(scores.pop("best_ckpt_global_step", 0))
-    if scores:
-        count = f", {info['images']} images" if info.get("images") else ""
-        print(f"\nbest validation: step {step}, {info.get('signature', runs.UNKNOWN)}{count}")
-        if not step and runs.step_of(runs.newest_checkpoint(model_dir)):
-            what = "the second stage did not help"
-            what = what if params.task.objective == "scst" else "nothing was learnt"
-            print(f"  {what}: no validation was better than that of the start, which is kept")
-    for name, value in scores.items():
-        interval = info.get("intervals", {}).get(name)
-        print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
     texts = task.data.references(split)
     images = task.captions or texts  # a limit leaves some out
     references = {image: texts[image] for image in images if texts[image]}
-    if any(len(captions) > 1 for captions in references.values()):
-        ceiling = leave_one_out_cider(references, task.scorer)
-        reached = ""
-        if "CIDEr" in scores and ceiling >= 0.01 and info.get("images") == len(references):
-            reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
-        print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
+    lines = [*_best_scores(best, params, model_dir), *_ceiling(best, task, references)]
     if task.captions:
-        print("\ncaptions of the last validation:")
+        lines.append("\ncaptions of the last validation:")
     for image in sorted(task.captions)[:3]:
         name = errors.escaped(task.data.file_names(split)[image])
         first, *_ = references.get(image) or ["none"]
-        print(f"  {name}: {task.captions[image]}   (a reference: {first})")
+        lines.append(f"  {name}: {task.captions[image]}   (a reference: {first})")
     path = tf.train.latest_checkpoint(best)  # its number is that of the export
-    print(
+    step = int(runs.read_best(best).get("best_ckpt_global_step", 0))
+    lines.append(
         f"\nbest checkpoint: {f'{path} (step {step})' if path else 'none yet'}\n"
         f"curves:   tensorboard --logdir {model_dir}\n"
         f"scores:   python -m tfcap.evaluate --model_dir {model_dir} "
@@ -314,3 +350,34 @@ def summarize(
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
         f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
     )
+    _log.info("\n".join(lines))
+
+
+def _best_scores(best: str, params: configs.Experiment, model_dir: str) -> Iterator[str]:
+    """Yields lines with the scores of the best checkpoint, whose directory is `best`."""
+    scores = runs.read_best(best)
+    info = runs.read_info(best)
+    step = int(scores.pop("best_ckpt_global_step", 0))
+    if scores:
+        count = f", {info['images']} images" if info.get("images") else ""
+        yield f"\nbest validation: step {step}, {info.get('signature', runs.UNKNOWN)}{count}"
+        if not step and runs.step_of(runs.newest_checkpoint(model_dir)):
+            second = params.task.objective == "scst"
+            what = "the second stage did not help" if second else "nothing was learnt"
+            yield f"  {what}: no validation was better than that of the start, which is kept"
+    for name, value in scores.items():
+        interval = info.get("intervals", {}).get(name)
+        yield f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}"
+
+
+def _ceiling(best: str, task: CaptionTask, references: dict[int, list[str]]) -> Iterator[str]:
+    """Yields a line with the CIDEr of the references, which a model of these words can reach."""
+    if not any(len(captions) > 1 for captions in references.values()):
+        return
+    ceiling = leave_one_out_cider(references, task.scorer)
+    scores = runs.read_best(best)
+    reached = ""
+    same_images = runs.read_info(best).get("images") == len(references)
+    if "CIDEr" in scores and ceiling >= 0.01 and same_images:
+        reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
+    yield f"  references against each other: CIDEr {ceiling:.2f}{reached}"

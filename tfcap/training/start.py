@@ -3,6 +3,7 @@
 Checks of a resumed run are in `runs.begin`.
 """
 
+import logging
 import os
 
 import numpy as np
@@ -19,21 +20,28 @@ from tfcap.data.tokens import Vocab
 from tfcap.errors import did_you_mean
 from tfcap.runs.checkpoints import find
 
+_log = logging.getLogger(__name__)
+
 
 def data_directory(configured: str) -> str:
-    """Returns the prepared directory; prepares the built-in data on first use."""
-    folder = configured or DEFAULT_DIRECTORY
-    if not files.exists(os.path.join(folder, FINGERPRINT)):
+    """Returns the directory of the prepared data; prepares the built-in data on first use.
+
+    Args:
+      configured: the value of `task.data_dir`; empty means the built-in shapes.
+    """
+    directory = configured or DEFAULT_DIRECTORY
+    if not files.exists(os.path.join(directory, FINGERPRINT)):
         source = {"": "shapes", CLIPS_DIRECTORY: "moving_shapes"}.get(configured)
         if source is None:
             raise ValueError(
-                f"{folder} has no {FINGERPRINT}. Prepare the data, or name the directory: "
-                "--params_override=task.data_dir=DIRECTORY"
+                f"{directory} has no {FINGERPRINT}. Prepare the data, or name the directory: "
+                "`params_override=task.data_dir=DIRECTORY`"
             )
-        from tfcap.preparing.build import prepare_built_in
+        from tfcap.preparing.build import prepare
+        from tfcap.preparing.settings import Settings
 
-        prepare_built_in(source, folder)
-    return folder
+        prepare(Settings(directory, source=source))
+    return directory
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
@@ -42,14 +50,15 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
     for part, key in (("train", "train_data"), ("eval", "validation_data")):
         split = getattr(task, key).split
         if part in mode and split not in splits:
-            remedy = " To train without validation: --mode=train." * (part == "eval")
+            remedy = " To train without validation: `mode=train`." * (part == "eval")
             raise ValueError(
                 f"task.{key}.split={split}: {data.folder} has only {', '.join(splits)}."
                 f"{did_you_mean(split, splits)}{remedy}"
             )
     if task.backbone.trainable:
         data.require_pictures()
-    size, config = task.train_data.global_batch_size, task.validation_data
+    size = task.train_data.global_batch_size
+    config = task.validation_data
     if "train" in mode and size > (images := splits[task.train_data.split]["images"]):
         raise ValueError(
             f"task.train_data.global_batch_size={size} is more than the {images} images of the "
@@ -59,7 +68,7 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
     if not any(references[: config.limit or None]):
         raise ValueError(
             f"The validation images of {data.folder} (split={config.split}, limit={config.limit}) "
-            "have no captions. Choose others, or train without validation: --mode=train."
+            "have no captions. Choose others, or train without validation: `mode=train`."
         )
 
 
@@ -67,10 +76,17 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
-    """Finds the id of each word of `data` in the vocabulary of the checkpoint `path`.
+    """Finds the words of the data in the vocabulary of a checkpoint.
 
-    Returns int [V], -1 for a word that the checkpoint does not know; None if both vocabularies are
-    equal, or if there is no vocabulary beside the checkpoint.
+    Args:
+      path: the checkpoint.
+      data: the prepared data set.
+      remap: whether the two vocabularies may differ.
+
+    Returns:
+      the id in the checkpoint of each word of the data, int [V], -1 for a word that the checkpoint
+      does not know. None if both vocabularies are equal, or if there is no vocabulary beside the
+      checkpoint.
     """
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
@@ -84,24 +100,24 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
         raise ValueError(
             f"{path} has another vocabulary than {data.folder}. Set task.remap_vocab=true to keep "
             "the rows of the words that both share, or prepare the data with the words of the "
-            f"checkpoint: python -m tfcap.prepare --vocab {words} ..."
+            f"checkpoint: `vocab={words}`."
         )
     ids = {word: number for number, word in enumerate(other.words)}
     rows = np.array([ids.get(word, -1) for word in data.vocab.words])
-    print(
+    _log.info(
         f"{path}: {(rows >= 0).sum()} of {len(rows)} words keep their rows, "
-        f"{(rows < 0).sum()} are new",
-        flush=True,
+        f"{(rows < 0).sum()} are new"
     )
     return rows
 
 
 def other_features(path: str, data: PreparedData) -> str:
     """Returns a warning if a checkpoint was trained on features of another network, else ''."""
-    folder, mine = _run_of(path), runs.source_of_features(data.fingerprint)
-    if not os.path.exists(os.path.join(folder, FINGERPRINT)):
+    run = _run_of(path)
+    mine = runs.source_of_features(data.fingerprint)
+    if not os.path.exists(os.path.join(run, FINGERPRINT)):
         return ""  # a checkpoint without its run
-    if mine == (theirs := runs.source_of_features(runs.read_fingerprint(folder))):
+    if mine == (theirs := runs.source_of_features(runs.read_fingerprint(run))):
         return ""
     return (
         f"warning: the checkpoint {path} was trained on other features ({theirs}) than those of "
@@ -112,10 +128,10 @@ def other_features(path: str, data: PreparedData) -> str:
 
 def _run_of(path: str) -> str:
     """Returns the run directory of a checkpoint, which may be in `best_ckpt`."""
-    folder = os.path.dirname(path)
-    outer = os.path.dirname(folder)
-    in_best = not os.path.exists(os.path.join(folder, VOCABULARY))
-    return outer if in_best and os.path.exists(os.path.join(outer, VOCABULARY)) else folder
+    directory = os.path.dirname(path)
+    outer = os.path.dirname(directory)
+    in_best = not os.path.exists(os.path.join(directory, VOCABULARY))
+    return outer if in_best and os.path.exists(os.path.join(outer, VOCABULARY)) else directory
 
 
 def signature_of_start(task: configs.Task) -> str:
@@ -133,9 +149,19 @@ def signature_of_start(task: configs.Task) -> str:
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
 
-    This finds a changed order of words or features, which shapes do not show. `score` is
-    greedy_CIDEr-D times 100 of the model on `images` validation images. Returns a note to print;
-    raises ValueError if the scores differ by more than `start_tolerance`.
+    This finds a changed order of words or features, which shapes do not show.
+
+    Args:
+      task: the configuration of the task.
+      data: the prepared data set.
+      score: greedy_CIDEr-D of the model before the first step, times 100.
+      images: the number of validation images with this score.
+
+    Returns:
+      a note to print.
+
+    Raises:
+      ValueError: the scores differ by more than `task.self_critical.start_tolerance`.
     """
     path = find(task.init_checkpoint)
     info = runs.read_info(os.path.dirname(path))
@@ -166,11 +192,13 @@ def _not_comparable(
         return "it has no info.json with greedy_CIDEr-D"
     if runs.step_of(path) != (step := int(info["best_ckpt_global_step"])):
         return f"its info.json is of step {step}"
-    folder, same_images = _run_of(path), info.get("images", images) == images
-    if os.path.exists(params := os.path.join(folder, runs.PARAMS)):
+    run = _run_of(path)
+    same_images = info.get("images", images) == images
+    if os.path.exists(params := os.path.join(run, runs.PARAMS)):
         keys = ["max_length", *(f"validation_data.{k}" for k in ("split", "limit", "max_regions"))]
         for key, (theirs, _) in runs.differing(configs.load(params).task, task, keys).items():
             return f"it was validated with {key} {theirs!r}"
-        split, theirs = task.validation_data.split, runs.read_fingerprint(folder)["splits"]
-        same_images = same_images and data.fingerprint["splits"].get(split) == theirs.get(split)
+        split = task.validation_data.split
+        theirs = runs.read_fingerprint(run)["splits"].get(split)
+        same_images = same_images and data.fingerprint["splits"].get(split) == theirs
     return "" if same_images else "it was validated on other images"

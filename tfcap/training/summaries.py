@@ -1,6 +1,7 @@
 """Shows a run: progress, scores of validations, TensorBoard, and sample captions."""
 
 import contextlib
+import logging
 import os
 import resource
 import sys
@@ -13,9 +14,12 @@ import tensorflow as tf
 from tfcap import errors, progress
 from tfcap.data import clips, pictures
 from tfcap.files import read_bytes
+from tfcap.models.captioner import Captioner
+from tfcap.training.task import CaptionTask
 from tfcap.visualize import figures
 from tfcap.visualize.attention import attend_split
 
+_log = logging.getLogger(__name__)
 # Attention figures: pixels of a panel, panels in a row.
 FIGURE: dict[str, Any] = {"size": 100, "columns": 8}
 
@@ -26,28 +30,33 @@ SHARED = ("loss", "perplexity")
 
 
 class Summaries:
-    """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
+    """Writes the curves of TensorBoard.
 
-    The event files are in `model_dir/name`. If `model_dir` is None, nothing is written.
+    Args:
+      model_dir: the directory of the run; None writes nothing.
+      name: the directory inside it for the event files.
+      step: a variable that counts the steps.
+      group: the group of the curves in TensorBoard. Those of `SHARED` have the group `loss`.
     """
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
-        self._folder = model_dir and os.path.join(model_dir, name)
-        self._step, self._group = step, group
-        self._writer: Any = None
+        self._directory = model_dir and os.path.join(model_dir, name)
+        self._step = step
+        self._group = group
+        self._writer: tf.summary.SummaryWriter | None = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Context in which functions of `tf.summary` write the values of this step."""
         if self._writer is None:  # the directory exists once there is a value
-            self._writer = tf.summary.create_file_writer(self._folder)
+            self._writer = tf.summary.create_file_writer(self._directory)
         with self._writer.as_default(step=int(self._step.numpy())):
             yield
         self._writer.flush()
 
     def write(self, values: Mapping[str, float]) -> None:
         """Writes values by name."""
-        if self._folder is None:
+        if self._directory is None:
             return
         with self.writing():
             for name, value in values.items():
@@ -55,13 +64,20 @@ class Summaries:
 
 
 class Progress:
-    """Shows the step, the rate, the time left and `loss` (text); a context manager.
+    """A progress bar of training: the step, the rate, the time left and `loss`, a text.
 
-    A loop of steps may take minutes inside TensorFlow, so a thread reads the step.
+    Use it as a context manager. A loop of steps may take minutes inside TensorFlow, so a thread
+    reads the step.
+
+    Args:
+      global_step: a variable that counts the steps.
+      train_steps: the number of the last step.
+      stream: where the bar is shown; standard error by default.
     """
 
     def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):
-        self._step, self.loss = global_step, ""
+        self._step = global_step
+        self.loss = ""
         self._bar = progress.Bar(train_steps, "training", "step", int(global_step.numpy()), stream)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -94,17 +110,17 @@ def peak_memory() -> tuple[int, int | None]:
 
 
 def say_peak_memory() -> None:
-    """Prints the peak memory so far."""
+    """Logs the peak memory so far."""
     process, gpu = peak_memory()
     size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
-    progress.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
+    _log.info(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
 
 
 def say_time_left(steps: int, rate: float) -> None:
-    """Prints how long `steps` further steps take at `rate` steps per second."""
+    """Logs how long `steps` further steps take at `rate` steps per second."""
     left = errors.duration(steps / rate)
     slow = "" if tf.config.list_physical_devices("GPU") else slow_processor()
-    progress.say(f"time: {left} for the other {steps:,} steps, without validations{slow}")
+    _log.info(f"time: {left} for the other {steps:,} steps, without validations{slow}")
 
 
 def slow_processor(path: str = "/proc/cpuinfo") -> str:
@@ -120,26 +136,34 @@ def slow_processor(path: str = "/proc/cpuinfo") -> str:
 
 
 def say_scores(step: int, scores: Mapping[str, float]) -> None:
-    """Prints one line of scores after a validation."""
+    """Logs one line of scores after a validation."""
     shown = "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
     values = [f"{name} {float(scores[name]):.2f}" for name in shown if name in scores]
-    progress.say(f"step {step}: " + ", ".join(values))
+    _log.info(f"step {step}: " + ", ".join(values))
 
 
-def write_samples(summaries: Summaries, task, model, count: int) -> None:
+def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, count: int) -> None:
     """Writes captions of the same few images to TensorBoard after a validation.
 
     The table has the captions and the references. If the data has pictures, they are shown, too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
     the regions if the system has no attention.
+
+    Args:
+      summaries: the curves of the validation.
+      task: the task, with the captions of the validation.
+      model: the captioner.
+      count: the number of images.
     """
     if not count:
         return
-    data, split = task.data, task.task_config.validation_data.split
-    references, files = data.references(split), data.file_names(split)
+    data = task.data
+    split = task.task_config.validation_data.split
+    references = data.references(split)
+    files = data.file_names(split)
     chosen = sorted(task.captions)[:count]
-    read = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
-    pictures = {i: picture for i, picture in read.items() if picture is not None}
+    contents = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    pictures = {i: picture for i, picture in contents.items() if picture is not None}
     rows = ["| image | caption | references |", "|---|---|---|"]
     rows += [
         f"| {files[i]} | **{_cell(task.captions[i])}** | {'<br>'.join(map(_cell, references[i]))} |"
@@ -156,8 +180,8 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
         attended = attend_split(
             model.on_features(), data.vocab, data, split, captions, count, regions
         )
-        for image, seen in attended.items():
-            png = figures.figure(pictures[image].numpy(), seen, **FIGURE)
+        for image, attention in attended.items():
+            png = figures.figure(pictures[image].numpy(), attention, **FIGURE)
             figure = tf.io.decode_png(png, channels=3)
             tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
 
@@ -165,14 +189,18 @@ def write_samples(summaries: Summaries, task, model, count: int) -> None:
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
     """Reads a picture and turns it upright: uint8 [H, W, 3]; None if there is no readable file.
 
-    For a clip it is one picture of `frames` frames.
+    Args:
+      directory: the directory of the pictures; None if the data has none.
+      name: the file name.
+      frames: the number of frames that a clip gives, side by side in one picture; None for data of
+        single pictures.
     """
     if not directory:
         return None
     path = os.path.join(directory, name)
     try:
         if frames:
-            return tf.constant(clips.sheet(clips.read_path(path, frames)))
+            return tf.constant(clips.sheet(clips.read_clip(path, frames)))
         return tf.constant(pictures.read(read_bytes(path)))
     except (ValueError, OSError, tf.errors.OpError):
         return None

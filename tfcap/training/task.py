@@ -4,9 +4,10 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 the longest caption of a batch, V vocabulary.
 """
 
-import sys
+import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from tfcap import configs, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.decoding.sampling import sample, scheduled_sampling
+from tfcap.decoding.search import Search
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.metrics.results import Scores
@@ -27,9 +29,11 @@ from tfcap.training import distribution, optim
 from tfcap.training.start import other_features, rows_of_words
 from tfcap.training.workers import Workers
 
+_log = logging.getLogger(__name__)
 MEASURED = 1000  # training images whose features give the mean and deviation of `standardize`
 Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # metric -> its sum, and the number to divide by
-Objective = Callable[[dict[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
+Batch = Any  # a nest of tensors [B, ...]
+Objective = Callable[[Batch], tuple[tf.Tensor, tf.Tensor, Sums]]
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
 
@@ -44,11 +48,11 @@ class CaptionTask(base_task.Task):
     """Cross-entropy training of a captioner on a prepared data set.
 
     Args:
-      config: `configs.Task`.
+      config: the configuration of the task.
       data: the prepared data set; None if only `train_step` is used.
-      optimizer_config: `configs.Optimizer`.
-      replicas: the number of replicas that share a global batch.
-      start_step: the step that training continues from; the input stream starts there.
+      optimizer_config: the configuration of the optimizer.
+      replicas: number of replicas that share a global batch.
+      start_step: the step from which training goes on; the first batch is that of this step.
       xla: whether XLA compiles the network and the search. Then all batches have one shape.
       workers: the processes that train together; None for a single process.
     """
@@ -70,7 +74,7 @@ class CaptionTask(base_task.Task):
         self.validates_start = self.validates_start or bool(config.init_checkpoint)
         self.xla = xla
         self.workers = workers or Workers()
-        self.data: Any = data  # PreparedData, or None
+        self.data = cast(PreparedData, data)  # None in a task that has no data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
         self.start_step = start_step
@@ -82,7 +86,7 @@ class CaptionTask(base_task.Task):
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
-        self.search: Any = None  # Search, or None without data
+        self.search: Search | None = None
         if data is not None:
             if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
                 self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
@@ -114,35 +118,39 @@ class CaptionTask(base_task.Task):
         optimizer.build(model.trainable_variables)
         return optimizer
 
-    def build_inputs(self, params: configs.Data, input_context=None) -> tf.data.Dataset:
-        """Makes the batches of one replica; `params` is `configs.Data`."""
-        size = params.global_batch_size // self.replicas
-        shared = dict(
+    def build_inputs(
+        self, params: configs.Data, input_context: tf.distribute.InputContext | None = None
+    ) -> tf.data.Dataset:
+        """Makes the batches of one replica.
+
+        Args:
+          params: the options of the data.
+          input_context: the replicas that this process feeds; None for all of them.
+        """
+        options = pipeline.BatchOptions(
             split=params.split,
-            batch_size=size,
-            replicas=self.replicas,
+            batch_size=params.global_batch_size // self.replicas,
             captions_per_image=params.captions_per_image,
             max_length=self.task_config.max_length,
             max_regions=params.region_limit,
+            pad_to_max=self.xla,
+            replicas=self.replicas,
             input_context=input_context,
-            pad_to_max=params.pad_to_max or self.xla,
         )
         if params.is_training:
             return pipeline.training_batches(
                 self.data,
+                self.with_references(options),
                 seed=self.task_config.seed,
                 start_batch=self.start_step,
-                **shared,
-                **self.training_references(),
             )
-        references = self.cider.references if self.cider else None
-        return pipeline.decoding_batches(
-            self.data, limit=params.limit or None, references=references, **shared
-        )
+        if self.cider:
+            options = dataclasses.replace(options, references=self.cider.references)
+        return pipeline.decoding_batches(self.data, options, limit=params.limit or None)
 
-    def training_references(self) -> dict[str, Any]:
-        """Returns the arguments of `pipeline.training_batches` that describe the references."""
-        return {}
+    def with_references(self, options: pipeline.BatchOptions) -> pipeline.BatchOptions:
+        """Returns the options of training batches, with the references that the objective reads."""
+        return options
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
         """Makes two metrics, with the same names for training and validation in TensorBoard."""
@@ -187,24 +195,39 @@ class CaptionTask(base_task.Task):
         return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
 
     def apply(
-        self, objective: Objective, inputs: dict[str, tf.Tensor], model, optimizer, metrics
+        self,
+        objective: Objective,
+        batch: Batch,
+        model: Captioner,
+        optimizer: keras.optimizers.Optimizer,
+        metrics: Sequence[keras.metrics.Metric] | None,
     ) -> dict[str, tf.Tensor]:
         """Updates the weights by the gradient of an objective, and the metrics.
 
         With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
         cost of the paper is in bits, and the loss here in nats: multiply the lambda of the paper by
         ln 2.
+
+        Args:
+          objective: maps a batch to a summed loss, its number of words and the sums of the metrics.
+          batch: a nest of tensors [B, ...], which micro-batches divide.
+          model: the captioner.
+          optimizer: the optimizer.
+          metrics: the metrics to update; None updates none.
+
+        Returns:
+          the loss, under the name that TF Model Garden gives it.
         """
         config, weights = self.optimizer_config, model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         gradients, loss, sums = mean_gradient(
             objective,
-            inputs,
+            batch,
             weights,
             optimizer,
-            [metric.name for metric in metrics or ()],
-            self.task_config.micro_batches,
-            self.compiled if self.xla else None,
+            names=[metric.name for metric in metrics or ()],
+            parts=self.task_config.micro_batches,
+            compiled=self.compiled if self.xla else None,
         )
         if self.task_config.l2:
             # The gradients of the replicas are added up later, so each replica adds a share.
@@ -230,9 +253,13 @@ class CaptionTask(base_task.Task):
         logits = self.compiled(model.decode_captions)(context, tokens[..., :-1])
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
-        search, length = self.search, self.task_config.max_length
-        found = self.compiled(lambda *args: search(model, *args)[0], search.consensus is None)
-        tokens = found(context, inputs["id"])
+        search = self.search
+        assert search is not None  # with data
+        length = self.task_config.max_length
+        best = self.compiled(
+            lambda context, ids: search(model, context, ids)[0], search.consensus is None
+        )
+        tokens = best(context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
@@ -240,7 +267,7 @@ class CaptionTask(base_task.Task):
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
-        """Compiles `function` with XLA if the task uses XLA and `possible` is True."""
+        """Returns the function compiled with XLA, if the task uses XLA and it is `possible`."""
         if not (self.xla and possible):
             return function
         return tf.function(function, autograph=False, jit_compile=True)
@@ -248,7 +275,10 @@ class CaptionTask(base_task.Task):
     def _cross_entropy(self, logits, tokens, real):
         """Computes the summed loss, the number of words, and the sums of the metrics.
 
-        `real` is 0 for an image that fills up the batch: its words do not count.
+        Args:
+          logits: what the model predicts, float [B, S, T', V].
+          tokens: the captions int32 [B, S, T' + 1], BOS first.
+          real: 0 for an image that fills up the batch, whose words do not count; else 1.
         """
         targets = tokens[..., 1:] * real
         total, nll, words = losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
@@ -274,21 +304,23 @@ class CaptionTask(base_task.Task):
         start = global_step is not None and int(global_step.numpy()) == 0
         if self.workers.count > 1:
             parts = self.workers.gather([[i, *log] for i, log in aggregated_logs.items()])
-            found = {i: (text, score) for part in parts for i, text, score in part}
+            logs = {i: (text, score) for part in parts for i, text, score in part}
             images = self.data.references(self.task_config.validation_data.split)
-            aggregated_logs = {image: found[image] for image in images if image in found}
-        logs, self.notes = self.workers.share(
+            aggregated_logs = {image: logs[image] for image in images if image in logs}
+        scores, self.notes = self.workers.share(
             lambda: (self.score(aggregated_logs, start), self.notes)
         )
-        return logs
+        return scores
 
     def score(self, aggregated_logs: Mapping[int, tuple], start: bool) -> dict[str, float]:
         """Computes the official scores of the captions, each times 100.
 
         `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
         document frequencies of the training split. Images without references do not count.
-        `aggregated_logs` has caption and greedy score by image id; `start` says whether this is the
-        validation before the first step.
+
+        Args:
+          aggregated_logs: caption and greedy score by image id.
+          start: whether this is the validation before the first step.
         """
         references = self.data.references(self.task_config.validation_data.split)
         scored = {image: log for image, log in aggregated_logs.items() if references[image]}
@@ -301,7 +333,7 @@ class CaptionTask(base_task.Task):
         if not self.data.has_document_frequencies:
             self.notes.append(
                 f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies. "
-                "Prepare it with --document_frequency FILE"
+                "Prepare it with `document_frequency=FILE`"
             )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
         return logs if np.isnan(self.greedy) else logs | {"greedy_CIDEr-D": self.greedy}
@@ -316,7 +348,7 @@ class CaptionTask(base_task.Task):
             path = self._start_of(source)
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             if self.workers.is_chief and (warning := other_features(path, self.data)):
-                print(warning, file=sys.stderr, flush=True)
+                _log.warning(warning)
             restore_weights(model, path, rows, start=True)
             self.loaded = True
         elif (standardize := model.on_features().standardize) is not None:
@@ -334,14 +366,14 @@ class CaptionTask(base_task.Task):
             if self.task_config.objective == "scst":
                 remedy = (
                     " Self-critical training starts from a run of cross-entropy: train it first, "
-                    "or both stages with --experiment=NAME --then=NAME_scst."
+                    "or both stages with `experiment=NAME` and `then=NAME_scst`."
                 )
             raise ValueError(f"task.init_checkpoint={source}: {error}{remedy}") from None
 
 
 def mean_gradient(
     objective: Objective,
-    inputs: dict[str, tf.Tensor],
+    batch: Batch,
     variables: Sequence[keras.Variable],
     optimizer: keras.optimizers.Optimizer,
     names: Sequence[str],
@@ -356,12 +388,15 @@ def mean_gradient(
 
     Args:
       objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
-      inputs: a batch; every leaf is [B, ...].
-      variables, optimizer: the trained variables, and the optimizer, which scales the loss under
-        float16.
+      batch: a nest of tensors [B, ...].
+      variables: the trained variables.
+      optimizer: the optimizer, which scales the loss under float16.
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
       compiled: compiles a function with XLA, which cannot sum over replicas; None compiles nothing.
+
+    Returns:
+      the gradients of the variables, this replica's share of the loss, and the sums of the metrics.
     """
     replica = tf.distribute.get_replica_context()
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -372,12 +407,13 @@ def mean_gradient(
 
     if parts == 1 and not compiled:
         with tf.GradientTape() as tape:
-            total, count, sums = objective(inputs)
+            total, count, sums = objective(batch)
             mean = total / over_replicas(count)
             loss = scale(mean)
         return tape.gradient(loss, variables), mean, sums
 
-    def of_part(part):
+    def summed(part):
+        """Computes the gradients of the total of a part, the total, the count and the sums."""
         # The count of all parts is not known yet; the count of this part keeps float16 in range.
         with tf.GradientTape() as tape:
             total, count, sums = objective(part)
@@ -386,9 +422,31 @@ def mean_gradient(
         return [gradient * count for gradient in gradients], total, count, sums
 
     if compiled:
-        of_part = compiled(of_part)
+        summed = compiled(summed)
+    if parts == 1:
+        gradients, total, count, sums = summed(batch)
+    else:
+        zero = tf.constant(0.0)
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        start = (zeros, zero, zero, {name: (zero, zero) for name in names})
+        gradients, total, count, sums = _sum_over_parts(summed, batch, start, parts)
+    count = over_replicas(count)
+    return [gradient / count for gradient in gradients], total / count, sums
 
-    def slice_of(leaf, index):  # [B, ...] -> [B / parts, ...]
+
+def _sum_over_parts(
+    function: Callable[[Batch], Any], batch: Batch, start: tuple, parts: int
+) -> tuple:
+    """Adds up the results of a function over equal parts of a batch, one part after the other.
+
+    Args:
+      function: maps a part of the batch to a nest of tensors.
+      batch: a nest of tensors [B, ...].
+      start: a nest of zeros like the results.
+      parts: number of parts; B is a multiple of it.
+    """
+
+    def part_of(leaf, index):  # [B, ...] -> [B / parts, ...]
         size = tf.shape(leaf)[0] // parts
         part = leaf[index * size : (index + 1) * size]
         if leaf.shape[0] is not None:
@@ -396,19 +454,10 @@ def mean_gradient(
         return part
 
     def body(index, *state):
-        part = tf.nest.map_structure(lambda leaf: slice_of(leaf, index), inputs)
-        return index + 1, *tf.nest.map_structure(tf.add, list(state), list(of_part(part)))
+        part = tf.nest.map_structure(lambda leaf: part_of(leaf, index), batch)
+        return index + 1, *tf.nest.map_structure(tf.add, list(state), list(function(part)))
 
-    if parts == 1:
-        gradients, total, count, sums = of_part(inputs)
-    else:
-        zero = tf.constant(0.0)
-        start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        _, gradients, total, count, sums = tf.while_loop(
-            lambda index, *_: index < parts,
-            body,
-            (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
-            parallel_iterations=1,
-        )
-    count = over_replicas(count)
-    return [gradient / count for gradient in gradients], total / count, sums
+    _, *result = tf.while_loop(
+        lambda index, *_: index < parts, body, (tf.constant(0), *start), parallel_iterations=1
+    )
+    return tuple(result)

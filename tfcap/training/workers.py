@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -21,12 +22,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import errors, gpus, progress
+from tfcap import errors, gpus
+
+_log = logging.getLogger(__name__)
 
 # What TensorFlow raises when another worker is gone, and words in other errors with this cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
@@ -34,15 +37,20 @@ WORDS = ("ollective", "oordination", "heartbeat", "onnection")
 PIECE = 4096  # integers of an all-reduce; a single shape is traced once
 GRACE = 60.0  # seconds for the others to end after the first one has ended
 
+T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(?:\[[\da-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.IGNORECASE)
 
 
-def place(several: bool = False) -> tuple[int, int]:
-    """Returns the number of workers and the index of this worker from `TF_CONFIG`; else (1, 0).
+def cluster_position(several: bool = False) -> tuple[int, int]:
+    """Returns the number of workers of `TF_CONFIG` and the index of this one; without it, (1, 0).
 
-    Raises UsageError for a `TF_CONFIG` that cannot be used. The addresses matter if there are
-    several workers, or if the strategy is that of `several`.
+    Args:
+      several: whether the strategy is one for several workers, so that even the address of a single
+        worker matters.
+
+    Raises:
+      UsageError: this `TF_CONFIG` cannot be used.
     """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
@@ -50,16 +58,17 @@ def place(several: bool = False) -> tuple[int, int]:
         cluster = content.get("cluster") or {}
         if not cluster:
             return 1, 0
-        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
-        kind, index = content["task"]["type"], int(content["task"]["index"])
-        addresses = chiefs + workers
+        chiefs = cluster.get("chief", [])
+        addresses = chiefs + cluster.get("worker", [])
+        kind = content["task"]["type"]
+        index = int(content["task"]["index"])
         first = {"chief": 0, "worker": len(chiefs)}[kind]
         number = first + range(len(cluster[kind]))[index]
         fault = "its index is below 0" if index < 0 else ""
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         fault = (
             "its task is no chief or worker of its cluster (an evaluator is "
-            "--mode=continuous_eval without TF_CONFIG)"
+            "`mode=continuous_eval` without TF_CONFIG)"
         )
     if not fault and (several or len(addresses) > 1):
         fault = _fault(addresses, cluster)
@@ -86,14 +95,23 @@ def _fault(addresses: Sequence[Any], cluster: Mapping[str, Any]) -> str:
 
 
 class Workers:
-    """The `count` processes that share a strategy; this process is number `index`."""
+    """The processes that train together, with what they say to each other.
+
+    Args:
+      strategy: the distribution strategy; None for a single process.
+
+    Attributes:
+      count: the number of processes.
+      index: the index of this process, from 0; that of the chief is 0.
+    """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None):
-        self.strategy: Any = strategy
-        self.count, self.index = 1, 0
+        self.strategy: tf.distribute.Strategy = strategy
+        self.count = 1
+        self.index = 0
         self._all_reduce = tf.function(self._add, autograph=False)
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            self.count, self.index = place()
+            self.count, self.index = cluster_position()
 
     @property
     def is_chief(self) -> bool:
@@ -115,7 +133,8 @@ class Workers:
 
     def _sum(self, values: np.ndarray) -> np.ndarray:
         first = self.index * len(self.strategy.extended.worker_devices)
-        sums, flat = [], values.ravel()
+        flat = values.ravel()
+        sums = []
         for start in range(0, len(flat), PIECE):
             piece = flat[start : start + PIECE]
             padded = np.zeros(PIECE, np.int32)
@@ -137,11 +156,12 @@ class Workers:
 
         return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
 
-    def everywhere(self, find: Callable[[], Any]) -> Any:
-        """Calls `find` in each worker; a ValueError of one worker is raised in all."""
-        found, failure = None, None
+    def everywhere(self, function: Callable[[], T]) -> T:
+        """Calls a function in each worker; a ValueError of one worker is raised in all."""
+        result: Any = None
+        failure = None
         try:
-            found = find()
+            result = function()
         except ValueError as error:
             if self.count == 1:
                 raise
@@ -151,11 +171,11 @@ class Workers:
                 is_usage, text = other
                 where = "" if index == self.index else f"worker {index}: "
                 raise (errors.UsageError if is_usage else ValueError)(where + text)
-        return found
+        return result
 
-    def share(self, find: Callable[[], Any]) -> Any:
-        """Calls `find` in the chief, and returns its result in all workers."""
-        return self.gather(self.everywhere(lambda: find() if self.is_chief else None))[0]
+    def share(self, function: Callable[[], T]) -> T:
+        """Calls a function in the chief, and returns its result in all workers, as JSON."""
+        return self.gather(self.everywhere(lambda: function() if self.is_chief else None))[0]
 
     def compare(self, **values: Any) -> None:
         """Raises ValueError in all workers if a worker has other values than the chief."""
@@ -207,10 +227,15 @@ class Workers:
 
 
 def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
-    """Runs `python -m tfcap.train` with these arguments in several processes.
+    """Runs `python -m tfcap.train` in several processes of this machine.
 
-    After the loss of a worker all start again, at most `restarts` times. Returns 0, or the exit
-    code of the first process that failed.
+    Args:
+      arguments: the command line without the program.
+      workers: the number of processes.
+      restarts: how often all start again after one of them was lost.
+
+    Returns:
+      0, or the exit code of the first process that failed.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = (
@@ -219,7 +244,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
     devices = [device for device in devices if device]
     if 0 < len(devices) < workers:
         raise errors.UsageError(
-            f"Each of {workers} --workers needs a GPU, and this machine has {len(devices)}. "
+            f"Each of {workers} `workers` needs a GPU, and this machine has {len(devices)}. "
             "Without GPUs (CUDA_VISIBLE_DEVICES=) all workers train on the processor."
         )
     command = [sys.executable, "-m", "tfcap.train", *arguments, "--workers=1", "--restarts=0"]
@@ -229,8 +254,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
             return 130
         if code != errors.AGAIN or asked or not left:
             break
-        again = f"a worker was lost; all workers start again, {left - 1} restarts are left"
-        progress.say(again, sys.stderr)
+        _log.warning(f"a worker was lost; all workers start again, {left - 1} restarts are left")
     return code
 
 
@@ -238,7 +262,9 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
     """Runs all workers once; returns the exit code, and the signal that ended a worker, or 0."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes: list[subprocess.Popen] = []
-    threads, asked, code, deadline = [], 0, 0, float("inf")
+    threads: list[threading.Thread] = []
+    asked = code = 0
+    deadline = float("inf")
 
     def pass_on(number, frame):
         """Sends SIGTERM to all workers: they get Ctrl-C, too, and a second one would kill them."""
@@ -255,9 +281,17 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
             environment = {**os.environ, "TF_CONFIG": config}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
-            pipe: Any = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) if index else {}
-            pipe |= dict(text=True, errors="replace")
-            processes.append(subprocess.Popen(command, env=environment, **pipe))
+            pipe = subprocess.PIPE if index else None  # the chief prints itself
+            processes.append(
+                subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdout=pipe,
+                    stderr=subprocess.STDOUT if index else None,
+                    text=True,
+                    errors="replace",
+                )
+            )
             if index:
                 threads.append(threading.Thread(target=_show, args=(processes[-1], index)))
                 threads[-1].start()
@@ -278,9 +312,9 @@ def _run(command: Sequence[str], workers: int, gpus: Sequence[str]) -> tuple[int
 
 
 def _show(process: subprocess.Popen, index: int) -> None:
-    """Prints the output of a worker on standard error, with the number of the worker."""
+    """Logs the output of a worker, which it prints itself, with the number of the worker."""
     for line in process.stdout or ():
-        print(f"worker {index}: {line}", end="", file=sys.stderr, flush=True)
+        _log.warning(f"worker {index}: {line.removesuffix(chr(10))}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -158,7 +158,7 @@ def shown_paths(
         stem = os.path.splitext(os.path.basename(path))[0]
         target = os.path.join(_SHEETS[-1].name, str(image), f"{stem}.png")
         try:
-            pixels = clips.sheet(clips.read_path(path, data.frames))
+            pixels = clips.sheet(clips.read_clip(path, data.frames))
         except (ValueError, OSError):
             continue  # as a picture that cannot be read, it is left out
         os.makedirs(os.path.dirname(target))

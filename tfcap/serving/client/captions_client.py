@@ -42,7 +42,8 @@ class Result:
       score: the score of the best caption, a summed natural log-probability unless the export has a
         length penalty or another order.
       status: "ok", or a short reason why there is no caption.
-      captions, scores: all K captions, best first.
+      captions: all K captions, best first.
+      scores: their scores.
     """
 
     source: str
@@ -75,7 +76,9 @@ class Client:
         headers: dict[str, str] | None = None,
     ):
         self.url = f"{url.rstrip('/')}/v1/models/{name}:predict"
-        self.batch_size, self.timeout, self.deadline = max(1, batch_size), timeout, deadline
+        self.batch_size = max(1, batch_size)
+        self.timeout = timeout
+        self.deadline = deadline
         self.headers = {"Content-Type": "application/json", **(headers or {})}
 
     def caption(
@@ -94,8 +97,10 @@ class Client:
         """
         numbered = iter(enumerate(pictures, seed or 0))
         while batch := list(itertools.islice(numbered, self.batch_size)):
-            rows, sources, failed = [], [], {}
-            for place, (number, picture) in enumerate(batch):
+            rows: list[dict[str, Any]] = []
+            sources: list[str] = []
+            failed: dict[int, Result] = {}
+            for index, (number, picture) in enumerate(batch):
                 sources.append("" if isinstance(picture, bytes) else os.fspath(picture))
                 try:
                     if not isinstance(picture, bytes):
@@ -103,19 +108,18 @@ class Client:
                             picture = file.read()
                 except OSError as error:
                     reason = f"the file cannot be read: {error.strerror}"
-                    failed[place] = Result(sources[-1], status=reason)
+                    failed[index] = Result(sources[-1], status=reason)
                     continue
                 row = {"image_bytes": {"b64": base64.b64encode(picture).decode()}}
                 rows.append(row if seed is None else {**row, "seed": number})
             answers = iter(self._halve(rows))
-            for place, source in enumerate(sources):
-                yield failed.get(place) or dataclasses.replace(next(answers), source=source)
+            for index, source in enumerate(sources):
+                yield failed.get(index) or dataclasses.replace(next(answers), source=source)
 
     def _halve(self, rows: list[dict[str, Any]]) -> list[Result]:
         """Sends rows; if the server rejects them, sends each half.
 
-        A server rejects a request that is larger than its largest batch. Older exports have no
-        `status`, and reject the whole request for one bad picture.
+        A server rejects a request that is larger than its largest batch.
         """
         try:
             return [_result(row) for row in self._retry(rows)] if rows else []
@@ -127,7 +131,8 @@ class Client:
 
     def _retry(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Sends rows until the server answers; waits longer after each try."""
-        end, pause = time.monotonic() + self.deadline, 0.05
+        end = time.monotonic() + self.deadline
+        pause = 0.05
         body = json.dumps({"instances": rows}).encode()
         while True:
             request = urllib.request.Request(self.url, body, self.headers)
@@ -150,11 +155,13 @@ class Client:
 
 
 def _result(row: dict[str, Any]) -> Result:
-    captions, scores = tuple(row["captions"]), tuple(map(float, row["scores"]))
-    return Result("", captions[0], scores[0], row.get("status", "ok"), captions, scores)
+    """Reads the answer to one picture."""
+    captions = tuple(row["captions"])
+    scores = tuple(map(float, row["scores"]))
+    return Result("", captions[0], scores[0], row["status"], captions, scores)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(args: list[str] | None = None) -> int:
     """Prints a line per picture: path, caption and score. The exit code is 1 after an error."""
     parser = argparse.ArgumentParser(description="Captions pictures with a server.")
     parser.add_argument("pictures", nargs="+", help="Picture files.")
@@ -163,8 +170,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch_size", type=int, default=8, help="Most pictures in a request.")
     parser.add_argument("--deadline", type=float, default=120, help="Seconds for all tries.")
     parser.add_argument("--seed", type=int, help="Only if the export samples: a random seed.")
-    options = vars(parser.parse_args(arguments))
-    pictures, seed, code = options.pop("pictures"), options.pop("seed"), 0
+    options = vars(parser.parse_args(args))
+    pictures = options.pop("pictures")
+    seed = options.pop("seed")
+    code = 0
     try:
         for result in Client(**options).caption(pictures, seed):
             if result.status == "ok":

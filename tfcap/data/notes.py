@@ -1,0 +1,67 @@
+"""Notes on prepared data: what training does not read of it, and words that scores cannot match."""
+
+import itertools
+from collections.abc import Sequence
+
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
+from tfcap.ids import UNK
+
+_SOME = 1000  # references that show whether they consist of the words of the vocabulary
+
+
+def cut_note(lengths: Sequence[int], max_length: int) -> str:
+    """Returns a warning and a remedy if more than 1 % of the captions are cut, else "".
+
+    A caption of T or more words is cut, because the end mark needs one position.
+
+    Args:
+      lengths: the numbers of captions with 0, 1, 2, ... words.
+      max_length: the longest caption, T.
+    """
+    total, cut = sum(lengths), sum(lengths[max_length:])
+    if cut <= total / 100:
+        return ""
+    whole = next(n for n in range(max_length, len(lengths) + 1) if sum(lengths[n:]) <= total / 100)
+    return (
+        f"{cut} of {total} training captions have {max_length} words or more, so "
+        f"task.max_length={max_length} cuts them, and they lose their end mark, from which the "
+        f"model learns to end. task.max_length={whole} keeps 99 % of the captions whole."
+    )
+
+
+def unread_notes(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
+    """Returns a sentence for each part of the data that training does not read.
+
+    Args:
+      data: the data.
+      split: name of the split for training.
+      max_length: the longest caption that training reads, T.
+      max_regions: the most regions of an image that training reads; 0 reads all.
+    """
+    notes = [cut_note(data.split(split).get("lengths", []), max_length)]
+    if 0 < max_regions < data.max_regions:
+        notes.append(
+            f"images have up to {data.max_regions} regions, of which "
+            f"task.train_data.max_regions={max_regions} keeps the first {max_regions} and drops up "
+            f"to {data.max_regions - max_regions}. 0 keeps all."
+        )
+    return [note for note in notes if note]
+
+
+def unknown_words_note(data: PreparedData, split: str) -> str:
+    """Returns a warning if hardly a word of the references is in the vocabulary, else "".
+
+    Scores are then near 0 whatever the model learns, because its captions cannot match.
+    """
+    texts = itertools.chain.from_iterable(data.references(split).values())
+    words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))
+    ids = data.vocab.ids(words)
+    if not ids or ids.count(UNK) < 0.9 * len(ids):
+        return ""
+    return (
+        f"{100 * ids.count(UNK) / len(ids):.0f} % of the words of the references of {split} are "
+        "not in vocab.txt, so the scores are near 0 whatever the model learns. References and "
+        "tokens must have the same words: put spaces between the words of the captions, and "
+        "prepare the data again."
+    )

@@ -1,0 +1,130 @@
+"""Reads the words of a released model, in many layouts, and puts them in the order of our ids.
+
+X-LAN's authors, in both of their toolkits, use the id 0 for beginning, end and padding; line i of
+their file, counted from 1, has the id i. ExpansionNet has its marks PAD, SOS, EOS and UNK among the
+sorted words. Its search may emit PAD and SOS as words; ours never emits <pad> and <bos>. So PAD and
+SOS stay in our vocabulary as words, and all words keep their released probabilities.
+"""
+
+import collections
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfcap import torch_file
+from tfcap.data.tokens import SPECIALS, Vocab
+
+_UNKNOWN = ("UNK", "<unk>", "<UNK>", "[UNK]")
+# Where toolkits keep their table; cocotalk.json of ruotianluo's has the first.
+_TABLES = ("ix_to_word", "word_to_ix", "itow", "wtoi", "idx2word", "word2idx")
+_EXPANSIONNETS = ("expansionnet", "expansionnet_v2")
+_MARKS = ("PAD", "SOS", "EOS", "UNK")  # of ExpansionNet, in our order
+_REMEDY = "Give the file of words that was released with the checkpoint."
+
+
+def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
+    """Reads the words of a released model in our order: <pad> <bos> <eos> <unk>, then the others.
+
+    Args:
+      family: one of `importers.FAMILIES`. The file of `expansionnet` has a word for every id, the
+        files of the others begin with id 1.
+      path: a file in one of these layouts: the words in the order of their ids, one per line or as
+        a JSON list (which can also hold the newline, the first word of ExpansionNet); a JSON object
+        from ids to words or from words to ids, alone or under one of the keys `_TABLES`; or the
+        pickle of ExpansionNet v2.
+
+    Returns:
+      Our vocabulary, and the released id of each of our V words, int64 [V].
+    """
+    first = 0 if family in _EXPANSIONNETS else 1
+    words = _words(path, first)
+    counts = collections.Counter(words)
+    if doubled := [word for word, count in counts.items() if count > 1]:
+        raise ValueError(f"{path} has the word {doubled[0]!r} twice. {_REMEDY}")
+    if family in _EXPANSIONNETS:
+        marks = _marks_of_expansionnet(path, words)
+        removed = marks[2:]
+    else:
+        marks = [0, 0, 0, _unknown_of_others(path, words)]
+        removed = marks
+    rest = [index for index in range(first, first + len(words)) if index not in removed]
+    others = [_printable(words[index - first]) for index in rest]
+    return Vocab([*SPECIALS, *others], source=str(path)), np.array([*marks, *rest])
+
+
+def _marks_of_expansionnet(path: str | os.PathLike, words: Sequence[str]) -> list[int]:
+    """Returns the ids of PAD, SOS, EOS and UNK in the words of ExpansionNet."""
+    if missing := [mark for mark in _MARKS if mark not in words]:
+        raise ValueError(f"{path} lacks {', '.join(missing)}, the marks of ExpansionNet. {_REMEDY}")
+    return [words.index(mark) for mark in _MARKS]
+
+
+def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
+    """Returns the id of the word for unknown words, where the ids begin with 1."""
+    ids = [index for index, word in enumerate(words, 1) if word in _UNKNOWN]
+    if len(ids) != 1:
+        raise ValueError(
+            f"{path} needs one word for unknown words, {' or '.join(_UNKNOWN)}, and has "
+            f"{len(ids)}. {_REMEDY}"
+        )
+    return ids[0]
+
+
+def _words(path: str | os.PathLike, first: int) -> list[str]:
+    """Reads the words of a table in the order of their ids, which begin with `first`."""
+    try:
+        with open(path, "rb") as file:
+            content = _content(path, file.read(), may_be_pickle=first == 0)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}. {_REMEDY}") from error
+    words = _by_id(content, first) if isinstance(content, dict) else content
+    if not isinstance(words, list) or len(words) < 2 or set(map(type, words)) != {str}:
+        raise ValueError(
+            f"{path} must hold one word per line, a JSON list of words, or a JSON object with a "
+            f"word for each id from {first} on, such as ix_to_word of cocotalk.json. {_REMEDY}"
+        )
+    return words
+
+
+def _content(path: str | os.PathLike, data: bytes, may_be_pickle: bool) -> Any:
+    """Returns what a file of words holds: a value of JSON or of the pickle, or a list of lines."""
+    if may_be_pickle and data.startswith(b"\x80"):
+        try:
+            table = torch_file.read_values(data)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}. {_REMEDY}") from error
+        return table.get("idx2word_list") if isinstance(table, dict) else None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8. Give the words as text or JSON.") from error
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if re.match(r'\s*(\{|\[\s*")', text):
+            raise ValueError(f"{path} is damaged JSON: {error}. {_REMEDY}") from error
+    # splitlines() also splits at U+2028
+    return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def _by_id(content: Mapping[str, Any], first: int) -> list[Any]:
+    """Returns the words of an object from id to word or from word to id; None for a missing id."""
+    for name in _TABLES:
+        content = content[name] if isinstance(content.get(name), dict) else content
+    try:
+        by_id = {int(key): value for key, value in content.items()}
+    except (TypeError, ValueError):
+        by_id = {value: key for key, value in content.items() if type(value) is int}
+    return [by_id.get(index) for index in range(first, first + len(content))]
+
+
+def _printable(word: str) -> str:
+    """Returns a word for vocab.txt and for captions, with escapes for white space."""
+    if word in SPECIALS or not word:
+        return f"[{word.strip('<>') or 'empty'}]"
+    escapes = {ord(c): "\\x20" if c == " " else ascii(c)[1:-1] for c in word if c.isspace()}
+    return word.translate(escapes)

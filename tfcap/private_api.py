@@ -1,0 +1,71 @@
+"""Every use of a private name of TensorFlow or Keras, with the reason for it.
+
+The next version may change these names. `tests/private_api_test.py` has a test for each of them,
+which says the versions that it was written for.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+
+def in_xla() -> bool:
+    """True while a function is traced that XLA compiles: TensorFlow has no public name for this."""
+    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def all_layers(model: keras.Model) -> Iterable[keras.layers.Layer]:
+    """Returns the model and its layers with the layers inside them: `model.layers` lacks these."""
+    return model._flatten_layers()
+
+
+def set_worker_timeout(seconds: float) -> None:
+    """Sets after how long without an answer TensorFlow treats a worker as lost.
+
+    Call it before a multi-worker strategy is made. The strategy has no option for this time, so the
+    function that it calls gets another default.
+    """
+    service = context.context()
+    service.configure_coordination_service = functools.partial(
+        service.configure_coordination_service, heartbeat_timeout_in_ms=int(1000 * seconds)
+    )
+
+
+class SharedScalarsOptimizer(keras.optimizers.Optimizer):
+    """A Keras optimizer that computes scalars once in a step, and not once for each variable.
+
+    `update_step` gets the result of `shared_scalars` in place of the learning rate.
+    """
+
+    def shared_scalars(self, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Computes the scalars of a step from its learning rate."""
+        raise NotImplementedError
+
+    def index_of(self, variable: keras.Variable) -> int:
+        """Returns the position of a trained variable in the lists of optimizer variables."""
+        return self._get_variable_index(variable)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        scalars = self.shared_scalars(learning_rate)
+        super()._backend_update_step(grads, trainable_variables, scalars)
+
+    def _all_reduce_sum_gradients(self, pairs):
+        # One replica has nothing to sum; Keras would copy each gradient.
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return pairs
+        return super()._all_reduce_sum_gradients(pairs)
+
+
+def wrap_update(optimizer: keras.optimizers.Optimizer, wrapper: Callable[..., None]) -> None:
+    """Puts a function around the one with which an optimizer updates variables.
+
+    Args:
+      optimizer: the optimizer to change.
+      wrapper: gets the present function and its arguments: gradients, variables and the learning
+        rate.
+    """
+    optimizer._backend_update_step = functools.partial(wrapper, optimizer._backend_update_step)
