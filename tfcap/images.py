@@ -29,7 +29,7 @@ _UNREADABLE = (
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
 _TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
-_ORIENTATION = 0x0112  # the tag of EXIF
+ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
@@ -155,7 +155,7 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
     """
     try:
         with Image.open(file) as image:
-            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
             return image.size[::-1] if turned else image.size
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return None

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.images import MOST_PIXELS, refusal, require_readable
+from tfcap.images import MOST_PIXELS, ORIENTATION, refusal, require_readable
 
 _HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG
 # Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
@@ -27,7 +27,6 @@ _KINDS = {
 }
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _MOST_EXTENSIONS = 10_000  # parts of a GIF file before its first frame
-_ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
@@ -389,6 +388,6 @@ def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     count, long = _numbers(entry[:, 4:8], little), _numbers(entry[:, 8:12], little)
     value = tf.where(kind == _LONG, long, _numbers(entry[:, 8:10], little))
     is_number = (count == 1) & ((kind == _SHORT) | (kind == _LONG))
-    orientations = tf.boolean_mask(value, (tag == _ORIENTATION) & is_number)
+    orientations = tf.boolean_mask(value, (tag == ORIENTATION) & is_number)
     first = tf.concat([orientations, tf.constant([1], tf.int64)], 0)[0]
     return tf.where((first >= 1) & (first <= 8), first, 1)

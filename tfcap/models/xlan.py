@@ -109,7 +109,7 @@ class XLAN(RecurrentCaptioner):
 
     Example:
       >>> sizes = dict(width=8, heads=2, encoder_layers=1)
-      >>> model = XLAN(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> model = models.build("xlan", vocab_size=20, max_length=5, feature_dim=6, **sizes)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])
