@@ -176,6 +176,7 @@ class XTransformer(Captioner):
         super().__init__(*sizes, **kwargs)
         self.width = width
         self.act = common.activation(activation)
+        # The layers of encoder and decoder.
         attention = functools.partial(
             XLinearAttention,
             width,
