@@ -221,12 +221,13 @@ class _Evaluation:
         found = {}
         if given.show and len(scores.per_image) > 1:
             found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
-        ends = {key: bootstrap.shown(value.low, value.high) for key, value in found.items()}
-        given.say(results.format_table(scores, ends))
+        ends = {key: bootstrap.interval_text(value.low, value.high) for key, value in found.items()}
+        given.say(cli.with_flags(results.format_table(scores, ends)))
         given.say(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
             texts, training = self.captions.captions, training_captions(self.run, self.data)
             more, text = diversity.summarize(texts, references, scorer, training)
+            text = cli.with_flags(text)
             given.say(text)
         if self.perplexities:
             given.say(self.perplexities.format())
@@ -375,7 +376,8 @@ class _Evaluation:
             every, scores = self.captions.captions, self.captions.scores
             results.write_hypotheses(given.hypotheses, every, scores)
         if given.submission:
-            given.say(results.add_submission(given.submission, given.split, best))
+            text = results.add_submission(given.submission, given.split, best)
+            given.say(cli.with_flags(text))
 
     def _load_others(self, ids: list[int]) -> None:
         """Reads the captions, and loads the models, of --beside."""

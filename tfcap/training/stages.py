@@ -289,7 +289,7 @@ def summarize(
             print(f"  {what}: no validation was better than that of the start, which is kept")
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
-        print(f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}")
+        print(f"  {name:18} {value:.2f}{bootstrap.interval_text(*interval) if interval else ''}")
     texts = task.data.references(split)
     images = task.captions or texts  # a limit leaves some out
     references = {image: texts[image] for image in images if texts[image]}
