@@ -219,7 +219,7 @@ def compare(
         write_json(metrics, about | _as_json(compared), indent=2)
     if show:
         print(f"{len(every)} images of {source}, {samples} resamples, 95 % intervals\n")
-        print(format_scores(compared))
+        print(cli.with_flags(format_scores(compared)))
         for name, differences in compared.differences.items():
             print("\n" + format_difference(differences, name, next(iter(runs))))
             if "CIDEr" in differences and (images := format_images(compared, runs, name, names)):

@@ -235,9 +235,9 @@ def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
 
 
 def _ptb_lines(captions: Sequence[str], java: Java) -> list[str]:
-    options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
-    command = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer", *options)
-    stdout, _ = run(command, stdin="\n".join(captions).encode(), timeout=TIMEOUT)
+    options = ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    program = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer")
+    stdout, _ = run([*program, *options], stdin="\n".join(captions).encode(), timeout=TIMEOUT)
     return stdout.decode("utf-8", "replace").split("\n")
 
 
@@ -285,8 +285,8 @@ class Meteor:
         """Starts the process, if it does not run, without waiting until it is ready."""
         if self._process is not None:
             return
-        options = ("-", "-", "-stdio", "-l", "en", "-norm")
-        command = self._java.command("-jar", meteor_package.METEOR_JAR, *options, heap_gb=2)
+        options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+        command = [*self._java.command("-jar", meteor_package.METEOR_JAR, heap_gb=2), *options]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that is full would block it)
         self._process = launch(command, _METEOR, self._errors)
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

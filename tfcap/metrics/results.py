@@ -259,13 +259,13 @@ def _without_marked(
     }
 
 
-def _entries(content: Any) -> list[dict]:
+def _entries(content: object) -> list[dict]:
     """Returns a list of dictionaries; what is none becomes a dictionary that fails every check."""
     content = content if isinstance(content, list) else [content]
     return [entry if isinstance(entry, dict) else {"": entry} for entry in content]
 
 
-def _is_id(image: Any) -> bool:
+def _is_id(image: object) -> bool:
     return type(image) is int  # and not bool, whose values are ints as well
 
 

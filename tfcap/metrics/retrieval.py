@@ -55,12 +55,12 @@ class Summary(NamedTuple):
         }
 
 
-def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
+def ranks(scores: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Computes the ranks of the correct items of a query.
 
     Args:
       scores: the score of each item, [P].
-      right: whether each item is correct, bool [P].
+      correct: whether each item is correct, bool [P].
 
     Returns:
       int64 [M], ascending.
@@ -69,10 +69,10 @@ def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
       >>> ranks(np.array([0.9, 0.5, 0.7]), np.array([False, True, True]))
       array([2, 3])
     """
-    correct = np.sort(scores[right])[::-1]
-    others = np.sort(scores[~right])
-    before = len(others) - np.searchsorted(others, correct, side="left")
-    return before + np.arange(1, len(correct) + 1)
+    best_first = np.sort(scores[correct])[::-1]
+    wrong = np.sort(scores[~correct])
+    wrong_before = len(wrong) - np.searchsorted(wrong, best_first, side="left")
+    return wrong_before + np.arange(1, len(best_first) + 1)
 
 
 def image_to_text(
@@ -98,13 +98,13 @@ def image_to_text(
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal
-        right = owners == image
+        correct = owners == image
         if shortlists is not None:
             kept = np.isin(owners, shortlists[image])
             row = row[kept]
-            right = right[kept]
-        if right.any():
-            yield Query(ranks(row, right), len(row))
+            correct = correct[kept]
+        if correct.any():
+            yield Query(ranks(row, correct), len(row))
 
 
 def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
