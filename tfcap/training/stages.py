@@ -367,7 +367,7 @@ def _best_scores(best: str, params: configs.Experiment, model_dir: str) -> Itera
             yield f"  {what}: no validation was better than that of the start, which is kept"
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
-        yield f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}"
+        yield f"  {name:18} {value:.2f}{bootstrap.interval_text(*interval) if interval else ''}"
 
 
 def _ceiling(best: str, task: CaptionTask, references: dict[int, list[str]]) -> Iterator[str]:
