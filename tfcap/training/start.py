@@ -44,7 +44,16 @@ def data_directory(configured: str) -> str:
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Raises ValueError if the data lacks a split, images or captions that the run needs."""
+    """Checks that the data has the splits, images and captions that a run needs.
+
+    Args:
+      task: the configuration of the task.
+      data: the prepared data set.
+      mode: one of `training.MODES`.
+
+    Raises:
+      ValueError: the data lacks one of them.
+    """
     splits = data.fingerprint["splits"]
     for part, key in (("train", "train_data"), ("eval", "validation_data")):
         split = getattr(task, key).split
