@@ -170,7 +170,10 @@ def _local_replicas(options: BatchOptions) -> tuple[int, int, int]:
     replicas = context.num_replicas_in_sync
     pipelines = context.num_input_pipelines
     if replicas % pipelines:
-        raise ValueError(f"{replicas} replicas cannot be spread evenly over {pipelines} workers.")
+        raise ValueError(
+            f"{replicas} replicas cannot be spread evenly over {pipelines} workers. Give every "
+            "worker the same number of devices."
+        )
     local = replicas // pipelines
     first = context.input_pipeline_id * local
     return replicas, first, first + local
