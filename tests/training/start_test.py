@@ -234,7 +234,7 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(info, why, small, tra
 
 def test_two_trainings_in_one_directory_are_refused(small, tmp_path):
     with files.lock(tmp_path, "train", ""):
-        with pytest.raises(ValueError, match="is writing to .*another --model_d"):
+        with pytest.raises(ValueError, match="is writing to .*another `model_dir`"):
             events.run(small, tmp_path)
 
 

@@ -327,7 +327,14 @@ def _after(
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Logs the scores, the CIDEr of the references, three captions, and the next commands."""
+    """Logs the scores, the CIDEr of the references, three captions, and the next commands.
+
+    Args:
+      task: the task, after the last validation.
+      params: the configuration of the run.
+      model_dir: the directory of the run.
+      experiment: the name of the experiment.
+    """
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     texts = task.data.references(split)
