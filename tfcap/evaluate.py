@@ -419,8 +419,6 @@ def _table(scores: Scores, scorer: CocoScorer) -> str:
     if len(scores.per_image) > 1:
         intervals = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
     texts = {key: bootstrap.interval_text(one.low, one.high) for key, one in intervals.items()}
-        key: bootstrap.interval_text(value.low, value.high) for key, value in intervals.items()
-    }
     return results.format_table(scores, texts)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfcap import errors, files
-from tfcap.arguments import argument, arguments, flags_of
+from tfcap.arguments import argument, arguments, check
 from tfcap.backbones import BACKBONES, DETECTOR, HUB, check_name, default_weights, is_hub
 from tfcap.preparing import moving_shapes
 from tfcap.preparing.engines import ENGINES
@@ -191,10 +191,7 @@ class Settings:
 
     def _check_values(self) -> None:
         """Checks each setting by itself."""
-        for field, flag in flags_of(self).items():
-            if flag.choices and getattr(self, field.name) not in flag.choices:
-                choices = ", ".join(flag.choices)
-                raise errors.UsageError(f"`{field.name}` must be one of {choices}.")
+        check(self)
         try:
             shares(self.splits)
         except ValueError as error:

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import cast
 
 from tfcap import configs, files, pretrained
 from tfcap.backbones.backbone import Backbone
@@ -185,7 +184,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         checkpoint=path,
         signature=signature_of(path, params.task),
         scores=scores_in(info_of(path)),
-        backbone=cast(Backbone | None, whole.backbone),
+        backbone=whole.backbone,
     )
 
 
