@@ -138,10 +138,10 @@ def made_once(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def shapes(made_once):
     """A prepared directory with 64 training, 12 validation and 8 test scenes."""
-    from tfcap.preparing.build import prepare_built_in
+    from tfcap.prepare import prepare
 
     return made_once(
-        "shapes", lambda folder: prepare_built_in("shapes", folder, train=64, val=12, test=8)
+        "shapes", lambda folder: prepare(folder, source="shapes", train=64, val=12, test=8)
     )
 
 
@@ -173,11 +173,11 @@ def run(trained):
 @pytest.fixture(scope="session")
 def moving_shapes(made_once):
     """A prepared directory with 24 training, 4 validation and 3 test clips of 8 frames."""
-    from tfcap.preparing.build import prepare_built_in
+    from tfcap.prepare import prepare
 
     return made_once(
         "moving_shapes",
-        lambda folder: prepare_built_in("moving_shapes", folder, train=24, val=4, test=3),
+        lambda folder: prepare(folder, source="moving_shapes", train=24, val=4, test=3),
     )
 
 

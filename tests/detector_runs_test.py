@@ -152,13 +152,13 @@ def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": None}, "--weights of bottom_up is missing"),
-        ({"grid": 7}, "Leave out --grid"),
+        ({"weights": None}, "`weights` of bottom_up is missing"),
+        ({"grid": 7}, "Leave out `grid`"),
         ({"keep_pictures": True}, "cannot be trained"),
-        ({"backbone": "pixels", "weights": None}, "--objects needs --backbone=bottom_up"),
+        ({"backbone": "pixels", "weights": None}, "`objects` needs `backbone=bottom_up`"),
     ],
 )
 def test_refused_settings(changes, message):
     given = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
     with pytest.raises(errors.UsageError, match=message):
-        Settings("captions.json", "out", **(given | changes)).check()
+        Settings("out", "captions.json", **(given | changes)).checked()

@@ -6,7 +6,6 @@ changed and why.
 """
 
 import hashlib
-import inspect
 import json
 import os
 import pathlib
@@ -23,6 +22,7 @@ from tfcap import configs, decoding, files, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.decoding.sampling import sample
 from tfcap.decoding.search import Search
+from tfcap.models.captioner import options_of
 from tfcap.objectives.rewards import Reward
 from tfcap.prepare import prepare
 from tfcap.training import optim
@@ -77,8 +77,8 @@ SEARCHES = {
 def build(name, dropout):
     """A small system; Keras takes its seeds from Python's random numbers."""
     random.seed(1)
-    parameters = inspect.signature(models.MODELS[name].__init__).parameters
-    rates = {key: dropout for key in parameters if key.endswith("_dropout")}
+    options = [option.name for option in options_of(models.MODELS[name])]
+    rates = {key: dropout for key in options if key.endswith("_dropout")}
     return models.build(name, VOCABULARY, LENGTH, FEATURES, **small_models.SIZES[name] | rates)
 
 

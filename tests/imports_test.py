@@ -36,7 +36,7 @@ ALLOWED = {
     "pretrained": "files backbones",
     "configs": "errors files metrics models decoding pretrained",
     "runs": "ids files layers models objectives decoding data backbones pretrained configs",
-    "preparing": "errors ids marks progress files images data backbones",
+    "preparing": "arguments errors ids marks progress files images data backbones",
     "visualize": "errors ids progress files images layers metrics models data",
     "inference": "arguments errors ids progress files layers metrics models objectives decoding "
     "data pretrained runs visualize",

@@ -26,7 +26,7 @@ def _images(shapes):
 
 
 def _prepared(shapes, out, given):
-    settings = Settings(f"{shapes}/dataset_shapes.json", str(out), features=str(given), min_count=1)
+    settings = Settings(str(out), f"{shapes}/dataset_shapes.json", features=str(given), min_count=1)
     return str(prepare(settings))
 
 

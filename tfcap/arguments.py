@@ -105,7 +105,7 @@ def takes(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
             values = cls(*args, **kwargs)
-            _check(values)
+            check(values)
             return function(values)
 
         returned = inspect.signature(function).return_annotation
@@ -125,7 +125,7 @@ def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
     return {f: f.metadata["flag"] for f in ordered if "flag" in f.metadata}
 
 
-def _check(args: Any) -> None:
+def check(args: Any) -> None:
     """Raises UsageError for a value that the flag of its argument would refuse."""
     for field, flag in flags_of(type(args)).items():
         value = getattr(args, field.name)

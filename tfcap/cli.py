@@ -233,13 +233,6 @@ def with_flags(text: str) -> str:
     return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
 
 
-def require(*names: str) -> None:
-    """Raises UsageError that names the first of these flags that has no value."""
-    for name in names:
-        if not getattr(flags.FLAGS, name):
-            raise UsageError(f"--{name} is missing.")
-
-
 def say_loading(models: Iterable[str]) -> None:
     """Says on a terminal that models are loaded, which takes seconds; a log needs no such line."""
     if sys.stderr.isatty():

@@ -278,7 +278,7 @@ def _show(args: Compare, task: Task, compared: Compared) -> None:
     first = next(iter(task.captions))
     number = f"{len(task.references)} images of {task.source}"
     print(f"{number}, {args.samples} resamples, 95 % intervals\n")
-    print(format_scores(compared))
+    print(cli.with_flags(format_scores(compared)))
     for name, differences in compared.differences.items():
         print("\n" + format_difference(differences, name, first))
         if "CIDEr" in differences:

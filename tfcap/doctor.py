@@ -158,7 +158,7 @@ def _java() -> Iterator[Finding]:
     try:
         runtime = java.find_java()
         missing = "SPICE is"
-        java.check_spice(runtime, java.spice_folder())
+        java.check_spice(runtime, java.spice_directory())
     except java.JavaError as error:
         yield Finding(WARNING, f"{missing} left out. {error}")
     else:

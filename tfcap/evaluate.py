@@ -146,7 +146,7 @@ def evaluate(args: Evaluate) -> Scores:
 
 def _say(args: Evaluate, text: str) -> None:
     if args.show:
-        print(text, flush=True)
+        print(cli.with_flags(text), flush=True)
 
 
 # ---- Before the work -----------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def _table(scores: Scores, scorer: CocoScorer) -> str:
     intervals: dict[str, bootstrap.Interval] = {}
     if len(scores.per_image) > 1:
         intervals = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
-    texts = {key: bootstrap.shown(value.low, value.high) for key, value in intervals.items()}
+    texts = {key: bootstrap.interval_text(one.low, one.high) for key, one in intervals.items()}
     return results.format_table(scores, texts)
 
 
@@ -430,7 +430,7 @@ def _diversity(
 
     training = training_captions(subject.run, subject.data)
     values, text = diversity.summarize(captions.captions, subject.references, scorer, training)
-    _say(args, cli.with_flags(text))
+    _say(args, text)
     return values
 
 

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 from tfcap import cli, errors
 from tfcap.arguments import argument, arguments, takes
-from tfcap.configs import recipes
 from tfcap.training import MODES
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -90,6 +89,8 @@ def _define_flags() -> None:
 def _run() -> None:
     args = TrainCommand(**cli.values(TrainCommand))
     if args.list:
+        from tfcap.configs import recipes
+
         print(recipes.listing())
         return
     if args.workers > 1:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import bootstrap, coco, results
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 
 RATES = (0.002, 0.001, 0.0005)  # the first ones are the defaults
 DROPOUTS = (0.1, 0.3)
@@ -341,7 +341,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     args.width = args.width or (128 if args.data == "shapes" else 256)
     if args.data == "shapes":
         args.data = "data/shapes"
-        prepare_built_in("shapes", args.data)
+        prepare(args.data, source="shapes")
     return args
 
 

@@ -170,13 +170,13 @@ def test_the_vector_is_the_mean_of_ten(ten, small):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"name": "resnet999"}, "not 'resnet999'.* --features"),
-        ({"name": "alexnet", "weights": "imagenet"}, "imagenet cannot be used for alexnet"),
+        ({"name": "resnet999"}, "not 'resnet999'.* `features`"),
+        ({"name": "alexnet", "weights": "imagenet"}, "imagenet` cannot be used for alexnet"),
         ({"name": "vgg16", "weights": "noise.h5", "image_size": 32}, "do not fit"),
         ({"name": "vgg16", "weights": "imagenet", "image_size": 100}, "multiple of 32"),
-        ({"name": "small_cnn", "grid": 3, "vector": True}, "they make a vector"),
+        ({"name": "small_cnn", "grid": 3, "vector": True}, "`grid` cannot be used with"),
         ({"name": "resnet50", "weights": "noise.pth", "image_size": 32}, "do not fit"),
-        ({"name": "small_cnn", "grid": 9}, "grid of small_cnn must be 1 to 6"),
+        ({"name": "small_cnn", "grid": 9}, "`grid` of small_cnn must be 1 to 6"),
         ({"name": "pixels", "weights": "imagenet"}, "has no weights"),
     ],
 )

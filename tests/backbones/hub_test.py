@@ -333,7 +333,7 @@ def test_a_processor_of_hugging_face_resizes_and_crops_as_it_says(hub, tmp_path,
 
 
 REFUSED = {
-    "do_resize is false.*give --image_size, for example 16": {"do_resize": False},
+    "do_resize is false.*give `image_size`, for example 16": {"do_resize": False},
     r"squares of one size. It names \[20, 24\]": {**ONE_SIZE, "size": {"height": 20, "width": 24}},
     "must have a size of height and width or shortest_edge, not None": {"size": None},
     "crops 16 pixels out of 12": {"size": {"shortest_edge": 12}},

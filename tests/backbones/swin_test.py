@@ -96,9 +96,9 @@ def test_a_file_that_does_not_fit_is_refused(name, value, word, tmp_path):
 def test_sizes(backbone):
     """The six networks of the released code; the window and the strides decide what fits."""
     assert (*SWINS, swins.NAME) == tuple(swin.SIZES)
-    with pytest.raises(ValueError, match="--weights=None cannot be used for swin_tiny"):
+    with pytest.raises(ValueError, match="`weights=None` cannot be used for swin_tiny"):
         Backbone("swin_tiny_224")
-    with pytest.raises(ValueError, match="image_size must be a multiple of 64, not 96"):
+    with pytest.raises(ValueError, match="`image_size` must be a multiple of 64, not 96"):
         swin.build(swins.SIZE, 96)
 
 

@@ -189,7 +189,7 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
         ),
         (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),
-        (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "not in the vocabulary"),
+        (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "does not have zebra"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(captioner, pictures, call, part):

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
         entries.append({"filename": f"{number}.png", "split": "train", "sentences": [caption]})
     (folder / "captions.json").write_text(json.dumps({"images": entries}))
     given = dict(images=str(folder), backbone="small_cnn", weights=None, min_count=1)
-    settings = Settings(str(folder / "captions.json"), str(folder / "out"), **given)
+    settings = Settings(str(folder / "out"), str(folder / "captions.json"), **given)
     return build.prepare(dataclasses.replace(settings, keep_pictures=True))
 
 

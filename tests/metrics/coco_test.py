@@ -184,7 +184,7 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
         ),
         ({}, {}, "nothing to score"),
         ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, "of images 1, 2 have no word"),
-        ({1: "a dog"}, {1: "a"}, "image 1 are a text and not a list"),
+        ({1: "a dog"}, {1: "a"}, "image 1 are a text. Give a list"),
     ],
 )
 def test_captions_that_cannot_be_scored_are_refused(references, predictions, message):

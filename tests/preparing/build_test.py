@@ -17,7 +17,7 @@ from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
 from tfcap.ids import EOS, UNK
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 
@@ -41,7 +41,7 @@ def _bytes(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The built-in data set, prepared without interruption."""
-    return prepare_built_in("shapes", tmp_path_factory.mktemp("data") / "shapes", **_MANY_SHARDS)
+    return prepare(tmp_path_factory.mktemp("data") / "shapes", source="shapes", **_MANY_SHARDS)
 
 
 def test_everything_is_written_and_agrees(finished):
@@ -88,8 +88,8 @@ def test_vocabulary_and_statistics_come_from_train_alone(ready):
 
 def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
-    code = "from tfcap.preparing.build import prepare_built_in\n"
-    code += f"prepare_built_in('shapes', {str(out)!r}, **{_MANY_SHARDS!r})"
+    code = "from tfcap.prepare import prepare\n"
+    code += f"prepare({str(out)!r}, source='shapes', **{_MANY_SHARDS!r})"
     process = commands.start("-c", code, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
@@ -108,7 +108,7 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     for name in before:  # under a final name nothing is ever half-written
         assert messages(out / name) == messages(finished / name)
     (out / ".tmp-999-train-00004-of-00005.tfrecord").write_bytes(b"left by the kill")
-    prepare_built_in("shapes", out, **_MANY_SHARDS)
+    prepare(out, source="shapes", **_MANY_SHARDS)
     after = {name: (out / name).stat() for name in before}
     for name, old in before.items():
         new = after[name]
@@ -141,7 +141,7 @@ def test_other_settings_need_another_directory_or_overwrite(ready):
     run(ready)
     out = ready[0] / "out"
     before = _bytes(out)
-    with pytest.raises(ValueError, match="other settings .min_count.*--overwrite"):
+    with pytest.raises(ValueError, match="other settings .min_count.*`overwrite`"):
         run(ready, min_count=2)
     ready[1].pop()
     with pytest.raises(ValueError, match="other settings .captions"):
@@ -195,7 +195,7 @@ def test_command_line(photos):
     del lines[:2]
     assert lines[0].startswith("12 images with 24 captions, about 36 x 194 features each; 3 shards")
     assert lines[1].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
-    with pytest.raises(errors.UsageError, match="--captions, the caption file, is missing"):
+    with pytest.raises(errors.UsageError, match="`captions`, the caption file, is missing"):
         commands.run_here(command, "--out", out)
     with pytest.raises(ValueError, match="none.json"):
         commands.run_here(command, "--captions", folder / "none.json", "--out", out, *image_flags)

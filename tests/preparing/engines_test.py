@@ -9,7 +9,7 @@ from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
 from tfcap import errors
-from tfcap.preparing.engines import engine
+from tfcap.preparing.build import choose_engine
 
 photos = pytest.fixture(make_photos)
 with_beam = pytest.mark.skipif(
@@ -48,7 +48,7 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
     assert not list(out.rglob(".tmp-*"))
     # Skips of shards that were finished apart are added up.
     (photos[0] / "out" / "dataset.json").unlink()
-    with pytest.raises(ValueError, match="More images cannot be used than --max_skipped allows"):
+    with pytest.raises(ValueError, match="More images cannot be used than `max_skipped` allows"):
         run(photos, images_per_shard=2, max_skipped="2")
     again = run(photos, images_per_shard=2, max_skipped="3")
     assert len(again.fingerprint["skipped"]) == 3
@@ -56,14 +56,14 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
 
 @pytest.mark.slow
 def test_errors_pass_through_and_a_killed_process_is_said(tmp_path):
-    several = engine("local", 2, ())
+    several = choose_engine("local", 2, ())
     names = list(several(Mortal(tmp_path), map(Number, range(6))))
     assert sorted(names) == [str(number) for number in range(6)]
     pids = {int((tmp_path / name).read_text()) for name in names}
     assert os.getpid() not in pids
     with pytest.raises(ValueError, match="a bad number: -1"):
         list(several(Mortal(tmp_path), [Number(-1)]))
-    with pytest.raises(ValueError, match="was killed.*fewer --workers"):
+    with pytest.raises(ValueError, match="was killed.*lower `workers`"):
         list(several(Mortal(tmp_path), [Number(7)]))
 
 
@@ -72,7 +72,7 @@ def test_errors_pass_through_and_a_killed_process_is_said(tmp_path):
 def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
     run(damaged(photos), images_per_shard=2)
     out = photos[0] / "beam"
-    with pytest.raises(ValueError, match="^More images cannot be used than --max_skipped allows"):
+    with pytest.raises(ValueError, match="^More images cannot be used than `max_skipped` allows"):
         run(photos, images_per_shard=2, engine="beam", out=str(out), max_skipped="0")
     run(photos, images_per_shard=2, engine="beam", out=str(out))
     assert digests(out) == digests(photos[0] / "out")
@@ -83,6 +83,6 @@ def test_a_value_that_beam_cannot_read_is_refused(capfd):
     with pytest.raises(
         errors.UsageError, match="cannot read its options: .*direct_num_workers.*two"
     ):
-        engine("beam", 1, ["--direct_num_workers=two"])
+        choose_engine("beam", 1, ["--direct_num_workers=two"])
     assert capfd.readouterr().err == ""
-    engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"])
+    choose_engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"])

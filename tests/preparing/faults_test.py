@@ -80,16 +80,16 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
 def test_without_training_images_there_is_no_vocabulary(photos):
     for entry in photos[1]:
         entry["split"] = "val"
-    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.* --vocab"):
+    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.* `vocab`"):
         run(photos)
 
 
 def test_missing_directories_and_settings(photos):
-    with pytest.raises(ValueError, match="--images: there is no directory .*nowhere"):
+    with pytest.raises(ValueError, match="`images`: there is no directory .*nowhere"):
         run(photos, images=str(photos[0] / "nowhere"))
-    with pytest.raises(ValueError, match="--images, the directory of the pictures, is missing"):
+    with pytest.raises(ValueError, match="`images`, the directory of the pictures, is missing"):
         run(photos, images=None)
-    with pytest.raises(ValueError, match="--weights: there is no file none.h5"):
+    with pytest.raises(ValueError, match="`weights`: there is no file none.h5"):
         run(photos, backbone="mobilenet_v2", weights="none.h5", out=str(photos[0] / "c"))
 
 
@@ -97,7 +97,7 @@ def test_missing_directories_and_settings(photos):
 def test_wrong_settings_and_lost_pictures_do_not_remove_what_was_extracted(photos, capsys):
     """Pictures may be deleted when all features are extracted."""
     data = run(photos)
-    with pytest.raises(ValueError, match="wrong --images"):
+    with pytest.raises(ValueError, match="wrong `images`"):
         run(photos, images=str(photos[0]), min_count=2, overwrite=True)
     assert len(data.document_frequencies().counts) and len(examples(data, "train")) == 9
     shutil.rmtree(photos[0] / "images")
@@ -123,6 +123,6 @@ def test_files_that_prepare_did_not_write_are_not_replaced(photos, name):
     out = photos[0] / "out"
     out.mkdir()
     (out / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"{name}, which prepare did not write.*--overwrite"):
+    with pytest.raises(ValueError, match=f"{name}, which prepare did not write.*`overwrite`"):
         run(photos)
     assert (out / name).read_text() == "mine"

@@ -35,7 +35,7 @@ def given(tmp_path_factory):
 
 def prepare(given, out, **settings):
     options = dict(images=str(given / "images"), backbone="pixels", weights=None, min_count=1)
-    build.prepare(Settings(str(given / "captions.json"), str(out), **options, **settings))
+    build.prepare(Settings(str(out), str(given / "captions.json"), **options, **settings))
     return records(out)
 
 

@@ -19,7 +19,7 @@ def settings(made, out, **changes):
     captions = [str(path) for path in made.captions] or None
     images = None if made.images is None else str(made.images)
     given = {"images": images, "backbone": "pixels", "weights": None, "min_count": 1, **changes}
-    return Settings(captions, str(out), **given)
+    return Settings(str(out), captions, **given)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from tfcap import errors, files
+from tfcap.prepare import prepare
 from tfcap.preparing import shapes
-from tfcap.preparing.build import prepare_built_in
 
 SMALL = {"train": 300, "val": 30, "test": 20}
 
@@ -128,12 +128,12 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
     shapes.DATA.write(tmp_path, few | {"train": 4})
     holiday = tmp_path / "images" / "holiday.png"
     holiday.write_bytes(b"mine")
-    with pytest.raises(ValueError, match="has shapes with other settings.*--overwrite"):
+    with pytest.raises(ValueError, match="has shapes with other settings.*`overwrite`"):
         shapes.DATA.write(tmp_path, few)
     before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     for wrong in ({"workers": 0}, {"grid": 0}):
         with pytest.raises(errors.UsageError, match="must be at least 1, not 0"):
-            prepare_built_in("shapes", tmp_path, **few, overwrite=True, **wrong)
+            prepare(tmp_path, source="shapes", **few, overwrite=True, **wrong)
     assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
     with files.lock(tmp_path, "shapes", ""):
         with pytest.raises(ValueError, match="is writing to"):
@@ -143,5 +143,5 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",
         "val_000000.png",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="needs a training image"):
+    with pytest.raises(ValueError, match="needs at least 1 as `train`"):
         shapes.DATA.write(tmp_path / "none", {"train": 0})

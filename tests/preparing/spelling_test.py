@@ -29,7 +29,7 @@ def test_names_are_those_of_the_directories_in_either_form(tmp_path, ours, their
     captions = tmp_path / "captions.csv"
     rows = [f"{form(ours, 'été/café.jpg')},A dog.", "plain.jpg,A cat.", "nichts_für.jpg,None."]
     captions.write_text("\n".join(["image,caption", *rows]))
-    settings = Settings(str(captions), "out", images=str(images))
+    settings = Settings("out", str(captions), images=str(images))
     names = sorted(entry.file_name for entry in read(settings).entries)
     assert names == sorted([form(theirs, "été/café.jpg"), "nichts_für.jpg", "plain.jpg"])
 
@@ -38,7 +38,7 @@ def test_names_are_those_of_the_directories_in_either_form(tmp_path, ours, their
 def test_another_case_or_ending_is_told(tmp_path, there):
     images = folder(tmp_path / "images", there)
     (tmp_path / "captions.csv").write_text("image,caption\nphoto.jpg,A dog.\n")
-    settings = Settings(str(tmp_path / "captions.csv"), "out", images=str(images))
+    settings = Settings("out", str(tmp_path / "captions.csv"), images=str(images))
     with pytest.raises(ValueError, match=rf"photo.jpg, which is not in .*; {there} is there"):
         check_images(settings, read(settings).entries)
 
@@ -47,7 +47,7 @@ def test_another_case_or_ending_is_told(tmp_path, there):
 def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours, theirs):
     images = folder(tmp_path / "images", form(theirs, "café.jpg"))
     (images / "metadata.csv").write_text(f"file_name,text\n{form(ours, 'café.jpg')},A dog.\n")
-    (entry,) = read(Settings(str(images), "out")).entries  # --images is the same folder
+    (entry,) = read(Settings("out", str(images))).entries  # --images is the same folder
     assert (images / entry.file_name).read_bytes() == b"picture"
     lists = folder(tmp_path / "lists", "train.txt") / "train.txt"
     for listed in ("café.jpg", "café", "/data/images/café.jpg"):
@@ -70,8 +70,8 @@ def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours
 def test_a_file_elsewhere_or_with_the_same_number_is_told(tmp_path, named, there):
     images = folder(tmp_path / "images", there, "a/0013.jpg", "a/other.jpg")
     (tmp_path / "captions.csv").write_text(f"image,caption\n{named},A dog.\n")
-    settings = Settings(str(tmp_path / "captions.csv"), "out", images=str(images))
-    with pytest.raises(ValueError, match=rf"example {named}; {there} is there: wrong --images"):
+    settings = Settings("out", str(tmp_path / "captions.csv"), images=str(images))
+    with pytest.raises(ValueError, match=rf"example {named}; {there} is there: wrong `images`"):
         check_images(settings, read(settings).entries)
 
 
@@ -89,7 +89,7 @@ def test_pictures_of_coco_may_have_the_names_of_the_other_release(tmp_path, caps
     captions = karpathy(tmp_path / "dataset_coco.json", names)
     new = ["train2017/000000000009.jpg", "val2017/000000000025.jpg"]
     images = folder(tmp_path / "images", *new, "train2017/30.jpg")
-    settings = Settings(str(captions), "out", images=str(images))
+    settings = Settings("out", str(captions), images=str(images))
     entries = read(settings).entries
     assert [(entry.file_name, entry.id) for entry in entries] == [
         (new[0], 9), (new[1], 10), (names[2], 11),
@@ -98,5 +98,5 @@ def test_pictures_of_coco_may_have_the_names_of_the_other_release(tmp_path, caps
     check_images(settings, entries)
     folder(tmp_path / "images", names[0])  # a name as in the file: then all are
     assert [entry.file_name for entry in read(settings).entries] == names
-    features = Settings(str(captions), "out", images=str(images), features="f")
+    features = Settings("out", str(captions), images=str(images), features="f")
     assert [entry.file_name for entry in read(features).entries] == names

@@ -33,7 +33,7 @@ def prepared(photos):
 
 def test_a_test_split_alone_needs_the_vocabulary(photos, prepared, capsys):
     folder = photos[0]
-    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.*--vocab"):
+    with pytest.raises(ValueError, match="No image of the split 'train' has a caption.*`vocab`"):
         run(photos, out=str(folder / "b"))
     assert not list((folder / "b").glob("*.tfrecord"))  # before any feature is extracted
     data = run(photos, out=str(folder / "b"), vocab=str(folder / "out" / "vocab.txt"))
@@ -53,7 +53,7 @@ def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
     _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("vocabulary: 5 of 14 different words occur at least 3 times. The oth")
     assert first.endswith("become <unk>: 11.1 % of the words of the training captions")
-    assert "warning: 11.1 % is much" in second and "lower --min_count" in second
+    assert "warning: 11.1 % is much" in second and "lower `min_count`" in second
     run(photos, min_count=1, overwrite=True)
     said = capsys.readouterr().out
     assert "all 14 different words; none becomes <unk>" in said and "warning" not in said
@@ -73,11 +73,11 @@ def test_document_frequencies_of_other_words_are_refused(photos, prepared):
 
     Vocab(words).save(folder / "v.txt")
     Vocab([*words[:4], *words[:3:-1]]).save(other / "vocab.txt")  # the same words, another order
-    with pytest.raises(ValueError, match="whose words differ from --vocab"):
+    with pytest.raises(ValueError, match="whose words differ from `vocab`"):
         run(photos, **given)
     (other / "vocab.txt").unlink()
     Vocab(words[:-1]).save(folder / "v.txt")
-    with pytest.raises(ValueError, match="and --vocab has 7 words"):
+    with pytest.raises(ValueError, match="and `vocab` has 7 words"):
         run(photos, **given)
     Vocab(words).save(folder / "v.txt")
     assert run(photos, **given).fingerprint["document_frequency"] == "file"
@@ -109,7 +109,7 @@ def test_validation_and_evaluation_leave_out_images_without_captions(
         image["sentences"] = []
     (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
     part = str(tmp_path / "out")
-    settings = Settings(str(tmp_path / "captions.json"), part, images=f"{shapes}/images")
+    settings = Settings(part, str(tmp_path / "captions.json"), images=f"{shapes}/images")
     more = {"vocab": f"{shapes}/vocab.txt", "backbone": "pixels", "weights": None}
     prepare(dataclasses.replace(settings, **more))
     captions = PreparedData.load(part).references("val")

@@ -12,7 +12,7 @@ from tfcap import runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.decode import decode_split
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 from tfcap.serving import saved_model
 from tfcap.serving.saved_model import export as write_version
 
@@ -56,9 +56,9 @@ def pictures(tmp_path_factory):
     """Prepared drawings with the small network and with their pictures."""
     folder = tmp_path_factory.mktemp("pictures")
     return str(
-        prepare_built_in(
-            "shapes",
+        prepare(
             folder,
+            source="shapes",
             train=16,
             val=8,
             test=0,
@@ -190,7 +190,7 @@ def test_members_of_an_ensemble_have_their_own_networks(whole, on_features, pict
 
 def test_a_backbone_without_weights_cannot_be_trained(small, tmp_path):
     options = dict(train=8, val=4, test=0, keep_pictures=True)
-    folder = prepare_built_in("shapes", tmp_path / "data", **options)
+    folder = prepare(tmp_path / "data", source="shapes", **options)
     data = {"task": {"data_dir": str(folder)}}
     with pytest.raises(ValueError, match="pixels has no weights to train"):
         events.run(events.merged(events.merged(small, TRAINED), data), tmp_path / "run")

@@ -17,7 +17,7 @@ from tfcap import configs, files, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.preparing.build import prepare_built_in
+from tfcap.prepare import prepare
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.stages import summarize, train
@@ -145,8 +145,8 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, alone, tmp_p
     words_file = tmp_path / "words.txt"
     words = Vocab.load(f"{trained}/vocab.txt").words
     Vocab([*words[:4], *reversed(words[4:])]).save(words_file)
-    data = prepare_built_in(
-        "shapes", tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file)
+    data = prepare(
+        tmp_path / "data", source="shapes", train=64, val=12, test=8, vocab=str(words_file)
     )
     moved = {"task": {"data_dir": str(data)}}
     with pytest.raises(
@@ -234,7 +234,7 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(info, why, small, tra
 
 def test_two_trainings_in_one_directory_are_refused(small, tmp_path):
     with files.lock(tmp_path, "train", ""):
-        with pytest.raises(ValueError, match="is writing to .*another --model_d"):
+        with pytest.raises(ValueError, match="is writing to .*another `model_dir`"):
             events.run(small, tmp_path)
 
 

@@ -1,6 +1,9 @@
-"""Image features: backbones that compute features, and readers of features from files."""
+"""Backbones turn a picture into regions: grids of networks, or regions of a detector.
 
-# Per name the builder and its module in keras.applications.
+Here are only their names, without TensorFlow, so that a wrong name is answered at once.
+"""
+
+# The builder and its module in keras.applications by the name of the backbone.
 NETWORKS = {
     "mobilenet_v2": ("MobileNetV2", "mobilenet_v2"),
     "resnet50": ("ResNet50", "resnet"),
@@ -27,12 +30,12 @@ def check_name(name: str) -> None:
     """Raises ValueError if there is no backbone of this name."""
     if name not in BACKBONES and (not is_hub(name) or name == HUB):
         raise ValueError(
-            f"backbone must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of"
-            f" keras-hub, not {name!r}. To use another network, write its features into npz files"
-            " and give them with --features."
+            f"`backbone` must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of "
+            f"keras-hub, not {name!r}. To use another network, write its features into npz files "
+            "and give them with `features`."
         )
 
 
 def default_weights(name: str) -> str | None:
-    """Returns the default of `weights` for a backbone."""
+    """Returns the default of the setting `weights` for a backbone; None for none."""
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

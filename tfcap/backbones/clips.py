@@ -14,14 +14,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.detector import Detector
 from tfcap.data import clips
 
 
 class Clips(tf.Module):
     """Turns the bytes of a clip into features, with TensorFlow operations only.
 
-    It has the interface of `Backbone`, so a server can use either. The backbone must give one
-    vector per picture.
+    It has the interface of `Backbone`, so a server can use either.
+
+    Args:
+      backbone: the network; it gives one vector per picture.
+      frames: number of frames of a clip, N.
     """
 
     def __init__(self, backbone: Backbone, frames: int):
@@ -65,8 +69,15 @@ class Clips(tf.Module):
 
 def from_fingerprint(
     fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
-) -> Backbone | Clips:
-    """Builds the `Backbone` or `Clips` of prepared data, as `Backbone.from_fingerprint` does."""
+) -> Backbone | Detector | Clips:
+    """Builds the network that made the features of a prepared directory or of a run's data.
+
+    Args:
+      fingerprint: the content of its dataset.json.
+      data_dir: the directory.
+    """
     backbone = Backbone.from_fingerprint(fingerprint, data_dir)
     frames = fingerprint.get("frames")
-    return Clips(backbone, frames) if frames else backbone
+    if frames and isinstance(backbone, Backbone):
+        return Clips(backbone, frames)
+    return backbone

@@ -42,13 +42,15 @@ from tfcap.data import pictures
 
 WEIGHTS = "detector.npz"
 CARD = "card.json"
-_REMEDY = "Give the directory that tfcap convert --from bottom_up wrote."
+_REMEDY = "Give the directory of a detector that tfcap.convert has written."
 
 _MEAN = np.array([102.9801, 115.9465, 122.7717])  # of blue, green and red, 0 to 255
 _LEAST = 16  # pixels of the picture along a side of a proposal
 _CHUNK = 50  # proposals that res5 reads at once; 50 x 14 x 14 x 1024 numbers take 40 MB
 _SMALLEST = 3  # pixels of H' and W': the pooling of fewer has no result
 EPSILON = 1e-5  # of batch normalisation
+_RPN = "proposal_generator.rpn_head"  # of the names of weights
+_HEAD = "roi_heads.box_predictor"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,19 +60,19 @@ class Sizes:
     Attributes:
       stem: channels of the first convolution.
       widths: channels of res2 to res5; the last is F. Inner convolutions have a quarter.
-      blocks: blocks of res2 to res5.
+      blocks: number of blocks of res2 to res5.
       rpn: channels of the convolution of the proposal network.
-      classes: C.
-      attributes: K; 0 has no attribute head.
+      classes: number of classes, C.
+      attributes: number of attributes, K; 0 for a detector without an attribute head.
       embedding: width of the vector of a class that the attribute head reads.
-      hidden: channels of the hidden layer of the attribute head.
-      candidates: how many boxes are left by score before overlapping ones are suppressed.
-      proposals: P.
-      boxes: the smallest and the largest R; (36, 36) gives 36.
-      short: pixels of the shorter side that the network reads.
+      hidden: width of the hidden layer of the attribute head.
+      candidates: number of boxes with the best scores, of which overlapping ones are suppressed.
+      proposals: number of proposals, P.
+      boxes: the smallest and the largest number of regions, R; (36, 36) always gives 36.
+      short: pixels of the shorter side of the picture that the network reads.
       long: most pixels of its longer side.
-      form: "caffe" or "milvlg".
-      dtype: in which res5 computes, "float32" or "bfloat16".
+      form: "caffe", or "milvlg" for that of MILVLG/bottom-up-attention.pytorch.
+      dtype: precision of res5, "float32" or "bfloat16".
     """
 
     stem: int = 64
@@ -101,40 +103,47 @@ def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     embedding [C + 1, width]. Class 0 and attribute 0 are the background. The scores of the
     proposal network are A of the background, then A of an object; its corners are [A, 4] flat.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    result: dict[str, tuple[int, ...]] = {}
 
-    def layer(name: str, *shape: int) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = shape, shape[-1:]
+    def add(name: str, *shape: int) -> None:
+        result[f"{name}.weight"] = shape
+        result[f"{name}.bias"] = shape[-1:]
 
-    layer("backbone.stem.conv1", 7, 7, 3, sizes.stem)
-    before = sizes.stem
+    add("backbone.stem.conv1", 7, 7, 3, sizes.stem)
+    channels = sizes.stem
     for number, (width, blocks) in enumerate(zip(sizes.widths, sizes.blocks, strict=True), 2):
-        stage, inner = f"{'roi_heads' if number == 5 else 'backbone'}.res{number}", width // 4
-        layer(f"{stage}.0.shortcut", 1, 1, before, width)
+        stage = f"{'roi_heads' if number == 5 else 'backbone'}.res{number}"
+        inner = width // 4
+        add(f"{stage}.0.shortcut", 1, 1, channels, width)
         for block in range(blocks):
-            layer(f"{stage}.{block}.conv1", 1, 1, before, inner)
-            layer(f"{stage}.{block}.conv2", 3, 3, inner, inner)
-            layer(f"{stage}.{block}.conv3", 1, 1, inner, width)
-            before = width
-    rpn, head = "proposal_generator.rpn_head", "roi_heads.box_predictor"
-    layer(f"{rpn}.conv", 3, 3, sizes.widths[2], sizes.rpn)
-    layer(f"{rpn}.objectness_logits", 1, 1, sizes.rpn, 2 * len(ANCHORS))
-    layer(f"{rpn}.anchor_deltas", 1, 1, sizes.rpn, 4 * len(ANCHORS))
-    layer(f"{head}.cls_score", sizes.widths[3], sizes.classes + 1)
+            add(f"{stage}.{block}.conv1", 1, 1, channels, inner)
+            add(f"{stage}.{block}.conv2", 3, 3, inner, inner)
+            add(f"{stage}.{block}.conv3", 1, 1, inner, width)
+            channels = width
+    add(f"{_RPN}.conv", 3, 3, sizes.widths[2], sizes.rpn)
+    add(f"{_RPN}.objectness_logits", 1, 1, sizes.rpn, 2 * len(ANCHORS))
+    add(f"{_RPN}.anchor_deltas", 1, 1, sizes.rpn, 4 * len(ANCHORS))
+    add(f"{_HEAD}.cls_score", sizes.widths[3], sizes.classes + 1)
     if sizes.attributes:
-        found[f"{head}.cls_embed.weight"] = sizes.classes + 1, sizes.embedding
-        layer(f"{head}.attr_linear1", sizes.widths[3] + sizes.embedding, sizes.hidden)
-        layer(f"{head}.attr_linear2", sizes.hidden, sizes.attributes + 1)
-    return found
+        result[f"{_HEAD}.cls_embed.weight"] = sizes.classes + 1, sizes.embedding
+        add(f"{_HEAD}.attr_linear1", sizes.widths[3] + sizes.embedding, sizes.hidden)
+        add(f"{_HEAD}.attr_linear2", sizes.hidden, sizes.attributes + 1)
+    return result
 
 
 def fold(
     kernel: np.ndarray, mean: np.ndarray, var: np.ndarray, gamma: np.ndarray, beta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Folds the batch normalisation behind a convolution into its kernel [..., out] and bias.
+    """Folds the batch normalisation behind a convolution into the convolution.
 
-    Caffe's blobs of mean and variance are sums: divide them by the third blob first, or take zeros
-    if that is 0.
+    Args:
+      kernel: the kernel of the convolution, [..., out].
+      mean, var: mean and variance of the normalisation, [out]. Caffe's blobs of them are sums:
+        divide them by the third blob first, or take zeros if that is 0.
+      gamma, beta: its scale and shift, [out].
+
+    Returns:
+      The new kernel and the new bias, float32.
     """
     factor = gamma.astype(np.float64) / np.sqrt(var.astype(np.float64) + EPSILON)
     bias = beta - mean * factor
@@ -167,6 +176,7 @@ def load(directory: str | os.PathLike) -> "Detector":
 
 
 def _sizes(card: Mapping[str, Any]) -> Sizes:
+    """Returns the sizes that a card states."""
     fields: dict[str, Any] = dict(card.get("sizes", {}))
     for key, value in fields.items():
         fields[key] = tuple(value) if isinstance(value, list) else value
@@ -174,13 +184,14 @@ def _sizes(card: Mapping[str, Any]) -> Sizes:
 
 
 def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
+    """Raises ValueError if the weights are not those of a detector of these sizes."""
     expected = shapes(sizes)
     for name in sorted({*expected, *arrays}):
-        found = tuple(arrays[name].shape) if name in arrays else None
-        if found != expected.get(name):
+        shape = tuple(arrays[name].shape) if name in arrays else None
+        if shape != expected.get(name):
             raise ValueError(
-                f"The weights do not fit the detector: {name} is {found}, and {expected.get(name)} "
-                "is needed."
+                f"The weights do not fit the detector: {name} is {shape}, and {expected.get(name)} "
+                "is needed. Convert the weights again, with the sizes of their network."
             )
 
 
@@ -188,16 +199,17 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
 
 
 class Regions(NamedTuple):
-    """The regions of a picture, or of B pictures with a further axis; those beyond `count` are 0.
+    """The regions of a picture. Regions of B pictures have a further first axis.
 
     Attributes:
-      features: float32 [R, F], at least 0.
-      boxes: float32 [R, 4], x1, y1, x2, y2 in pixels of the picture.
-      count: int32 [], how many of the R rows are regions; 0 if there is no proposal.
-      classes: int32 [R], the most probable class but the background, from 0.
-      class_scores: float32 [R], its probability.
-      attributes: int32 [R], the same of the attributes; zeros without an attribute head.
-      attribute_scores: float32 [R].
+      features: features of the regions, float32 [R, F], at least 0; 0 beyond `count`, as the others
+        are.
+      boxes: corners x1, y1, x2, y2 in pixels of the picture, float32 [R, 4].
+      count: how many of the R rows are regions, int32 []; 0 if there is no proposal.
+      classes: the most probable class but the background, from 0, int32 [R].
+      class_scores: the probability of the class, float32 [R].
+      attributes: the most probable attribute, int32 [R]; 0 without an attribute head.
+      attribute_scores: the probability of the attribute, float32 [R].
     """
 
     features: tf.Tensor
@@ -217,22 +229,26 @@ class Detector(tf.Module):
       card: what `write` takes.
 
     Attributes:
-      sizes: the `Sizes` of the card.
-      feature_dim: F.
-      num_regions: the largest R.
+      sizes: the sizes that the card states.
+      feature_dim: width of the features, F.
+      num_regions: the largest number of regions, R.
       rounds: whether `regions` rounds the features through float16, the precision of records.
     """
 
-    # What is read of a backbone and its network. The weights are saved as a directory.
-    backbone_name, crops, grid, is_preset = DETECTOR, 1, None, True
+    # What is read of a backbone and of its network.
+    backbone_name = DETECTOR
+    crops = 1
+    grid = None
+    is_preset = True  # the weights are saved as a directory
     batch = 1  # pictures that are read at once
 
     def __init__(self, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]):
         super().__init__(name=DETECTOR)
         sizes = _sizes(card)
         _check(arrays, sizes)
+        self.sizes = sizes
         # tf.Module would wrap a dict, and json of Python 3.13 refuses the wrapper.
-        self.sizes, self.card = sizes, types.MappingProxyType(dict(card))
+        self.card = types.MappingProxyType(dict(card))
         self.weights = {
             name: tf.Variable(array, trainable=False, dtype=tf.float32, name=name)
             for name, array in arrays.items()
@@ -241,7 +257,9 @@ class Detector(tf.Module):
         self.num_regions = min(sizes.boxes[1], sizes.proposals)
         self.image_size = sizes.short
         self.decoded_shape = [sizes.long, sizes.long, 4]
-        self.model, self.network, self.rounds = self, self, True
+        self.model = self
+        self.network = self
+        self.rounds = True
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the detector into a directory, as `write` does."""
@@ -287,19 +305,21 @@ class Detector(tf.Module):
             height, width = (tf.maximum(side, _SMALLEST) for side in (height, width))
             return self.detect(image[:height, :width, :3], scale)
 
-        rows = [self.num_regions]
-        kinds = [tf.int32, tf.float32, tf.int32, tf.float32]
+        rows = self.num_regions
         signature = Regions(
-            tf.TensorSpec([*rows, self.feature_dim]),
-            tf.TensorSpec([*rows, 4]),
-            tf.TensorSpec([], tf.int32),
-            *(tf.TensorSpec(rows, kind) for kind in kinds),
+            features=tf.TensorSpec([rows, self.feature_dim]),
+            boxes=tf.TensorSpec([rows, 4]),
+            count=tf.TensorSpec([], tf.int32),
+            classes=tf.TensorSpec([rows], tf.int32),
+            class_scores=tf.TensorSpec([rows]),
+            attributes=tf.TensorSpec([rows], tf.int32),
+            attribute_scores=tf.TensorSpec([rows]),
         )
-        found = tf.map_fn(detected, images, parallel_iterations=1, fn_output_signature=signature)
+        regions = tf.map_fn(detected, images, parallel_iterations=1, fn_output_signature=signature)
         if not self.rounds:
-            return found
-        halves = tf.cast(tf.cast(found.features, tf.float16), tf.float32)
-        return found._replace(features=halves)
+            return regions
+        halves = tf.cast(tf.cast(regions.features, tf.float16), tf.float32)
+        return regions._replace(features=halves)
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled `regions`."""
@@ -313,33 +333,42 @@ class Detector(tf.Module):
         """
         return tf.reduce_any(features > 0, -1)
 
-    def objects(self, found: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
-        """Returns what `prepare --objects` stores of a picture, by its names in the record.
+    def objects(self, regions: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
+        """Returns the classes and attributes of the regions of a picture, by names in its record.
 
         Args:
-          found: what `regions` returned.
-          row: the picture in it.
-          size: W and H.
+          regions: what `regions` returned.
+          row: the index of the picture among these.
+          size: width and height of the picture in pixels, W and H.
         """
-        count, stored = int(found.count[row]), dict[str, list]({"image/size": list(size)})
-        kinds = {"classes": (found.classes, found.class_scores)}
-        kinds["attributes"] = (found.attributes, found.attribute_scores)
+        count = int(regions.count[row])
+        result: dict[str, list] = {"image/size": list(size)}
+        kinds = {
+            "classes": (regions.classes, regions.class_scores),
+            "attributes": (regions.attributes, regions.attribute_scores),
+        }
         for kind, (ids, scores) in kinds.items():
             if names := self.card.get(kind):  # synonyms have commas between them
-                shown = [names[i].split(",")[0] for i in ids[row, :count].numpy()]
-                stored[f"objects/{kind}"] = shown
-                stored[f"objects/{kind}/scores"] = scores[row, :count].numpy().tolist()
-        return stored
+                first = [names[i].split(",")[0] for i in ids[row, :count].numpy()]
+                result[f"objects/{kind}"] = first
+                result[f"objects/{kind}/scores"] = scores[row, :count].numpy().tolist()
+        return result
 
     def detect(self, pixels: tf.Tensor, scale: tf.Tensor) -> Regions:
-        """Detects the regions of a picture float32 [H', W', 3] of `resized`; `scale` [] is f."""
+        """Detects the regions of one picture.
+
+        Args:
+          pixels: the picture, float32 [H', W', 3], as `resized` returns it.
+          scale: its scale, f, float32 [].
+        """
         cells = self._trunk(pixels[tf.newaxis])
         rois, number = self._proposals(cells, tf.shape(pixels)[:2], scale)
         features = self._features(cells, rois, number)
         probabilities, attributes = self._heads(features)
         boxes = rois / scale  # float32, and not clipped again
         confidence = confidences(boxes, probabilities[:, 1:], number)
-        chosen, count = choose(confidence, number, *self.sizes.boxes)
+        least, most = self.sizes.boxes
+        chosen, count = choose(confidence, number, least, most)
         real = tf.range(self.num_regions) < count
 
         def rows(values: tf.Tensor) -> tf.Tensor:
@@ -347,11 +376,20 @@ class Detector(tf.Module):
             return tf.where(mask, tf.gather(values, chosen), tf.zeros([], values.dtype))
 
         def best(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            without = scores[:, 1:]  # the background
-            place = tf.argmax(without, 1, tf.int32)
-            return rows(place), rows(tf.reduce_max(without, 1))
+            scores = scores[:, 1:]  # without the background
+            return rows(tf.argmax(scores, 1, tf.int32)), rows(tf.reduce_max(scores, 1))
 
-        return Regions(rows(features), rows(boxes), count, *best(probabilities), *best(attributes))
+        classes, class_scores = best(probabilities)
+        best_attributes, attribute_scores = best(attributes)
+        return Regions(
+            rows(features),
+            rows(boxes),
+            count,
+            classes,
+            class_scores,
+            best_attributes,
+            attribute_scores,
+        )
 
     def _layer(self, name: str, x: tf.Tensor, stride: int = 1, dilation: int = 1) -> tf.Tensor:
         """Applies a convolution or an affine map; the sides of the output are ceil(n / stride)."""
@@ -390,21 +428,22 @@ class Detector(tf.Module):
         self, cells: tf.Tensor, size: tf.Tensor, scale: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the proposals [P, 4] in pixels of H' and W', best first, and their number []."""
-        rpn, sizes, milvlg = "proposal_generator.rpn_head", self.sizes, self.sizes.form == "milvlg"
-        x = tf.nn.relu(self._layer(f"{rpn}.conv", cells))
-        logits = tf.reshape(self._layer(f"{rpn}.objectness_logits", x), [-1, 2, len(ANCHORS)])
+        milvlg = self.sizes.form == "milvlg"
+        x = tf.nn.relu(self._layer(f"{_RPN}.conv", cells))
+        logits = tf.reshape(self._layer(f"{_RPN}.objectness_logits", x), [-1, 2, len(ANCHORS)])
         scores = tf.reshape(tf.nn.softmax(logits, 1)[:, 1], [-1])
-        deltas = tf.reshape(self._layer(f"{rpn}.anchor_deltas", x), [-1, 4])
+        deltas = tf.reshape(self._layer(f"{_RPN}.anchor_deltas", x), [-1, 4])
         boxes = decoded(anchors(cells), deltas, np.log(1000 / 16) if milvlg else None)
         limit = tf.cast(tf.stack([size[1], size[0]] * 2) - 1, tf.float32)
         boxes = tf.clip_by_value(boxes, 0.0, limit)
-        sides, least = boxes[:, 2:] - boxes[:, :2] + 1.0, _LEAST * scale
+        sides = boxes[:, 2:] - boxes[:, :2] + 1.0
+        least = _LEAST * scale
         large = tf.reduce_all(sides > least if milvlg else sides >= least, 1)
         # The order of equal scores is open in Caffe; here it is that of the anchors.
         scores = tf.where(large, scores, -1.0)
-        scores, order = tf.math.top_k(scores, tf.minimum(sizes.candidates, tf.size(scores)))
+        scores, order = tf.math.top_k(scores, tf.minimum(self.sizes.candidates, tf.size(scores)))
         boxes = tf.gather(boxes, order)
-        kept, number = suppressed(boxes, scores, sizes.proposals, milvlg)
+        kept, number = suppressed(boxes, scores, self.sizes.proposals, milvlg)
         return tf.gather(boxes, kept), number
 
     def _features(self, cells: tf.Tensor, rois: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -412,35 +451,35 @@ class Detector(tf.Module):
 
         Only the first `number` [] proposals are real; chunks without a real one are zeros.
         """
-        maxima, size = running_maxima(cells[0]), tf.shape(cells)[1:3]
+        maxima = running_maxima(cells[0])
+        size = tf.shape(cells)[1:3]
         proposals = self.sizes.proposals
         chunk = min(_CHUNK, proposals)
         chunks = -(-proposals // chunk)
         padded = tf.pad(rois, [[0, chunks * chunk - proposals], [0, 0]])
 
-        def step(place: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            some = tf.reshape(padded, [chunks, chunk, 4])[place]
+        def step(index: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            some = tf.reshape(padded, [chunks, chunk, 4])[index]
             x = tf.cast(roi_pool(maxima, size, some, self.sizes.long), self.sizes.dtype)
             for block in range(self.sizes.blocks[3]):
                 x = self._block(f"roi_heads.res5.{block}", x, 1, 2)
-            return place + 1, done.write(place, tf.reduce_mean(tf.cast(x, tf.float32), [1, 2]))
+            return index + 1, done.write(index, tf.reduce_mean(tf.cast(x, tf.float32), [1, 2]))
 
-        found = tf.TensorArray(tf.float32, chunks, element_shape=[chunk, self.feature_dim])
-        _, found = tf.while_loop(
-            lambda place, _: place * chunk < number, step, (0, found), parallel_iterations=1
+        features = tf.TensorArray(tf.float32, chunks, element_shape=[chunk, self.feature_dim])
+        _, features = tf.while_loop(
+            lambda index, _: index * chunk < number, step, (0, features), parallel_iterations=1
         )
-        return tf.reshape(found.stack(), [chunks * chunk, self.feature_dim])[:proposals]
+        return tf.reshape(features.stack(), [chunks * chunk, self.feature_dim])[:proposals]
 
     def _heads(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the probabilities of classes [P, 1 + C] and of attributes [P, 1 + K]."""
-        head = "roi_heads.box_predictor"
-        classes = tf.nn.softmax(self._layer(f"{head}.cls_score", features))
+        classes = tf.nn.softmax(self._layer(f"{_HEAD}.cls_score", features))
         if not self.sizes.attributes:
             return classes, tf.zeros([self.sizes.proposals, 2])
         # The class whose vector the head reads may be the background.
-        vectors = tf.gather(self.weights[f"{head}.cls_embed.weight"], tf.argmax(classes, 1))
-        x = tf.nn.relu(self._layer(f"{head}.attr_linear1", tf.concat([features, vectors], 1)))
-        return classes, tf.nn.softmax(self._layer(f"{head}.attr_linear2", x))
+        vectors = tf.gather(self.weights[f"{_HEAD}.cls_embed.weight"], tf.argmax(classes, 1))
+        x = tf.nn.relu(self._layer(f"{_HEAD}.attr_linear1", tf.concat([features, vectors], 1)))
+        return classes, tf.nn.softmax(self._layer(f"{_HEAD}.attr_linear2", x))
 
 
 # ---- picture ------------------------------------------------------------------------------------
@@ -454,23 +493,25 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
 
     Args:
       image: uint8 [H, W, 3], RGB.
-      short: pixels of the shorter side, unless the longer side would have more than `long`.
-      long: see `short`.
+      short: pixels of the shorter side of the result, unless its longer side would have more than
+        `long`.
+      long: most pixels of the longer side.
 
     Returns:
       float32 [H', W', 3], blue, green, red, minus their mean; f, float64 [].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float64)
-    scale, largest = short / tf.reduce_min(size), tf.reduce_max(size)
+    scale = short / tf.reduce_min(size)
+    largest = tf.reduce_max(size)
     scale = tf.where(tf.round(scale * largest) > long, long / largest, scale)
     target = tf.maximum(tf.cast(tf.round(size * scale), tf.int32), _SMALLEST)
 
     def neighbours(axis: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        place = (tf.cast(tf.range(target[axis]), tf.float64) + 0.5) / scale - 0.5
-        first = tf.floor(place)
+        position = (tf.cast(tf.range(target[axis]), tf.float64) + 0.5) / scale - 0.5
+        first = tf.floor(position)
         last = tf.shape(image)[axis] - 1
         low, high = (tf.clip_by_value(tf.cast(first, tf.int32) + i, 0, last) for i in (0, 1))
-        return low, high, tf.cast(place - first, tf.float32)
+        return low, high, tf.cast(position - first, tf.float32)
 
     top, bottom, down = neighbours(0)
     left, right, along = neighbours(1)
@@ -482,5 +523,6 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
         for columns in (left, right)
     ]
     mixed = sides[0] * (1 - along[:, None]) + sides[1] * along[:, None]
-    upper, lower = mixed[: target[0]], mixed[target[0] :]
+    upper = mixed[: target[0]]
+    lower = mixed[target[0] :]
     return upper * (1 - down[:, None, None]) + lower * down[:, None, None], scale

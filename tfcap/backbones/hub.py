@@ -1,4 +1,4 @@
-"""Networks of keras-hub: presets by name, from Hugging Face, or from a directory.
+"""Presets of keras-hub as networks: by their name, from Hugging Face, or from a directory.
 
 The shape of the output is found by a call on zeros, because the shape that Keras infers is not
 always right. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens [B, N, F] the last
@@ -18,7 +18,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.backbones.network import Network, one_line, steady_names
+from tfcap.backbones.network import Call, Network, one_line, steady_names
 from tfcap.layers import precision
 
 _PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
@@ -41,9 +41,13 @@ _UNCROPPED = "uncropped.json"  # beside a saved preset: the size of pictures bef
 
 
 class Hub(Network):
-    """A preset of keras-hub: a name, `hf://owner/name`, or a directory.
+    """A preset of keras-hub.
 
-    If `saved` is set, the preset is read from this directory, where prepare saved it.
+    Args:
+      preset: a name, `hf://owner/name`, or a directory.
+      saved: the directory in which prepare saved the preset, which is read instead; None for none.
+      image_size: pixels along a side of the pictures; None takes that of the preset.
+      vector: whether a picture becomes one vector.
     """
 
     is_preset = True
@@ -56,65 +60,61 @@ class Hub(Network):
         vector: bool = False,
     ):
         with precision.using("float32"):
-            place = os.fspath(saved) if saved else preset
+            path = os.fspath(saved) if saved else preset
             hub = library()
-            backbone = _load(hub.models.Backbone, preset, place, dtype="float32")
-            _, _, reads = _input(preset, backbone)
-            converter = _load(hub.layers.ImageConverter, preset, place)
-            uncropped = _saved_uncropped(place)
+            backbone = _load(hub.models.Backbone, preset, path, dtype="float32")
+            _, _, fixed = _input(preset, backbone)
+            converter = _load(hub.layers.ImageConverter, preset, path)
+            uncropped = _saved_uncropped(path)
             if converter is None:
-                converter, uncropped = preprocessor(preset, place, image_size)
-            named = _side(f"hub:{preset}", converter.image_size or ())
-            side = image_size or named or reads
+                converter, uncropped = preprocessor(preset, path, image_size)
+            usual = _side(f"hub:{preset}", converter.image_size or ())
+            side = image_size or usual or fixed
             if not side:
-                raise ValueError(f"hub:{preset} names no size of pictures: give --image_size.")
-            if reads not in (None, side):
-                backbone = _of_size(preset, backbone, reads, side)
+                raise ValueError(f"hub:{preset} names no size of pictures: give `image_size`.")
+            if fixed not in (None, side):
+                backbone = _of_size(preset, backbone, fixed, side)
             # What is resized and then cropped keeps this proportion.
-            self._uncropped = round(side * uncropped / named) if uncropped and named else side
+            self._uncropped = round(side * uncropped / usual) if uncropped and usual else side
             converter.image_size = (side, side)
             encoder, key, _ = _input(preset, backbone)
-            model, probe = _built(preset, backbone, encoder, key, side, vector)
-        self._backbone, self._converter = backbone, converter
-
-        def numbers(name: str, default: float) -> np.ndarray:
-            value = getattr(converter, name, None)
-            return np.asarray(default if value is None else value, np.float64)
-
-        # Pictures of 0 to 255 are multiplied, then shifted. The converters of DINOv2 and others
-        # then subtract a mean and divide.
-        std = numbers("norm_std", 1.0)
-        scale = np.broadcast_to(numbers("scale", 1.0) / std, [3])
-        offset = np.broadcast_to((numbers("offset", 0.0) - numbers("norm_mean", 0.0)) / std, [3])
-        self._scale, self._offset = scale.astype(np.float32), offset.astype(np.float32)
-        cells, self._prefix = _cells(encoder, np.shape(probe), side)
-        self._of_tokens = len(np.shape(probe)) == 3
+            model, shape = _built(preset, backbone, encoder, key, side, vector)
+        self._backbone = backbone
+        self._converter = converter
+        self._scale, self._offset = _scaling(converter)
+        cells, self._prefix = _cells(encoder, shape, side)
+        self._of_tokens = len(shape) == 3
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
-                f"hub:{preset} gives one vector and no grid of features: give --vector."
+                f"hub:{preset} gives one vector and no grid of features: give `vector`."
             )
-        width, cells = int(np.shape(probe)[-1]), 1 if is_vector else cells
         super().__init__(
-            model, width, cells, side, is_vector, lambda images: images * self._scale + self._offset
+            model,
+            width=shape[-1],
+            cells=1 if is_vector else cells,
+            image_size=side,
+            is_vector=is_vector,
+            scale=lambda images: images * self._scale + self._offset,
         )
         if self._uncropped == side:
             self._check_copy(preset)
-        if os.path.isdir(preset):  # its place on this machine says nothing about the network
+        if os.path.isdir(preset):  # its parents say nothing about the network
             self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
 
     def _check_copy(self, preset: str) -> None:
         """Compares `resize` and `scale` with the converter on a picture of 37 x 53 pixels."""
         picture = np.random.default_rng(1).uniform(0, 255, (37, 53, 3)).astype(np.float32)
-        wanted = keras.ops.convert_to_numpy(self._converter(picture[None]))[0]
+        expected = keras.ops.convert_to_numpy(self._converter(picture[None]))[0]
         result = self.scale(self.resize(tf.constant(picture)))
-        if wanted.shape != result.shape or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
+        same_shape = result.shape == expected.shape
+        if not same_shape or not np.allclose(result, expected, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures: extract the features with keras-hub and give them with --features."
+                "pictures: extract the features with keras-hub and give them with `features`."
             )
 
-    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:
         """See `Network.grid`."""
         output = call(self.scale(images))
         if self.is_vector:
@@ -133,7 +133,8 @@ class Hub(Network):
         if self._converter.crop_to_aspect_ratio:
             height, width = tf.unstack(tf.shape(image)[:2])
             short = tf.minimum(height, width)
-            top, left = (height - short) // 2, (width - short) // 2
+            top = (height - short) // 2
+            left = (width - short) // 2
             image = image[top : top + short, left : left + short]
         resized = tf.image.resize(
             image,
@@ -166,12 +167,13 @@ class Hub(Network):
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
         """See `Network.shown`."""
         sides = np.array([width, height])
-        seen = np.full(2, min(height, width)) if self._converter.crop_to_aspect_ratio else sides
-        corner = (sides - seen) // 2 / sides
-        size = seen / sides
-        cut = (1 - self.image_size / self._uncropped) / 2  # on each side of what is seen
-        (x1, y1), (x2, y2) = corner + cut * size, corner + (1 - cut) * size
-        return float(x1), float(y1), float(x2), float(y2)
+        resized = np.full(2, min(height, width)) if self._converter.crop_to_aspect_ratio else sides
+        corner = (sides - resized) // 2 / sides
+        size = resized / sides
+        cut = (1 - self.image_size / self._uncropped) / 2  # on each side of what is resized
+        x1, y1 = (corner + cut * size).tolist()
+        x2, y2 = (corner + (1 - cut) * size).tolist()
+        return x1, y1, x2, y2
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the preset into the directory `path`."""
@@ -185,10 +187,42 @@ class Hub(Network):
             os.remove(metadata)
 
 
+def _scaling(converter: keras.layers.Layer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what a converter multiplies pictures of 0 to 255 by, and what it adds, float32 [3].
+
+    The converters of DINOv2 and others then subtract a mean and divide.
+    """
+
+    def numbers(name: str, default: float) -> np.ndarray:
+        value = getattr(converter, name, None)
+        return np.asarray(default if value is None else value, np.float64)
+
+    std = numbers("norm_std", 1.0)
+    scale = np.broadcast_to(numbers("scale", 1.0) / std, [3])
+    offset = np.broadcast_to((numbers("offset", 0.0) - numbers("norm_mean", 0.0)) / std, [3])
+    return scale.astype(np.float32), offset.astype(np.float32)
+
+
 def _built(
-    preset: str, backbone: Any, encoder: Any, key: str | None, side: int, vector: bool
-) -> tuple[keras.Model, tf.Tensor]:
-    """Builds the model from scaled pictures to tokens, a map or an embedding; calls it on zeros."""
+    preset: str,
+    backbone: keras.Model,
+    encoder: keras.Model,
+    key: str | None,
+    side: int,
+    vector: bool,
+) -> tuple[keras.Model, tuple[int, ...]]:
+    """Builds the model from scaled pictures to tokens, a map or an embedding.
+
+    Args:
+      preset: name of the preset, for errors.
+      backbone: the network of the preset.
+      encoder, key: what `_input` returns.
+      side: pixels along a side of the pictures.
+      vector: whether a picture becomes one vector.
+
+    Returns:
+      The model, and the shape of its output for one picture.
+    """
     pictures = keras.Input((side, side, 3))
     with warnings.catch_warnings():
         # Keras warns of a Swin whose windows do not fit the size, and leaves it half built.
@@ -204,57 +238,68 @@ def _built(
             if isinstance(output, dict):
                 output = output["sequence_output"]
             model = keras.Model(pictures, output)
-            return model, model(tf.zeros([1, side, side, 3]), training=False)
+            return model, tuple(model(tf.zeros([1, side, side, 3]), training=False).shape)
         except Exception as error:
             raise ValueError(
-                f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))})."
+                f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))}). "
+                "Give another `image_size`, or choose another preset."
             ) from error
 
 
-def _cells(encoder: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
+def _cells(encoder: keras.Model, shape: tuple[int, ...], side: int) -> tuple[int, int]:
     """Returns n and the number of tokens before the grid; n is 0 for a vector."""
     if len(shape) == 2 or (len(shape) == 3 and shape[1] == 1):
         return 0, 0
     if len(shape) == 4:
-        return int(shape[1]), 0
+        return shape[1], 0
     patch = getattr(encoder, "patch_size", None)
     patch = patch[0] if isinstance(patch, list | tuple) else patch
     n = math.isqrt(shape[1])
     # Swin merges its patches from stage to stage, so that its grid is smaller.
     if patch and (side // patch) ** 2 <= shape[1]:
         n = side // patch
-    return n, int(shape[1]) - n * n
+    return n, shape[1] - n * n
 
 
-def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
+def _load(cls: Any, preset: str, path: str, **options: str) -> Any:
+    """Loads a class of keras-hub from a preset; the name `preset` is for errors."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong is found when the network runs
-            return cls.from_preset(place, **options)
+            return cls.from_preset(path, **options)
     except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
         raise _not_loaded(f"{cls.__name__} of hub:{preset}", error) from error
 
 
-def preprocessor(preset: str, place: str, image_size: int | None = None) -> tuple[Any, int]:
+def preprocessor(
+    preset: str, path: str, image_size: int | None = None
+) -> tuple[keras.layers.Layer, int]:
     """Makes an image converter from preprocessor_config.json of Hugging Face.
 
     keras-hub has no converter for most models of Hugging Face.
+
+    Args:
+      preset: name of the preset, for errors.
+      path: the directory of the preset, or `hf://owner/name`.
+      image_size: pixels along a side of the pictures, if the user chose them.
 
     Returns:
       The converter, and the size to which it would resize a picture before it crops the middle. If
       both sizes are equal, this converter crops the middle square and then resizes it.
     """
     try:
-        path = os.path.join(place, _PREPROCESSOR)
-        if place.startswith("hf://"):
+        file_path = os.path.join(path, _PREPROCESSOR)
+        if path.startswith("hf://"):
             from huggingface_hub import hf_hub_download
 
-            path = hf_hub_download(place.removeprefix("hf://"), _PREPROCESSOR)
-        with open(path, encoding="utf-8") as file:
+            file_path = hf_hub_download(path.removeprefix("hf://"), _PREPROCESSOR)
+        with open(file_path, encoding="utf-8") as file:
             config = json.load(file)
-        mean, std = np.zeros(3), np.ones(3)
+        mean = np.zeros(3)
+        std = np.ones(3)
         if config.get("do_normalize", True):
-            mean, std = (np.array(config[f"image_{name}"], float) for name in ("mean", "std"))
+            mean = np.array(config["image_mean"], float)
+            std = np.array(config["image_std"], float)
         factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
         default = 3 if _kind(config).startswith(_BICUBIC) else 2
         interpolation = _RESAMPLE[config.get("resample", default)]
@@ -264,13 +309,13 @@ def preprocessor(preset: str, place: str, image_size: int | None = None) -> tupl
     if not config.get("do_resize", True) and image_size is None:
         raise ValueError(
             f"{_PREPROCESSOR} of hub:{preset} does not resize pictures (do_resize is false), but "
-            f"they must be squares of one size: give --image_size, for example {cropped}."
+            f"they must be squares of one size: give `image_size`, for example {cropped}."
         )
     if interpolation not in _KERNELS and cropped < uncropped:
         raise ValueError(
             f"{_PREPROCESSOR} of hub:{preset} crops and has the resample {interpolation}, which "
             "cannot be followed: extract the features with transformers and give them with "
-            "--features."
+            "`features`."
         )
     converter = library().layers.ImageConverter(
         image_size=(cropped, cropped),
@@ -307,7 +352,7 @@ def _sizes(name: str, config: Mapping[str, Any]) -> tuple[int, int, bool]:
     if uncropped < cropped:
         raise ValueError(
             f"{name} crops {cropped} pixels out of {uncropped}: extract the features with "
-            "transformers and give them with --features."
+            "transformers and give them with `features`."
         )
     return cropped, uncropped, keeps_ratio
 
@@ -330,18 +375,19 @@ def _side(name: str, sides: Sequence[Any]) -> int | None:
     numbers = {int(side) for side in sides if side}
     if len(numbers) > 1:
         raise ValueError(
-            f"{name} must read squares of one size. It names {sorted(numbers)} pixels."
+            f"{name} must read squares of one size. It names {sorted(numbers)} pixels. "
+            "Choose another preset."
         )
     return numbers.pop() if numbers else None
 
 
-def _saved_uncropped(place: str) -> int | None:
+def _saved_uncropped(directory: str) -> int | None:
     """Returns the size before the crop that `Hub.save` has written, or None."""
-    path = os.path.join(place, _UNCROPPED)
+    path = os.path.join(directory, _UNCROPPED)
     return files.read_json(path, "Prepare again.")["size"] if os.path.exists(path) else None
 
 
-def _input(preset: str, backbone: Any) -> tuple[Any, str | None, int | None]:
+def _input(preset: str, backbone: keras.Model) -> tuple[keras.Model, str | None, int | None]:
     """Returns the part that reads pictures, the key of its input, and H = W, None for any."""
     encoder = getattr(backbone, "vision_encoder", None) or backbone
     inputs = encoder.input if isinstance(encoder.input, dict) else {None: encoder.input}
@@ -355,16 +401,22 @@ def _input(preset: str, backbone: Any) -> tuple[Any, str | None, int | None]:
     return encoder, key, _side(f"hub:{preset}", shape[1:3])
 
 
-def _of_size(preset: str, backbone: Any, reads: int, side: int) -> Any:
-    """Rebuilds a backbone that reads H = W = `reads` for pictures of another size.
+def _of_size(preset: str, backbone: keras.Model, fixed: int, side: int) -> keras.Model:
+    """Rebuilds a backbone for pictures of another size.
 
     The position embeddings of DINOv2 are interpolated as by Hugging Face, with its cubic kernel
     (a = -0.75); that of keras-hub is another (a = -0.5). Other networks must have none, or those of
     a function, because Hugging Face does not resize them either.
+
+    Args:
+      preset: name of the preset, for errors.
+      backbone: the backbone.
+      fixed: pixels along a side of the pictures that it reads.
+      side: those that it shall read.
     """
     config = backbone.get_config()
     if "image_shape" not in config:
-        raise _only(preset, reads, side)
+        raise _only(preset, fixed, side)
     interpolates = "position_embedding_shape" in config
     config |= {"image_shape": (side, side, 3)}
     if interpolates:
@@ -380,24 +432,27 @@ def _of_size(preset: str, backbone: Any, reads: int, side: int) -> Any:
             smooth = bool(config.get("antialias_in_interpolation"))
             new.assign(_interpolated(old.numpy(), new.shape[1], smooth))
         else:
-            raise _only(preset, reads, side)
+            raise _only(preset, fixed, side)
     return other
 
 
-def _only(preset: str, reads: int, side: int) -> ValueError:
+def _only(preset: str, fixed: int, side: int) -> ValueError:
     return ValueError(
-        f"hub:{preset} must read squares of [{reads}] pixels, because its position embeddings "
-        f"cannot be resized for {side}: give --image_size {reads}."
+        f"hub:{preset} must read squares of [{fixed}] pixels, because its position embeddings "
+        f"cannot be resized for {side}: give `image_size={fixed}`."
     )
 
 
 def _interpolated(embeddings: np.ndarray, tokens: int, smooth: bool) -> np.ndarray:
-    """Resizes position embeddings [1, N, F] for another number of tokens, class token included.
+    """Resizes position embeddings as torch.nn.functional.interpolate does with mode="bicubic".
 
-    The result is that of torch.nn.functional.interpolate(mode="bicubic"), with its antialias if
-    `smooth`.
+    Args:
+      embeddings: [1, N, F], that of the class token first.
+      tokens: the new N.
+      smooth: whether to use the option antialias.
     """
-    old, new = math.isqrt(embeddings.shape[1]), math.isqrt(tokens)
+    old = math.isqrt(embeddings.shape[1])
+    new = math.isqrt(tokens)
     first = embeddings.shape[1] - old * old  # of the class token
     grid = embeddings[:, first:].reshape(1, old, old, -1)
     if smooth:
@@ -425,7 +480,7 @@ def library() -> Any:
             import keras_hub
     except ImportError as error:
         raise ValueError(
-            f"--backbone=hub:PRESET needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
+            f"`backbone=hub:PRESET` needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
             "Python 3.11 or newer."
         ) from None
     return keras_hub

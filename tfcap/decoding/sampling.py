@@ -32,7 +32,8 @@ def sample(
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
-      max_length: largest number of words of a caption, its end mark included, T.
+      max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
+        mark.
       draws: random numbers, uniform in [0, 1), one for each word: float32 [N, T]. N is a multiple
         of B, and the rows of an image stand together. A negative number chooses the most probable
         word. None decodes one caption per image greedily.

@@ -54,8 +54,8 @@ class Search(tf.Module):
 
     Args:
       options: the options after `with_ids`.
-      max_length: largest number of words of a caption, its end mark included, T; a
-        `options.max_length` above 0 takes its place.
+      max_length: largest length of a caption in tokens, T; `options.max_length` above 0 takes its
+        place. A longer caption is cut and has no end mark.
       consensus: a function of samples int32 [B, K, T] that returns the scores float32 [B, K] by
         which they are ordered, see `Consensus`; None orders them by probability.
     """

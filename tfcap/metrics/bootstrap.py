@@ -18,7 +18,7 @@ How a resample is scored:
   `java.counts_to_add` adds no chunk for a caption that equals its reference.
 * CHAIRi and the recall of CHAIR are ratios of counts: both counts are added over the drawn images.
 
-A system is a list of runs with different seeds, often of a single run. Every resample draws images
+A system is a list of runs with different seeds, often a list of one. Each resample draws images
 and runs with replacement, as many as there are. With few runs the interval is too narrow: with n
 runs, the variance between resampled runs is on average (n - 1) / n of the true one.
 
@@ -39,7 +39,7 @@ from tfcap.metrics.results import Scores
 
 _BLOCK = 1 << 22  # number of draws in memory at a time
 _ORDERS = 4
-_NOISE = 1e-9  # scores this close are equal: sums of equal scores differ by rounding
+_NOISE = 1e-9  # scores that differ by less are equal: sums of equal scores differ by rounding
 
 # Computes S scores, times 100, from sums of counts [S, Q]: `coco.CocoScorer.meteor_of`.
 MeteorOf = Callable[[np.ndarray], list[float]]
@@ -47,7 +47,12 @@ MeteorOf = Callable[[np.ndarray], list[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The score of all images, and its percentile interval over the resamples."""
+    """The score of all images, and its percentile interval over the resamples.
+
+    Attributes:
+      value: the score.
+      low, high: ends of the interval.
+    """
 
     value: float
     low: float
@@ -56,13 +61,14 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Difference(Interval):
-    """Score of B minus score of A on the same images, or mean over seeds of B minus that of A.
+    """The score of system B minus that of system A on the same images, means over their runs.
 
-    `wins` is the share from 0 to 1 of the resamples in which B scores higher; a tie counts half.
-    `p` is a two-sided p-value: twice the smaller of two shares of the resamples, those in which B
-    is not above A, and those in which B is not below A. The original data count as one more
-    resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
-    1997). As in Koehn, p comes from the resampled differences, not from a null distribution.
+    Attributes:
+      wins: share of the resamples in which B scores higher, 0 to 1; a tie counts half.
+      p: two-sided p-value: twice the smaller of two shares of the resamples, those in which B is
+        not above A, and those in which B is not below A. The original data count as one more
+        resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
+        1997). As in Koehn, p comes from the resampled differences, not from a null distribution.
     """
 
     wins: float
@@ -70,21 +76,34 @@ class Difference(Interval):
 
     @property
     def verdict(self) -> str:
+        """Whether B scores `higher`, `lower`, or the difference is `not significant`."""
         if self.low > 0:
             return "higher"
         return "lower" if self.high < 0 else "not significant"
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:
-    """Computes corpus BLEU-1 ... 4 from summed counts, as pycocoevalcap does: [S, 4], times 100.
+    """Computes BLEU-1 ... 4 of sets of captions from summed counts, as pycocoevalcap does.
 
-    `counts` float64 [S, 10] are: number of words of the captions; number of words of the references
-    closest in length; number of n-grams in the captions for n = 1 ... 4; number of these n-grams
-    that match a reference.
+    Args:
+      counts: sums over the images of each set, float64 [S, 10]: number of words of the captions;
+        number of words of the references that are closest in length; number of n-grams in the
+        captions for n = 1 ... 4; number of these n-grams that match a reference.
+
+    Returns:
+      float64 [S, 4], times 100.
+
+    Example:
+      >>> counts = np.array([[5.0, 5, 5, 4, 3, 2, 4, 3, 2, 1]])  # one word of five is wrong
+      >>> print(bleu(counts).round(1))
+      [[80.  77.5 73.7 66.9]]
     """
-    small, tiny = 1e-9, 1e-15  # as in pycocoevalcap, for captions without a 4-gram
-    length, closest = counts[:, 0], counts[:, 1]
-    guesses, matches = counts[:, 2 : 2 + _ORDERS], counts[:, 2 + _ORDERS :]
+    small = 1e-9  # as in pycocoevalcap, for captions without a 4-gram
+    tiny = 1e-15
+    length = counts[:, 0]
+    closest = counts[:, 1]
+    guesses = counts[:, 2 : 2 + _ORDERS]
+    matches = counts[:, 2 + _ORDERS :]
     precisions = np.cumprod((matches + tiny) / (guesses + small), axis=1)
     means = precisions ** (1.0 / np.arange(1, _ORDERS + 1))
     ratio = (length + tiny) / (closest + small)
@@ -93,8 +112,8 @@ def bleu(counts: np.ndarray) -> np.ndarray:
     return 100.0 * means * penalty[:, None]
 
 
-def shown(low: float, high: float) -> str:
-    """Returns an interval as text: ` (29.0 to 59.8)`."""
+def interval_text(low: float, high: float) -> str:
+    """Returns an interval as the text behind a score, such as ` (29.0 to 59.8)`."""
     return f" ({low:.1f} to {high:.1f})"
 
 
@@ -106,20 +125,33 @@ def intervals(
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> dict[str, Interval]:
-    """Computes the percentile interval of every corpus score, or of its mean over seeds.
+    """Computes the percentile interval of each score of a set, or of its mean over seeds.
 
     Args:
-      runs: the result of `CocoScorer.score`, or a list of results with one per seed, for the same
-        images.
-      samples: S, the number of resamples.
+      runs: the result of `CocoScorer.score`, or a list of such results, one for each seed, for the
+        same images.
+      samples: number of resamples, S.
       level: share of the resamples inside the interval, in percent.
       seed: random seed of the draws; the same seed and number of images draw the same images.
-      meteor_of: computes METEOR from sums of METEOR's counts. If it is None or fails, the interval
-        of METEOR is the interval of the mean over images, shifted to the corpus score.
+      meteor_of: a function that computes METEOR from sums of its counts, such as
+        `CocoScorer.meteor_of`. If it is None or fails, the interval of METEOR is the interval of
+        the mean over images, shifted to the score of the set.
+
+    Returns:
+      Key of the score -> interval.
+
+    Example:
+      >>> scores = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
+      >>> intervals(scores)
+      {'CIDEr': Interval(value=50.0, low=20.0, high=80.0)}
     """
     runs = _listed(runs)
     (means,) = _resample([runs], samples, seed, meteor_of)
-    return {key: Interval(_mean(runs, key), *_ends(means[key], level)) for key in means}
+    result = {}
+    for key, values in means.items():
+        low, high = _ends(values, level)
+        result[key] = Interval(_mean(runs, key), low, high)
+    return result
 
 
 def differences(
@@ -133,24 +165,43 @@ def differences(
 ) -> dict[str, Difference]:
     """Compares two systems by paired bootstrap: both are scored on the same drawn images.
 
-    `first` are the scores of A, or a list with the scores of each seed, and `other` the scores of B
-    with the same references. The other arguments are those of `intervals`. Returns key -> B minus
-    A.
+    Args:
+      first: the scores of system A, or a list with the scores of each seed.
+      other: the same of system B, with the same references.
+      samples, level, seed, meteor_of: as in `intervals`.
+
+    Returns:
+      Key of the score -> the score of B minus that of A.
+
+    Example:
+      >>> first = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
+      >>> other = Scores({"CIDEr": 55.0}, {1: {"CIDEr": 25.0}, 2: {"CIDEr": 85.0}})
+      >>> difference = differences(first, other)["CIDEr"]
+      >>> difference.value, difference.verdict
+      (5.0, 'higher')
     """
-    first, other = _listed(first), _listed(other)
-    drawn, resampled = _resample([first, other], samples, seed, meteor_of)
+    first = _listed(first)
+    other = _listed(other)
+    means_first, means_other = _resample([first, other], samples, seed, meteor_of)
     return {
-        key: _difference(_mean(other, key) - _mean(first, key), resampled[key] - drawn[key], level)
-        for key in drawn
-        if key in resampled
+        key: _difference(
+            _mean(other, key) - _mean(first, key), means_other[key] - means_first[key], level
+        )
+        for key in means_first
+        if key in means_other
     }
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The result of `compare`: name of the set -> key -> value; and notes, one line each.
+    """The result of `compare`.
 
-    `differences` has every set except the first: its score minus the score of the first.
+    Attributes:
+      scores: name of the set -> its scores.
+      intervals: name of the set -> key of the score -> interval.
+      differences: name of the set, except the first -> key of the score -> the score of the set
+        minus that of the first.
+      notes: notes for the user, one line each.
     """
 
     scores: dict[str, Scores]
@@ -169,7 +220,19 @@ def compare(
 ) -> Compared:
     """Scores several sets of captions of the same images, and compares each set with the first.
 
-    `runs` is name -> image id -> caption; the other arguments are those of `intervals`.
+    Args:
+      runs: name of the set -> image id -> caption.
+      references: image id -> reference captions.
+      scorer: computes the scores.
+      samples, seed: as in `intervals`.
+
+    Example:
+      >>> references = {1: ["a red bus"], 2: ["two dogs"]}
+      >>> runs = {"mine": {1: "a bus", 2: "two dogs"}, "other": {1: "a bus", 2: "a cat"}}
+      >>> with CocoScorer(["BLEU"], java=None) as scorer:
+      ...     compared = compare(runs, references, scorer)
+      >>> compared.differences["other"]["BLEU-1"].verdict
+      'not significant'
     """
     before = scorer.notes
     scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
@@ -190,11 +253,21 @@ def _listed(runs: Scores | Sequence[Scores]) -> list[Scores]:
 
 
 def _mean(runs: list[Scores], key: str) -> float:
+    """Returns a score of a set, mean over the runs."""
     return float(np.mean([run.corpus[key] for run in runs]))
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields blocks of counts, float64 [S', N]: how often a resample draws each image."""
+    """Draws the images of each resample.
+
+    Args:
+      images: number of images, N.
+      samples: number of resamples, S.
+      seed: random seed.
+
+    Yields:
+      Blocks of some resamples, float64 [S', N]: how often each draws each image.
+    """
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)
     for start in range(0, samples, block):
@@ -208,7 +281,11 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 def _resample(
     systems: list[list[Scores]], samples: int, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """Draws images and runs S times; returns key -> mean scores [S] for each system."""
+    """Draws images and runs S times; returns key -> mean scores [S] for each system.
+
+    Every run is scored on all S draws of images; then each draw of a system takes the mean over as
+    many drawn runs as it has.
+    """
     runs = [run for system in systems for run in system]
     images = list(runs[0].per_image)
     for run in runs:
@@ -217,17 +294,17 @@ def _resample(
         raise ValueError("Intervals need the scores of at least two images.")
     tables = [_table(run, images) for run in runs]
     blocks = [[counts @ table for table in tables] for counts in draws(len(images), samples, seed)]
-    drawn = iter(
+    scores_of_runs = iter(
         _scores(run, np.concatenate(sums), len(images), meteor_of)
         for run, sums in zip(runs, zip(*blocks, strict=True), strict=True)
     )
     generator = np.random.default_rng([seed, 1])
     means = []
     for system in systems:
-        scores = [next(drawn) for _ in system]
+        scores = [next(scores_of_runs) for _ in system]
         chosen = generator.integers(len(system), size=(len(system), samples))
-        keys = [key for key in scores[0] if all(key in each for each in scores)]
-        stacks = {key: np.stack([each[key] for each in scores]) for key in keys}
+        keys = [key for key in scores[0] if all(key in values for values in scores)]
+        stacks = {key: np.stack([values[key] for values in scores]) for key in keys}
         means.append({k: stack[chosen, np.arange(samples)].mean(0) for k, stack in stacks.items()})
     return means
 
@@ -247,31 +324,34 @@ def _scores(
     """Computes key -> scores [S] from the sums [S, Q'] over the images of each resample."""
     values = {}
     for column, key in enumerate(scores.corpus):
-        mean = np.mean([each[key] for each in scores.per_image.values()])
-        # The shift is 0 except for a corpus score that is not a mean and has no counts.
+        mean = np.mean([values_of_image[key] for values_of_image in scores.per_image.values()])
+        # The shift is 0 except for the score of a set that is no mean over images.
         values[key] = sums[:, column] / images + _without_noise(float(scores.corpus[key] - mean))
     start = len(scores.corpus)
     for name, table in scores.statistics.items():
-        counted = sums[:, start : start + table.shape[1]]
+        counts = sums[:, start : start + table.shape[1]]
         start += table.shape[1]
         if name == "BLEU":
-            values |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counted).T)}
+            values |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counts).T)}
         elif name == "METEOR" and meteor_of is not None:
             # If Java fails here, METEOR keeps the approximate interval from above.
             with contextlib.suppress(JavaError):
-                values[name] = np.array(meteor_of(counted))
+                values[name] = np.array(meteor_of(counts))
         elif name in scores.corpus and name != "METEOR":  # see `results.Scores.add_ratio`
-            part, whole = counted.T
+            part, whole = counts.T
             values[name] = 100.0 * np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
     return values
 
 
 def _difference(value: float, change: np.ndarray, level: float) -> Difference:
     change = _without_noise(change)
-    not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
+    not_above = (change <= 0).sum()
+    not_below = (change >= 0).sum()
+    low, high = _ends(change, level)
     return Difference(
-        float(_without_noise(value)),
-        *_ends(change, level),
+        value=float(_without_noise(value)),
+        low=low,
+        high=high,
         wins=float((len(change) - not_above + not_below) / (2 * len(change))),
         p=float(min(1.0, 2.0 * (1 + min(not_above, not_below)) / (1 + len(change)))),
     )
@@ -283,5 +363,6 @@ def _without_noise(values: np.ndarray | float) -> np.ndarray:
 
 
 def _ends(values: np.ndarray, level: float) -> tuple[float, float]:
+    """Returns the ends of the percentile interval of `values` [S]."""
     low, high = np.percentile(values, [50 - level / 2, 50 + level / 2])
     return float(low), float(high)

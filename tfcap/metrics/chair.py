@@ -7,19 +7,23 @@ Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section
 * CHAIR-recall: classes in the image that the caption mentions, divided by all classes in the
   image. It shows whether a low CHAIRi comes from captions that say little.
 
-Objects are the 80 classes of COCO. The objects of an image are its labelled objects (--instances)
+Objects are of the 80 classes of COCO. Those of an image are its labelled objects (`read_labels`)
 and the objects that its references mention. Lower is better, except for the recall. The list of
 synonyms is not that of the authors. A compound counts as a whole: a hot dog is not a dog, and a
 train track is not a train.
+
+Letters: B images.
 """
 
 import functools
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from tfcap.files import read_json
+
+_REMEDY = "Give `instances` COCO's labels of objects."
 _NO_LABELS = (
     "CHAIR knows only the objects that the references mention, so it counts every other object as "
     "wrong. Give COCO's instances_*.json to compare with published values."
@@ -31,56 +35,77 @@ def chair(
     captions: Sequence[str],
     labels: Mapping[int, Collection[str]] | None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Counts objects in the tokenized caption of each image, in the order of `references`.
+    """Counts the objects that captions mention, and compares them with those of the images.
 
-    `labels` maps images to their labelled classes, from `read_labels`. Returns "CHAIRi", "CHAIRs"
-    and "CHAIR-recall", each float64 [B, 2], and notes for the user: the score of any set of images
-    is the sum of the first column divided by that of the second.
+    Args:
+      references: image id -> tokenized references.
+      captions: the tokenized caption of each image, in the order of `references`.
+      labels: image id -> classes of its labelled objects, from `read_labels`; None without labels.
+
+    Returns:
+      The counts of "CHAIRi", "CHAIRs" and "CHAIR-recall", each float64 [B, 2], and notes for the
+      user. The score of a set of images is the sum of the first column divided by the sum of the
+      second.
+
+    Example:
+      >>> counts, notes = chair({7: ["a dog on a bench"]}, ["a cat on a bench"], {7: {"dog"}})
+      >>> counts["CHAIRi"], counts["CHAIR-recall"]  # one of two mentions; one of two objects
+      (array([[1., 2.]]), array([[1., 2.]]))
     """
     wrong, mentioned, recalled, present = np.zeros((4, len(captions)))
     for row, (image, texts) in enumerate(references.items()):
         names = mentions(captions[row].split())
-        there = {name for text in texts for name in mentions(text.split())}
-        there |= set((labels or {}).get(image, ()))
-        wrong[row] = sum(name not in there for name in names)
+        objects = {name for text in texts for name in mentions(text.split())}
+        objects |= set((labels or {}).get(image, ()))
+        wrong[row] = sum(name not in objects for name in names)
         mentioned[row] = len(names)
-        recalled[row] = len(there & set(names))
-        present[row] = len(there)
+        recalled[row] = len(objects & set(names))
+        present[row] = len(objects)
     counts = {
         "CHAIRi": np.stack([wrong, mentioned], axis=1),
         "CHAIRs": np.stack([wrong > 0, np.ones(len(captions))], axis=1),
         "CHAIR-recall": np.stack([recalled, present], axis=1),
     }
     notes = [_NO_LABELS] if labels is None else []
-    if labels is not None and (bare := [image for image in references if image not in labels]):
+    if labels is not None and (missing := [image for image in references if image not in labels]):
         notes = [
-            f"CHAIR: {len(bare)} of {len(references)} images are not in --instances; for these "
+            f"CHAIR: {len(missing)} of {len(references)} images are not in `instances`; for these "
             "images CHAIR knows only the objects that the references mention"
         ]
     return counts, notes
 
 
 def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[str]] | None:
-    """Reads image id -> labelled classes from COCO's files instances_*.json; None without files."""
+    """Reads which classes of objects are labelled in each image.
+
+    Args:
+      paths: files like COCO's instances_val2014.json.
+      images: ids of the images that are scored, of which a file must have at least one.
+
+    Returns:
+      Image id -> names of the classes; None without files.
+    """
     if not paths:
         return None
     labels: dict[int, set[str]] = {}
     for path in paths:
+        content = read_json(path, _REMEDY)
         try:
-            with open(path, encoding="utf-8-sig") as file:
-                content = json.load(file)
             names = {category["id"]: category["name"] for category in content["categories"]}
             for image in content["images"]:
                 labels[image["id"]] = set()
             for label in content["annotations"]:
                 labels.setdefault(label["image_id"], set()).add(names[label["category_id"]])
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError):
             raise ValueError(
-                f"{path} is not like COCO's instances_val2014.json: {error!r:.200}"
+                f'{path} is not like COCO\'s instances_val2014.json, which has "images" with '
+                '"id", "categories" with "id" and "name", and "annotations" with "image_id" and '
+                f'"category_id". {_REMEDY}'
             ) from None
     if not any(image in labels for image in images):
         raise ValueError(
-            f"None of the scored images is in {', '.join(paths)}. Give the file of their split."
+            f"None of the scored images is in {', '.join(paths)}. Give `instances` the file of "
+            "their split."
         )
     return labels
 
@@ -202,7 +227,7 @@ _SINGULAR = "tennis gas canvas lens skis scissors glasses".split()
 
 @functools.cache
 def _table() -> dict[tuple[str, ...], str]:
-    """Returns tuple of words -> class, for each word and compound; "" means no class."""
+    """Returns the class of each word and compound, by its words; "" means no class."""
     table = {}
     for name, words in (_WORDS | dict.fromkeys(_ONLY_NAMED.split(", "), "")).items():
         for text in (name, *filter(None, words.split(", "))):
@@ -230,12 +255,18 @@ def singular(word: str) -> str:
 
 
 def mentions(tokens: Sequence[str]) -> list[str]:
-    """Returns the class of every mention of a COCO object in a caption, in the order of the words.
+    """Returns the class of each mention of a COCO object in a caption, in the order of the words.
 
     The longest compound counts: "hot dog" is one mention of the class hot dog.
+
+    Example:
+      >>> mentions("two men eat hot dogs".split())
+      ['person', 'hot dog']
     """
     words = [singular(word) for word in tokens]
-    table, names, start = _table(), [], 0
+    table = _table()
+    names = []
+    start = 0
     while start < len(words):
         for length in (3, 2, 1):
             name = table.get(tuple(words[start : start + length]))
@@ -249,5 +280,6 @@ def mentions(tokens: Sequence[str]) -> list[str]:
     return names
 
 
-def _is_colour(words: Sequence[str]) -> bool:  # as in "orange shirt"
+def _is_colour(words: Sequence[str]) -> bool:
+    """True if the first of two words is a colour, as in "orange shirt"."""
     return words[0] == "orange" and len(words) > 1 and words[1] not in _AFTER_FRUIT

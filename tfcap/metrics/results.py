@@ -6,6 +6,7 @@ Letters: B images, Q counts of an image.
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import re
 import zipfile
@@ -18,16 +19,19 @@ from tfcap import errors
 from tfcap.files import read_json, replacing, write_json
 from tfcap.marks import left_out, mark_of
 
+_log = logging.getLogger(__name__)
+
 # Metrics that are computed only where they are named, and the keys of their scores.
 ON_REQUEST = {
     "CHAIR": ("CHAIRi", "CHAIRs", "CHAIR-recall"),
     "CLIPScore": ("CLIPScore", "RefCLIPScore"),
 }
 DEFAULTS = ["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
-METRICS = [*DEFAULTS, *ON_REQUEST]  # what --scores names
-KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]  # of scores
+METRICS = [*DEFAULTS, *ON_REQUEST]
+# The keys of their scores: BLEU has four.
+KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 KEYS += [key for keys in ON_REQUEST.values() for key in keys]
-LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of a validation; a lower one is better
+LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of which a lower one is better
 
 SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
 _REMEDY = "Give a whole file of captions in a COCO format."
@@ -38,18 +42,27 @@ class Unavailable(RuntimeError):
 
 
 class Encoder(Protocol):
-    """Two networks that map pictures and texts into one space: vectors float32 [B, D]."""
+    """Two networks that map pictures and texts into one space of vectors, such as CLIP."""
 
-    def pictures(self, paths: Sequence[str]) -> np.ndarray: ...
-    def texts(self, texts: Sequence[str]) -> np.ndarray: ...
+    def pictures(self, paths: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of picture files, float32 [B, D]; raises ValueError for a bad one."""
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of texts, float32 [B, D]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The inputs that some metrics need besides captions. The flags of the commands set them."""
+    """The inputs that some metrics need besides captions.
 
-    labels: Mapping[int, Collection[str]] | None = None  # of CHAIR, see `chair.read_labels`
-    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)  # paths, of CLIPScore
+    Attributes:
+      labels: image id -> classes of its objects, from `chair.read_labels`; for CHAIR.
+      pictures: image id -> path of its picture; for CLIPScore.
+      clip: the networks of CLIP; for CLIPScore.
+    """
+
+    labels: Mapping[int, Collection[str]] | None = None
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
     clip: Encoder | None = None
 
 
@@ -59,11 +72,11 @@ class Scores:
 
     Attributes:
       corpus: key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
-      per_image: image id -> key -> score of the image, times 100.
-      unavailable: requested metric that was not computed -> the reason and what to install.
-      notes: notes to print with the scores, one line each.
-      statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64 [B, Q],
-        in the order of `per_image`. These corpus scores are not means over images: they are
+      per_image: image id -> key of `KEYS` -> score of the image, times 100.
+      unavailable: name of a requested metric that was not computed -> the reason and the remedy.
+      notes: notes to show with the scores, one line each.
+      statistics: "BLEU", "METEOR" or the key of a ratio -> counts of each image, float64 [B, Q],
+        in the order of `per_image`. The score of the whole set is then no mean over images: it is
         computed from the sums of the counts, see `bootstrap`.
     """
 
@@ -75,17 +88,35 @@ class Scores:
         default_factory=dict, repr=False, compare=False
     )
 
-    def add(self, key: str, corpus: float, each: Sequence[float]) -> None:
-        """Adds a score, 0 to 1: `corpus`, and `each` in the order of `per_image`."""
+    def add(self, key: str, corpus: float, per_image: Sequence[float]) -> None:
+        """Adds a score, 0 to 1.
+
+        Args:
+          key: its key, of `KEYS`.
+          corpus: the score of the whole set.
+          per_image: the score of each image, in the order of the attribute `per_image`.
+
+        Example:
+          >>> scores = Scores(corpus={}, per_image={7: {}, 8: {}})
+          >>> scores.add("CIDEr", 0.5, [0.25, 0.75])
+          >>> scores.corpus, scores.per_image
+          ({'CIDEr': 50.0}, {7: {'CIDEr': 25.0}, 8: {'CIDEr': 75.0}})
+        """
         self.corpus[key] = 100.0 * float(corpus)
-        for values, score in zip(self.per_image.values(), each, strict=True):
+        for values, score in zip(self.per_image.values(), per_image, strict=True):
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a ratio of counts, float64 [B, 2]; an image with denominator 0 has the score 0."""
+        """Adds a score that is a ratio of counts.
+
+        Args:
+          key: its key, of `KEYS`.
+          counts: numerator and denominator for each image, float64 [B, 2]. An image with the
+            denominator 0 has the score 0.
+        """
         parts, wholes = counts.T
-        each = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
-        self.add(key, parts.sum() / wholes.sum() if wholes.any() else 0.0, each.tolist())
+        per_image = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
+        self.add(key, parts.sum() / wholes.sum() if wholes.any() else 0.0, per_image.tolist())
         self.statistics[key] = counts
 
 
@@ -94,7 +125,12 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """Captions by image id, best first, and their scores (such as log P) by image id, or None."""
+    """Several captions of each image.
+
+    Attributes:
+      captions: image id -> captions, best first.
+      scores: image id -> score of each caption, such as its log-probability; None without scores.
+    """
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
@@ -104,13 +140,14 @@ class Hypotheses:
         return {image: captions[0] for image, captions in self.captions.items()}
 
     def of_images(self, images: Iterable[int]) -> "Hypotheses":
+        """Returns the captions of some images, in the order of their ids."""
         images = list(images)
         scores = self.scores and {image: self.scores[image] for image in images}
         return Hypotheses({image: self.captions[image] for image in images}, scores)
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads captions from a COCO result file, or from a file of `write_hypotheses`."""
+    """Reads captions from a file in COCO's result format, or from one of `write_hypotheses`."""
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
     for entry in _entries(read_json(path, _REMEDY)):
@@ -130,29 +167,44 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
 
 
 def load_results(path: str | os.PathLike) -> dict[int, str]:
-    """Reads image id -> the first caption of the image, see `load_hypotheses`."""
+    """Reads image id -> first caption from a file of `load_hypotheses`."""
     return load_hypotheses(path).best()
 
 
 def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[str, dict[int, str]]:
-    """Reads name -> image id -> caption, for the images of `references` and in their order."""
+    """Reads the captions of several systems for the same images.
+
+    Args:
+      paths: name of the system -> its file, see `load_hypotheses`.
+      references: image id -> anything; the captions are those of these images, in their order.
+
+    Returns:
+      Name of the system -> image id -> caption.
+    """
     runs = {}
     for name, path in paths.items():
         captions = load_results(path)
         if missing := [image for image in references if image not in captions]:
             raise ValueError(
                 f"{path} has no caption for image {missing[0]} of the split. Give a result file "
-                "of the same split, or --partial."
+                "of the same split, or `partial`."
             )
         runs[name] = {image: captions[image] for image in references}
     return runs
 
 
 def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
-    """Reads captions by image id from a file in the COCO annotation format, in the file's order.
+    """Reads references from a file in COCO's annotation format.
 
-    Captions that the file marks as unusable are left out, and images that have no other caption; a
-    note counts them. Other images without captions are an error, or left out with `partial`.
+    Captions that the file marks as unusable are left out, and so are images that have no other
+    caption; a note counts them.
+
+    Args:
+      path: the file.
+      partial: whether other images without captions are left out; if not, they are an error.
+
+    Returns:
+      Image id -> captions, in the order of the file.
     """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
@@ -181,11 +233,11 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
             f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
         )
     references = _without_marked(path, references, marks)
-    bare = [image for image, captions in references.items() if not captions]
-    if bare and not partial:
+    empty = [image for image, captions in references.items() if not captions]
+    if empty and not partial:
         raise ValueError(
-            f"{path} has no captions for {some(bare)}. Add captions, drop the images, or score "
-            "the others with --partial."
+            f"{path} has no captions for {named(empty)}. Add captions, drop the images, or score "
+            "the others with `partial`."
         )
     return {image: captions for image, captions in references.items() if captions}
 
@@ -193,30 +245,32 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
 def _without_marked(
     path: str | os.PathLike, references: dict[int, list[str]], marks: Mapping[int, Sequence[str]]
 ) -> dict[int, list[str]]:
-    """Leaves out images that have only marked captions, and prints what the file marks."""
+    """Leaves out images that have only marked captions, and says in a note what the file marks."""
     if not marks:
         return references
     note = left_out(itertools.chain.from_iterable(marks.values()))
-    bare = [image for image in marks if not references[image]]
-    more = f", and {some(bare)} without another caption" if bare else ""
-    print(f"note: {path}: {note}{more}", flush=True)
-    if len(bare) == len(references):
+    empty = [image for image in marks if not references[image]]
+    more = f", and {named(empty)} without another caption" if empty else ""
+    _log.info(f"note: {path}: {note}{more}")
+    if len(empty) == len(references):
         raise ValueError(f"{path} marks all captions as unusable. Remove the marks to use them.")
-    return {image: own for image, own in references.items() if own or image not in marks}
+    return {
+        image: captions for image, captions in references.items() if captions or image not in marks
+    }
 
 
-def _entries(content: Any) -> list[dict]:
-    """Returns the entries of a list; anything else becomes one entry, which later fails."""
+def _entries(content: object) -> list[dict]:
+    """Returns a list of dictionaries; what is none becomes a dictionary that fails every check."""
     content = content if isinstance(content, list) else [content]
     return [entry if isinstance(entry, dict) else {"": entry} for entry in content]
 
 
-def _is_id(image: Any) -> bool:
-    return type(image) is int  # True is an int as well
+def _is_id(image: object) -> bool:
+    return type(image) is int  # and not bool, whose values are ints as well
 
 
 def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:
-    """Returns the ids in `references` that have captions in all runs, for `--partial`."""
+    """Returns the ids of `references` that have captions in all runs."""
     runs = list(runs)
     images = [image for image in references if all(image in captions for captions in runs)]
     if not images:
@@ -225,19 +279,19 @@ def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> 
 
 
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
-    """Checks that predictions and references have the same image ids."""
+    """Raises ValueError if predictions and references have different image ids, or none."""
     remedy = (
         "Give files of the same split, such as references_val.json of the prepared data, or score "
-        "only the images that both have: --partial (in Python partial=True)."
+        "only the images that both have, with `partial`."
     )
     if unknown := [image for image in predictions if image not in references]:
         raise ValueError(
-            f"There are no references for {some(unknown)} of the {len(predictions)} predictions. "
+            f"There are no references for {named(unknown)} of the {len(predictions)} predictions. "
             f"{remedy}"
         )
     if missing := [image for image in references if image not in predictions]:
         raise ValueError(
-            f"There are no predictions for {some(missing)} of the {len(references)} images with "
+            f"There are no predictions for {named(missing)} of the {len(references)} images with "
             f"references. {remedy}"
         )
     if not references:
@@ -247,7 +301,13 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
 def write_results(
     path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
 ) -> None:
-    """Writes captions in the COCO result format, with file names if there are `names`."""
+    """Writes a file in COCO's result format.
+
+    Args:
+      path: the file.
+      predictions: image id -> caption.
+      names: image id -> file name, which is written, too; None writes none.
+    """
     entries: list[dict[str, Any]] = []
     for image, caption in predictions.items():
         name = {"file_name": names[image]} if names else {}
@@ -260,7 +320,13 @@ def write_hypotheses(
     captions: Mapping[int, Sequence[str]],
     scores: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes several captions per image, `[{"image_id": 1, "captions": ["a dog", …]}, …]`."""
+    """Writes several captions of each image: `[{"image_id": 1, "captions": ["a dog", …]}, …]`.
+
+    Args:
+      path: the file.
+      captions: image id -> captions, best first.
+      scores: image id -> score of each caption, which is written as "scores"; None writes none.
+    """
     entries = []
     for image, texts in captions.items():
         entries.append({"image_id": int(image), "captions": list(texts)})
@@ -277,20 +343,26 @@ def check_submission(split: str, images: int) -> str:
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
         raise errors.UsageError(
-            f"--submission is for the splits val2014 and test2014, not {split}."
+            f"`submission` is for the splits val2014 and test2014, not {split}."
         )
     if images != SUBMISSION_IMAGES[name]:
         raise errors.UsageError(
-            f"--submission needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
+            f"`submission` needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
             f"{images}."
         )
     return name
 
 
 def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
-    """Adds the captions of a split to an archive, NAME.zip or captions_NAME_results.zip.
+    """Adds the captions of a split to an archive for COCO's caption server.
 
-    Returns a line that says which split the archive has and which is still missing.
+    Args:
+      path: the archive, NAME.zip or captions_NAME_results.zip; it is made if it does not exist.
+      split: val2014 or test2014, also as val or test.
+      captions: image id -> caption, for all images of the split.
+
+    Returns:
+      A line that says which split was added and which is still missing.
     """
     split = check_submission(split, len(captions))
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -305,7 +377,7 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
         for member in sorted(members):
             archive.writestr(member, members[member], zipfile.ZIP_DEFLATED)
     lacking = [o for o in SUBMISSION_IMAGES if not any(o in member for member in members)]
-    rest = f"; give the same --submission with the split {lacking[0]}" if lacking else ""
+    rest = f"; give the same `submission` with the split {lacking[0]}" if lacking else ""
     return f"{path}: captions of all images of {split}{rest}"
 
 
@@ -318,10 +390,17 @@ def write_metrics(
     signature: str = "",
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the corpus scores as a JSON object, with `others` and how the model was trained.
+    """Writes the scores of a set as a JSON object.
 
     "unavailable" and "notes" are written if they are not empty, so that a reader of the numbers
     also sees their limits.
+
+    Args:
+      path: the file.
+      scores: the scores.
+      signature: the settings of the reward with which the model was trained, see
+        `objectives.rewards.signature`; empty without a reward.
+      others: further entries of the object.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
     further = {"signature": signature, "unavailable": scores.unavailable, "notes": scores.notes}
@@ -334,7 +413,15 @@ def write_per_image(
     scores: Scores,
     perplexities: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes {image id: {score: value, "perplexities": [value of each reference]}} as JSON."""
+    """Writes the scores of each image as JSON.
+
+    The form is `{image id: {key: score, "perplexities": [value of each reference]}}`.
+
+    Args:
+      path: the file.
+      scores: the scores.
+      perplexities: image id -> perplexity of each reference; None writes none.
+    """
     content: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
     for image, values in (perplexities or {}).items():
         content[str(image)]["perplexities"] = [float(value) for value in values]
@@ -342,9 +429,11 @@ def write_per_image(
 
 
 def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
-    """Returns the corpus scores as text: one line per metric, then reasons and notes.
+    """Returns the scores of a set as text: one line for each score, then reasons and notes.
 
-    `intervals` is key -> text of `bootstrap.shown`.
+    Args:
+      scores: the scores.
+      intervals: key of the score -> its interval as text, from `bootstrap.interval_text`.
     """
     intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]
@@ -360,8 +449,8 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
     return "\n".join(lines)
 
 
-def some(images: Iterable[int]) -> str:
-    """Names up to three images for an error message."""
+def named(images: Iterable[int]) -> str:
+    """Returns the ids of up to three images as text, and the number of images if there are more."""
     images = list(images)
     shown = ", ".join(map(str, images[:3]))
     more = f", … ({len(images)} images)" if len(images) > 3 else ""

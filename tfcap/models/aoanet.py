@@ -98,8 +98,8 @@ class AoANet(RecurrentCaptioner):
       **kwargs: the options of `Captioner`.
 
     Example:
-      >>> sizes = dict(width=8, heads=2, refiner_layers=1)
-      >>> model = AoANet(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("aoanet", **sizes, width=8, heads=2, refiner_layers=1)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

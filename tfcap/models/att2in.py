@@ -33,7 +33,8 @@ class Att2in(AttentionLSTM):
         `Captioner`.
 
     Example:
-      >>> model = Att2in(vocab_size=20, max_length=5, feature_dim=6, width=8, attention_width=6)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("att2in", **sizes, width=8, attention_width=6)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

@@ -37,8 +37,8 @@ class AttentionLSTM(RecurrentCaptioner):
       **kwargs: the options of `Captioner`.
 
     Example:
-      >>> sizes = dict(width=8, attention_width=6)
-      >>> model = AttentionLSTM(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("attention_lstm", **sizes, width=8, attention_width=6)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

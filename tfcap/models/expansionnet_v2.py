@@ -36,8 +36,8 @@ class ExpansionNetV2(ExpansionNet):
         `Captioner`.
 
     Example:
-      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
-      >>> model = ExpansionNetV2(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)
+      >>> model = models.build("expansionnet_v2", **sizes, encoder_layers=1, decoder_layers=1)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

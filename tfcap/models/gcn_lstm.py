@@ -100,7 +100,8 @@ class GCNLSTM(TopDownCaptioner):
       head_dropout: dropout rate on the output of the second LSTM, before the logits.
 
     Example:
-      >>> model = GCNLSTM(vocab_size=20, max_length=5, feature_dim=6 + 4, width=8, regions=4)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6 + 4)
+      >>> model = models.build("gcn_lstm", **sizes, width=8, regions=4)
       >>> inputs = {"features": tf.ones((2, 4, 6 + 4)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

@@ -33,7 +33,8 @@ class LSTMA(ShowTell):
       **options: the other options in `defaults`, which `ShowTell` describes.
 
     Example:
-      >>> model = LSTMA(vocab_size=20, max_length=5, feature_dim=6, width=8, attributes=2)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("lstm_a", **sizes, width=8, attributes=2)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

@@ -93,7 +93,8 @@ class MRNN(RecurrentCaptioner):
       head_dropout: dropout rate on m_t.
 
     Example:
-      >>> model = MRNN(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("mrnn", **sizes, width=8)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

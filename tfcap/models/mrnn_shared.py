@@ -54,7 +54,8 @@ class MRNNShared(RecurrentCaptioner):
       head_dropout: dropout rate on m_t; not used by `init`.
 
     Example:
-      >>> model = MRNNShared(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("mrnn_shared", **sizes, width=8)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

@@ -42,7 +42,8 @@ class ShowTell(RecurrentCaptioner):
       head_dropout: dropout rate on the output of the LSTM, before the logits.
 
     Example:
-      >>> model = ShowTell(vocab_size=20, max_length=5, feature_dim=6, width=8)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("show_tell", **sizes, width=8)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

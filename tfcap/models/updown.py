@@ -123,7 +123,8 @@ class UpDown(TopDownCaptioner):
       **kwargs: the options of `Captioner`.
 
     Example:
-      >>> model = UpDown(vocab_size=20, max_length=5, feature_dim=6, width=8, attention_width=6)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("updown", **sizes, width=8, attention_width=6)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])

@@ -108,8 +108,8 @@ class XLAN(RecurrentCaptioner):
       **kwargs: the options of `Captioner`.
 
     Example:
-      >>> sizes = dict(width=8, heads=2, encoder_layers=1)
-      >>> model = XLAN(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
+      >>> model = models.build("xlan", **sizes, width=8, heads=2, encoder_layers=1)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])
@@ -158,22 +158,7 @@ class XLAN(RecurrentCaptioner):
         # The encoder.
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
-        self.encoder = [
-            XLinearEncoderLayer(
-                width,
-                xlinear,
-                encoder_dropout,
-                bifeat_dropout,
-                separate=self.flavour.separate,
-                last=i == encoder_layers - 1,
-                name=f"encoder_{i}",
-            )
-            for i in range(encoder_layers)
-        ]
-        self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
-        self.encoder_norm = None
-        if self.flavour.normalizes:
-            self.encoder_norm = common.layer_norm("encoder_norm")
+        self._add_encoder(xlinear, encoder_layers, encoder_dropout, bifeat_dropout)
 
         # What the LSTM of the decoder reads.
         self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
@@ -182,23 +167,51 @@ class XLAN(RecurrentCaptioner):
         inputs = 2 if self.flavour.adds_context else 3
         self.lstm = LSTMCell(inputs * width, width, name="lstm")
 
-        # The attention of the decoder: X-Linear layers, or one layer of additive attention.
+        # The attention of the decoder.
         self.is_additive = attention == "additive"
         if self.is_additive:
             self.attention: Any = AdditiveAttention(width, width, attention_width, name="attention")
+            self.attention_proj = None
         else:
-            self.attention = [xlinear(name=f"attention_{i}") for i in range(decoder_layers)]
-        self.attention_proj = None
-        if self.flavour.joins_state and not self.is_additive:
-            joined = width * (decoder_layers + 1)
-            self.attention_proj = common.linear(joined, width, "attention_proj")
-            self.attention_norm = common.layer_norm("attention_norm")
+            self._add_xlinear(xlinear, decoder_layers)
         self.attention_dropout = Dropout(decoder_dropout, name="attention_dropout")
 
         # From the attended regions to the logits.
         self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def _add_encoder(self, xlinear, layers, dropout, bifeat_dropout):
+        """Adds the layers of the encoder, and those that join the global features of all layers.
+
+        `xlinear` makes X-Linear attention, given its `name`; `layers` is the number of layers.
+        """
+        width = self.width
+        self.encoder = [
+            XLinearEncoderLayer(
+                width,
+                xlinear,
+                dropout,
+                bifeat_dropout,
+                separate=self.flavour.separate,
+                last=i == layers - 1,
+                name=f"encoder_{i}",
+            )
+            for i in range(layers)
+        ]
+        self.encoder_proj = common.linear(width * (layers + 1), width, "encoder_proj")
+        self.encoder_norm = None
+        if self.flavour.normalizes:
+            self.encoder_norm = common.layer_norm("encoder_norm")
+
+    def _add_xlinear(self, xlinear, layers):
+        """Adds the X-Linear attention of the decoder; arguments as in `_add_encoder`."""
+        self.attention = [xlinear(name=f"attention_{i}") for i in range(layers)]
+        self.attention_proj = None
+        if self.flavour.joins_state:
+            joined = self.width * (layers + 1)
+            self.attention_proj = common.linear(joined, self.width, "attention_proj")
+            self.attention_norm = common.layer_norm("attention_norm")
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]

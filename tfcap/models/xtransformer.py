@@ -143,8 +143,8 @@ class XTransformer(Captioner):
       **kwargs: the options of `Captioner`.
 
     Example:
-      >>> sizes = dict(width=8, heads=2, encoder_layers=1, decoder_layers=1)
-      >>> model = XTransformer(vocab_size=20, max_length=5, feature_dim=6, **sizes)
+      >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)
+      >>> model = models.build("xtransformer", **sizes, encoder_layers=1, decoder_layers=1)
       >>> inputs = {"features": tf.ones((2, 4, 6)), "mask": tf.ones((2, 4), tf.bool)}
       >>> model.decode(model.encode(inputs), tokens=tf.ones((2, 3), tf.int32)).shape
       TensorShape([2, 3, 20])
@@ -176,6 +176,7 @@ class XTransformer(Captioner):
         super().__init__(*sizes, **kwargs)
         self.width = width
         self.act = common.activation(activation)
+        # The layers of encoder and decoder.
         attention = functools.partial(
             XLinearAttention,
             width,

@@ -13,14 +13,14 @@ def cross_entropy(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Computes the sum of the loss over all words; divide it by the number of words for the mean.
 
-    With smoothing e, the target distribution has 1 - e on the right word and e / (V - 1) on every
+    With smoothing e, the target distribution has 1 - e on the correct word and e / (V - 1) on every
     other word. The loss is the Kullback-Leibler divergence of the model from the target, as in the
     released X-Transformer and ExpansionNet. `label_smoothing` of Keras differs: it adds e / V to
-    the right word.
+    the correct word.
 
     Args:
       logits: logits of the words, float32 [..., T, V].
-      targets: the right words, int32 [..., T]; positions with 0 (PAD) do not count.
+      targets: the correct words, int32 [..., T]; positions with 0 (PAD) do not count.
       label_smoothing: the smoothing e, at least 0 and below 1.
 
     Returns:
@@ -41,10 +41,10 @@ def cross_entropy(
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
         nll = tf.reduce_sum(nll * real)
         return nll, nll, words
-    right = 1 - label_smoothing
+    correct = 1 - label_smoothing
     other = label_smoothing / (size - 1)
-    labels = tf.one_hot(targets, size, on_value=right, off_value=other)
-    negative_entropy = right * math.log(right) + label_smoothing * math.log(other)
+    labels = tf.one_hot(targets, size, on_value=correct, off_value=other)
+    negative_entropy = correct * math.log(correct) + label_smoothing * math.log(other)
     loss = tf.nn.softmax_cross_entropy_with_logits(labels, logits) + negative_entropy
     logits = tf.stop_gradient(logits)  # the negative log-likelihood is only reported
     nll = tf.reduce_logsumexp(logits, -1)

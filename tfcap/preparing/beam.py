@@ -5,14 +5,13 @@ import io
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from tfcap import errors
-from tfcap.preparing.engines import Engine, Work
+from tfcap.preparing.engines import Engine, NamedTask, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
 _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running.*)?$", re.M)
@@ -29,7 +28,7 @@ def engine(options: Sequence[str]) -> Engine:
         reason = output.getvalue().rpartition("error: ")[2].strip()
         raise errors.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
 
-    def run(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
+    def run(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
         listed = list(tasks)
         try:
             with beam.Pipeline(options=parsed) as pipeline:
@@ -38,10 +37,10 @@ def engine(options: Sequence[str]) -> Engine:
                 _ = pickled | beam.ParDo(_Do(work))
         except Exception as error:  # runners wrap what a worker raises, or have only its text
             name = "ValueError: " if isinstance(error, ValueError) else ""
-            found = _RAISED.findall(f"{name}{error}")
-            if not found:
+            messages = _RAISED.findall(f"{name}{error}")
+            if not messages:
                 raise
-            raise ValueError(found[-1]) from error
+            raise ValueError(messages[-1]) from error
         yield from (task.name for task in listed)
 
     return run
@@ -51,7 +50,8 @@ class _Do(beam.DoFn):
     """A Beam step that calls `work` with each task; all threads of a process share `work`."""
 
     def __init__(self, work: Work):
-        self._work, self._shared = work, Shared()
+        self._work = work
+        self._shared = Shared()
 
     def setup(self) -> None:
         work = self._work

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import pathlib
 import re
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfcap import errors, files, progress
-from tfcap.backbones import default_weights, saved
+from tfcap.backbones import saved
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
 from tfcap.data.prepared import (
@@ -47,87 +48,88 @@ _WRITTEN += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved
 _LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # of a killed prepare
 
 _PACKAGED = ("efficientnet_lite2", 7)  # name and grid of the packaged captioner's backbone
+_log = logging.getLogger(__name__)
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their names
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set. Continues an interrupted call; does nothing if all is finished."""
-    settings.check()
+    """Prepares a data set. Continues an interrupted call; does nothing if all is finished.
+
+    Returns:
+      The directory that was written: a Path, or text if it is remote.
+    """
+    settings = settings.checked()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
     if files.is_file(out):
-        raise errors.UsageError(f"--out is a directory, and {out} is a file.")
-    run_on = _engine(settings.engine, settings.workers, settings.engine_options)
+        raise errors.UsageError(f"`out={out}` is a file. Name a directory.")
+    run_on = choose_engine(settings.engine, settings.workers, settings.engine_options)
+    if settings.is_built_in:
+        settings = _draw(settings)
     with local_captions(settings) as local:
         inputs = read(local)
         # A wrong path leaves no directory behind; pictures of a finished one may be gone.
         if settings.overwrite or not files.exists(os.path.join(out, FINGERPRINT)):
             check_images(inputs.settings, inputs.entries)
         files.make_directory(out)
-        with files.lock(out, "prepare", "choose another --out"):
+        with files.lock(out, "prepare", "choose another `out`"):
             _Preparation(inputs, settings.images).run(run_on)
     return out if files.is_remote(out) else pathlib.Path(out)
 
 
-def _engine(name: str, workers: int, options: Sequence[str]) -> Engine:
-    """Returns one of `ENGINES`; "local" with one worker works in this process."""
+def choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
+    """Returns the engine that writes the shards.
+
+    Args:
+      name: one of `ENGINES`.
+      workers: number of processes of "local"; one works in this process.
+      options: options of Apache Beam for "beam".
+    """
     if name == "local":
         return functools.partial(in_processes, workers) if workers > 1 else inline
     if importlib.util.find_spec("apache_beam") is None:
         raise errors.UsageError(
-            "--engine=beam needs Apache Beam: pip install 'tfcap[beam]' installs it."
+            "`engine=beam` needs Apache Beam: pip install 'tfcap[beam]' installs it."
         )
     from tfcap.preparing import beam
 
     return beam.engine(options)
 
 
-def prepare_built_in(
-    source: str,
-    out: str | os.PathLike,
-    *,
-    train: int | None = None,
-    val: int | None = None,
-    test: int | None = None,
-    seed: int = 1,
-    overwrite: bool = False,
-    **settings: Any,
-) -> pathlib.Path | str:
-    """Draws the built-in data set "shapes" or "moving_shapes" into `out` and prepares it there.
-
-    `train`, `val` and `test` are numbers of pictures or clips; None takes the defaults. `settings`
-    are further fields of `Settings`; the default of `backbone` is "pixels" here.
-    """
-    drawn = shapes.DATA if source == "shapes" else moving_shapes.DATA
-    given: dict[str, Any] = {"name": source, "backbone": "pixels"}
-    if source == "moving_shapes":
-        given["frames"] = moving_shapes.FRAMES[0]
-    given |= {key: value for key, value in settings.items() if value is not None}
-    ready = Settings(
-        captions=os.path.join(out, drawn.caption_file),
-        images=os.path.join(out, drawn.folder),
-        out=os.fspath(out),
-        source="karpathy",
-        seed=seed,
-        overwrite=overwrite,
-        **{"weights": default_weights(given["backbone"]), **given},
-    )
-    ready.check()  # an impossible setting must not replace old pictures
-    numbers = {"train": train, "val": val, "test": test}
+def _draw(settings: Settings) -> Settings:
+    """Draws the built-in data set; returns the settings that prepare it like any other."""
+    data = shapes.DATA if settings.source == "shapes" else moving_shapes.DATA
+    numbers = {"train": settings.train, "val": settings.val, "test": settings.test}
     counts = {split: number for split, number in numbers.items() if number is not None}
-    drawn.write(out, counts, seed, overwrite)
-    return prepare(ready)
+    data.write(settings.out, counts, settings.seed, settings.overwrite)
+    return dataclasses.replace(
+        settings,
+        source="karpathy",
+        captions=os.path.join(settings.out, data.caption_file),
+        images=os.path.join(settings.out, data.folder),
+        name=settings.name or settings.source,
+        train=None,
+        val=None,
+        test=None,
+    )
 
 
 class _Preparation:
-    """The steps of prepare in one directory."""
+    """The steps of prepare in one directory.
 
-    def __init__(self, inputs: Inputs, images: str | None):
-        self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
-        # With --images as it was given: older directories lack the folder that `read` takes.
-        asked = dataclasses.replace(self.settings, images=images)
-        identity = asked.identity(inputs.entries, inputs.divided.digest)
+    Args:
+      inputs: what `inputs.read` has read.
+      images: the setting `images` as the user gave it.
+    """
+
+    def __init__(self, inputs: Inputs, images: str | os.PathLike | None):
+        self.inputs = inputs
+        self.settings = inputs.settings
+        self.out = os.fspath(inputs.settings.out)
+        # Not the folder that `read` takes for captions beside their pictures: it may be moved.
+        settings = dataclasses.replace(self.settings, images=images)
+        identity = settings.identity(inputs.entries, inputs.divided.digest)
         text = json.dumps(identity, sort_keys=True)
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)
@@ -139,10 +141,11 @@ class _Preparation:
 
     def _continue(self, identity: Mapping[str, Any]) -> None:
         """Checks that the directory was prepared with the same settings, and reuses what it has."""
-        remedy = "Choose another --out, or give --overwrite to replace what is there."
+        remedy = "Choose another `out`, or give `overwrite` to replace what is there."
         if files.exists(self.state_path):
             self.state = files.read_json(self.state_path, remedy)
-            self.is_new, old = False, self.state["settings"]
+            self.is_new = False
+            old = self.state["settings"]
             keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
             if keys:
                 raise ValueError(
@@ -173,37 +176,38 @@ class _Preparation:
         finished = {} if self.is_new else self._descriptions()
         left = {name: members for name, members in self.shards.items() if name not in finished}
         if not left and self._is_finished():
-            print(f"{self.out} is prepared already", flush=True)
+            _log.info(f"{self.out} is prepared already")
             return
         self.images = tokenize(self.inputs.entries, self.settings.tokens == "given")
         vocabulary = Vocabulary(self.settings, self.images)
         self.reader = shards.open_reader(self.settings, self.images)
-        self._print_plan(left, sum(len(known["skipped"]) for known in finished.values()))
+        self._say_plan(left, len(_skipped(finished)))
         self._begin()
         self.writer = self._writer()
         with progress.Bar(sum(map(len, left.values())), "preparing", "image") as bar:
             self._write_shards(left, finished, bar, run_on)
         finished = self._descriptions()
-        _print_notes(finished)
+        _say_notes(finished)
         self._finish(finished, vocabulary, bar)
 
     def _descriptions(self) -> dict[str, dict[str, Any]]:
         """Returns the descriptions of the finished shards, in the order of the plan."""
-        found = {name: shards.read_description(self.out, self.digest, name) for name in self.shards}
-        return {name: known for name, known in found.items() if known is not None}
+        shard_of = {n: shards.read_description(self.out, self.digest, n) for n in self.shards}
+        return {name: shard for name, shard in shard_of.items() if shard is not None}
 
-    def _print_plan(self, left: Mapping[str, Sequence[Entry]], skipped: int) -> None:
-        images, reader = self.images, self.reader
+    def _say_plan(self, left: Mapping[str, Sequence[Entry]], skipped: int) -> None:
+        """Says what will be written; `skipped` images of finished shards could not be used."""
+        reader = self.reader
         if isinstance(reader, ReadyFeatures):
-            print(f"features: {reader.about()}", flush=True)
-        print(
-            f"{len(images)} images with {_captions(images)} captions, about {reader.regions} x "
-            f"{reader.dim} features each; {len(self.shards)} shards in {self.out}",
-            flush=True,
+            _log.info(f"features: {reader.about()}")
+        _log.info(
+            f"{len(self.images)} images with {_captions(self.images)} captions, about "
+            f"{reader.regions} x {reader.dim} features each; {len(self.shards)} shards in "
+            f"{self.out}"
         )
-        if done := len(images) - sum(map(len, left.values())):
-            again = f", {skipped} skipped: --overwrite reads them again" if skipped else ""
-            print(f"finished already: {done} images{again}", flush=True)
+        if done := len(self.images) - sum(map(len, left.values())):
+            again = f", {skipped} skipped: `overwrite` reads them again" if skipped else ""
+            _log.info(f"finished already: {done} images{again}")
 
     def _begin(self) -> None:
         """Removes unfinished files and files of other settings, and writes the settings."""
@@ -221,13 +225,13 @@ class _Preparation:
 
     def _writer(self) -> ShardWriter:
         """Saves the weights of the backbone, and returns the `ShardWriter`."""
-        absolute, settings = files.absolute, self.settings
+        images = self.settings.images
         settings = dataclasses.replace(
-            settings,
-            out=absolute(settings.out),
+            self.settings,
+            out=files.absolute(self.out),
             captions=None,  # no shard depends on these files, only on the entries
-            images=None if settings.images is None else absolute(settings.images),
-            features=[absolute(path) for path in settings.feature_paths] or None,
+            images=None if images is None else files.absolute(images),
+            features=[files.absolute(path) for path in self.settings.feature_paths] or None,
         )
         probes = self.images[: shards.PROBES]
         return ShardWriter(settings, self.digest, probes, self._save_backbone())
@@ -239,9 +243,9 @@ class _Preparation:
             return None
         if backbone.model is None:
             return backbone.made_by(None, None)
-        known = self.state.get("weights_sha256")
-        name, digest = saved.save(backbone.network, self.out, known)
-        if digest.sha256 != known:
+        sha256 = self.state.get("weights_sha256")
+        name, digest = saved.save(backbone.network, self.out, sha256)
+        if digest.sha256 != sha256:
             self.state["weights_sha256"] = digest.sha256
             files.write_json(self.state_path, self.state)
         return backbone.made_by(name, digest)
@@ -256,38 +260,37 @@ class _Preparation:
         """Writes the shards `left` with the engine."""
         images = {image.id: image._replace(words=()) for image in self.images}  # a small task
         tasks = (Task(name, [images[e.id] for e in members]) for name, members in left.items())
-        skipped = [item for known in finished.values() for item in known["skipped"]]
+        skipped = _skipped(finished)
         self._check_skipped(skipped)
         if run_on is inline:
             self.writer = dataclasses.replace(self.writer, reader=self.reader, bar=bar)
         for name in run_on(self.writer, tasks):
-            known = shards.read_description(self.out, self.digest, name)
-            if known is None:
+            shard = shards.read_description(self.out, self.digest, name)
+            if shard is None:
                 raise ValueError(
                     f"{os.path.join(self.out, name)} was not written. All workers must see "
-                    "--out under the same path."
+                    "`out` under the same path."
                 )
-            skipped += known["skipped"]
+            skipped += shard["skipped"]
             if run_on is not inline:
                 bar.update(len(left[name]))
             self._check_skipped(skipped)
 
     def _check_skipped(self, skipped: Sequence[Mapping[str, Any]]) -> None:
-        """Raises ValueError if more images are skipped than --max_skipped allows."""
+        """Raises ValueError if more images are skipped than `max_skipped` allows."""
         most = allowed_skips(self.settings.max_skipped, len(self.images))
         if skipped and len(skipped) + len(self.inputs.skipped) > most:
             last = skipped[-1]
             raise ValueError(
-                "More images cannot be used than --max_skipped allows. The last one is "
-                f"{last['file_name']}: {last['reason'].rstrip('.')}. Raise --max_skipped and give "
+                "More images cannot be used than `max_skipped` allows. The last one is "
+                f"{last['file_name']}: {last['reason'].rstrip('.')}. Raise `max_skipped` and give "
                 "the same command again: finished shards are kept. Or repair the images and add "
-                "--overwrite."
+                "`overwrite`."
             )
 
     def _finish(self, finished: Descriptions, vocabulary: Vocabulary, bar: progress.Bar) -> None:
         """Writes vocabulary, document frequencies, references, indices and, last, dataset.json."""
-        skipped = [item for known in finished.values() for item in known["skipped"]]
-        unusable = {item["id"] for item in skipped}
+        unusable = {item["id"] for item in _skipped(finished)}
         kept = [image for image in self.images if image.id not in unusable]
         if not kept:
             raise ValueError(f"{self.out}: no image can be used; the reasons are printed above.")
@@ -297,10 +300,45 @@ class _Preparation:
             write_document_frequencies(self.out, frequencies)
         splits: dict[str, list[ShardInfo]] = {}
         for name, members in self.shards.items():
-            if (known := finished[name])["records"]:
-                info = ShardInfo(*(known[key] for key in ShardInfo._fields))
+            if (shard := finished[name])["records"]:
+                info = ShardInfo(*(shard[key] for key in ShardInfo._fields))
                 splits.setdefault(members[0].split or "", []).append(info)
-        fingerprint: dict[str, Any] = {
+        fingerprint = self._fingerprint(finished, kept, splits, vocab)
+        if frequencies is None:
+            fingerprint["document_frequency"] = None
+        elif self.settings.document_frequency is not None:
+            fingerprint["document_frequency"] = "file"
+        write_fingerprint(self.out, fingerprint)
+        speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
+        _log.info(
+            f"{self.out} is prepared: {len(kept)} images, {len(unusable)} skipped, vocabulary "
+            f"{len(vocab)}; {errors.duration(bar.seconds)}{speed}"
+        )
+        backbone = self.writer.backbone
+        if "train" in splits and backbone and (backbone["name"], backbone["grid"]) == _PACKAGED:
+            name = os.path.basename(os.path.normpath(self.out))
+            _log.info(
+                "to train the packaged captioner further on it: python -m tfcap.train "
+                f"--experiment=finetune --params_override=task.data_dir={self.out} "
+                f"--model_dir runs/{name}"
+            )
+
+    def _fingerprint(
+        self,
+        finished: Descriptions,
+        kept: Sequence[Entry],
+        splits: Mapping[str, Sequence[ShardInfo]],
+        vocab: tokens.Vocab,
+    ) -> dict[str, Any]:
+        """Writes references and indices; returns the content of dataset.json.
+
+        Args:
+          finished: the descriptions of all shards.
+          kept: the images that have a record.
+          splits: the shards with a record of each split.
+          vocab: the vocabulary.
+        """
+        result: dict[str, Any] = {
             "tokenizer": tokens.TOKENIZER,
             "min_count": None if self.settings.vocab else self.settings.min_count,
             "vocab_size": len(vocab),
@@ -312,40 +350,21 @@ class _Preparation:
             "name": self.settings.data_name,
             "images": files.absolute(self.settings.images) if self.settings.images else None,
             "backbone": self.writer.backbone,
-            "skipped": skipped,
+            "skipped": _skipped(finished),
             "dropped_captions": _captions(self.inputs.entries) - _captions(self.images),
+            # What is at its default is left out.
+            **self.settings.changed("tokens", "count_splits", "frames"),
         }
-        # Keys that directories of older versions lack.
-        if self.inputs.skipped:
-            fingerprint["skipped_rows"] = [row._asdict() for row in self.inputs.skipped]
-        fingerprint |= self.settings.newer_keys
+        if rows := self.inputs.skipped:
+            result["skipped_rows"] = [{"place": r.location, "reason": r.reason} for r in rows]
         if isinstance(self.reader, Pictures) and self.reader.keep:
             side = shorter_side(self.reader.backbone.image_size)
-            fingerprint["pictures"] = {"shorter_side": side}
-        if frequencies is None:
-            fingerprint["document_frequency"] = None
-        elif self.settings.document_frequency is not None:
-            fingerprint["document_frequency"] = "file"
-        write_fingerprint(self.out, fingerprint)
-        speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
-        print(
-            f"{self.out} is prepared: {len(kept)} images, {len(skipped)} skipped, vocabulary "
-            f"{len(vocab)}; {errors.duration(bar.seconds)}{speed}",
-            flush=True,
-        )
-        backbone = self.writer.backbone
-        if "train" in splits and backbone and (backbone["name"], backbone["grid"]) == _PACKAGED:
-            name = os.path.basename(os.path.normpath(self.out))
-            print(
-                "to train the packaged captioner further on it: python -m tfcap.train "
-                f"--experiment=finetune --params_override=task.data_dir={self.out} "
-                f"--model_dir runs/{name}",
-                flush=True,
-            )
+            result["pictures"] = {"shorter_side": side}
+        return result
 
     def _statistics(self, finished: Descriptions) -> dict[str, Any]:
         """Returns the statistics of the training features, or of all features if there are none."""
-        parts = {name: known["sums"] for name, known in finished.items()}
+        parts = {name: shard["sums"] for name, shard in finished.items()}
         train = [part for name, part in parts.items() if self.shards[name][0].split == "train"]
         used = train if any(part["regions"] for part in train) else list(parts.values())
         sums = {"regions": 0, "total": 0.0, "squares": 0.0, "norms": 0.0}
@@ -371,16 +390,20 @@ def _captions(images: Sequence[Entry]) -> int:
     return sum(len(image.captions) for image in images)
 
 
-def _print_notes(finished: Descriptions) -> None:
-    """Prints how many images lost their boxes, and how many are animated."""
-    if number := sum(known.get("dropped_boxes", 0) for known in finished.values()):
-        print(
+def _skipped(finished: Descriptions) -> list[dict[str, Any]]:
+    """Returns the images of finished shards that could not be used, with the reasons."""
+    return [item for shard in finished.values() for item in shard["skipped"]]
+
+
+def _say_notes(finished: Descriptions) -> None:
+    """Says how many images lost their boxes, and how many are animated."""
+    if number := sum(shard["dropped_boxes"] for shard in finished.values()):
+        _log.info(
             f"note: the boxes of {number} images were dropped: they are in pixels, and the size of "
-            "the images is unknown. Give their pictures with --images to keep the boxes.",
-            flush=True,
+            "the images is unknown. Give their pictures with `images` to keep the boxes."
         )
-    if number := sum(known.get("animated", 0) for known in finished.values()):
-        print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
+    if number := sum(shard["animated"] for shard in finished.values()):
+        _log.info(f"note: animated GIF files: {number}. Only their first frame is used.")
 
 
 def _write_split(

@@ -8,8 +8,21 @@ from typing import Any, NamedTuple
 
 from tfcap import files
 
-# What writes a picture or clip to a path, its captions, and further keys for the caption file.
-Rendered = tuple[Callable[[str], None], list[str], dict[str, Any]]
+_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")
+
+
+class Rendered(NamedTuple):
+    """A picture or clip.
+
+    Attributes:
+      save: writes it to a path.
+      captions: its captions.
+      keys: further keys for its entry in the caption file.
+    """
+
+    save: Callable[[str], None]
+    captions: list[str]
+    keys: dict[str, Any]
 
 
 class BuiltIn(NamedTuple):
@@ -42,14 +55,15 @@ class BuiltIn(NamedTuple):
 
         The drawings of `val` and `test` do not depend on the number for `train`.
         """
-        seen, rng = set(), random.Random(f"{self.seed} {seed}")
+        rng = random.Random(f"{self.seed} {seed}")
+        earlier = set()
         splits: dict[str, list[Any]] = {}
         for split in ("test", "val", "train"):
             splits[split] = []
             while len(splits[split]) < counts[split]:
                 drawing = self.draw(rng)
-                if drawing not in seen:
-                    seen.add(drawing)
+                if drawing not in earlier:
+                    earlier.add(drawing)
                     splits[split].append(drawing)
         return splits
 
@@ -63,52 +77,63 @@ class BuiltIn(NamedTuple):
         """Writes the pictures or clips and, last, the caption file, whose path it returns.
 
         The file has Karpathy's layout. A directory that was written with the same settings is not
-        changed. `counts` replaces some of the default counts.
+        changed.
+
+        Args:
+          directory: the directory to write.
+          counts: number of pictures or clips of a split, where it is not the default.
+          seed: random seed.
+          overwrite: whether drawings with other settings are replaced.
         """
         counts = {**self.counts, **(counts or {})}
         settings = {**counts, "seed": seed, "version": 1}
         path = os.path.join(directory, self.caption_file)
         if counts["train"] < 1 or min(counts.values()) < 0:
             raise ValueError(
-                f"{self.name} needs a training image, and no number of images may be negative."
+                f"{self.name} needs at least 1 as `train`, and at least 0 as `val` and `test`."
             )
-        before = _settings_of(path)
-        if before == settings:  # without a lock: the directory may be read-only
+        old = _settings_of(path)
+        if old == settings:  # without a lock: the directory may be read-only
             return path
-        if before is not None and not overwrite:
+        if old is not None and not overwrite:
             raise ValueError(
-                f"{directory} has {self.name} with other settings: {before}. Choose another "
-                "directory, or replace them with --overwrite."
+                f"{directory} has {self.name} with other settings: {old}. Choose another "
+                "directory, or replace them with `overwrite`."
             )
         files.make_directory(directory)
         with files.lock(directory, self.name, "choose another directory"):
             if _settings_of(path) == settings:  # another process has drawn them meanwhile
                 return path
             files.remove(path)
-            inside = os.path.join(directory, self.folder)
-            files.make_directory(inside)
-            for old in files.names(inside):
-                if _OWN_FILE.fullmatch(old):  # other files stay
-                    files.remove(os.path.join(inside, old))
-            images: list[dict] = []
-            for split, members in self.different(counts, seed).items():
-                for number, drawing in enumerate(members):
-                    rng = random.Random(f"{split} {number} {seed}")
-                    save, captions, more = self.render(drawing, rng)
-                    file = f"{split}_{number:06d}.{self.ending}"
-                    with files.replacing(os.path.join(inside, file)) as temporary:
-                        save(temporary)
-                    entry = {"imgid": len(images), "filename": file, "split": split}
-                    entry["sentences"] = _sentences(len(images), captions)
-                    images.append(entry | more)
+            images = self._write_images(directory, counts, seed)
             files.write_json(path, {"dataset": self.name, "settings": settings, "images": images})
         return path
 
+    def _write_images(
+        self, directory: str | os.PathLike, counts: Mapping[str, int], seed: int
+    ) -> list[dict[str, Any]]:
+        """Replaces the pictures or clips; returns their entries in the caption file."""
+        folder = os.path.join(directory, self.folder)
+        files.make_directory(folder)
+        for name in files.names(folder):
+            if _FILE.fullmatch(name):  # other files stay
+                files.remove(os.path.join(folder, name))
+        images: list[dict[str, Any]] = []
+        for split, members in self.different(counts, seed).items():
+            for number, drawing in enumerate(members):
+                rng = random.Random(f"{split} {number} {seed}")
+                rendered = self.render(drawing, rng)
+                file = f"{split}_{number:06d}.{self.ending}"
+                with files.replacing(os.path.join(folder, file)) as temporary:
+                    rendered.save(temporary)
+                entry = {"imgid": len(images), "filename": file, "split": split}
+                entry["sentences"] = _sentences(len(images), rendered.captions)
+                images.append(entry | rendered.keys)
+        return images
 
-_OWN_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")
 
-
-def _sentences(imgid: int, captions: list[str]) -> list[dict]:
+def _sentences(imgid: int, captions: list[str]) -> list[dict[str, Any]]:
+    """Returns the captions of an image as the layout has them."""
     return [
         {
             "raw": raw,
@@ -120,7 +145,8 @@ def _sentences(imgid: int, captions: list[str]) -> list[dict]:
     ]
 
 
-def _settings_of(path: str) -> dict | None:
+def _settings_of(path: str) -> dict[str, Any] | None:
+    """Returns the settings in a caption file, or None if there is no such file."""
     try:
         return files.read_json(path, "")["settings"]
     except (ValueError, KeyError, TypeError):

@@ -6,6 +6,7 @@ must be picklable.
 """
 
 import concurrent.futures
+import logging
 import multiprocessing
 import os
 import signal
@@ -13,29 +14,40 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
+
+from tfcap import progress
 
 ENGINES = ("local", "beam")
 
 
-Work = Callable[[Any], Any]
-Engine = Callable[[Work, Iterable[Any]], Iterator[str]]
+class NamedTask(Protocol):
+    """A piece of work."""
+
+    @property
+    def name(self) -> str:
+        """A name that no other task has."""
 
 
-def inline(work: Work, tasks: Iterable[Any]) -> Iterator[str]:
+Work = Callable[[Any], None]
+Engine = Callable[[Work, Iterable[NamedTask]], Iterator[str]]
+
+
+def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Runs tasks in this process, in their order."""
     for task in tasks:
         work(task)
         yield task.name
 
 
-def in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str]:
+def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Runs tasks in new processes of this machine."""
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)
+    shows_messages = bool(logging.getLogger("tfcap").handlers)
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, context, _start_process, (reader, workers)
+        workers, context, _start_process, (reader, workers, shows_messages)
     )
     try:
         names = {pool.submit(_work, work, task): task.name for task in tasks}
@@ -44,8 +56,8 @@ def in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str
             yield names[future]
     except BrokenProcessPool:
         raise ValueError(
-            "A worker process was killed. If the memory was full, give fewer --workers; then give "
-            "the same command again. A Python program that prepares with several workers needs "
+            "A worker process was killed. If the memory was full, lower `workers`; then give the "
+            "same command again. A Python program that prepares with several workers needs "
             '`if __name__ == "__main__":`.'
         ) from None
     finally:
@@ -56,19 +68,29 @@ def in_processes(workers: int, work: Work, tasks: Iterable[Any]) -> Iterator[str
 _opened: list[Work] = []  # in a worker process: its first `work`, with what that has opened
 
 
-def _work(work: Work, task: Any) -> None:
+def _work(work: Work, task: NamedTask) -> None:
     if not _opened:
         _opened.append(work)
     _opened[0](task)
 
 
-def _start_process(alive: Connection, workers: int) -> None:
+def _start_process(alive: Connection, workers: int, shows_messages: bool) -> None:
+    """Sets up a worker process.
+
+    Args:
+      alive: the end of a pipe; the main process is gone when it can be read.
+      workers: number of worker processes.
+      shows_messages: whether the process prints the messages of tfcap, as the main process does.
+    """
+
     def end_with_main_process() -> None:
         alive.poll(None)  # until the main process closes its end or is gone
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
     threading.Thread(target=end_with_main_process, daemon=True).start()
+    if shows_messages:
+        progress.show_messages()
     # TensorFlow reads these when it first computes.
     threads = max(1, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))

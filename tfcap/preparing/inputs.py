@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import re
@@ -30,14 +31,15 @@ FIRST = 20  # files that are looked for: one that is missing says little, all sa
 _COCO = re.compile(r"(^|/)(COCO_\w+_)?\d{12}\.jpg$")  # names of pictures in its releases
 _CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
 _FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
     """Yields the settings with local caption files; copies remote files for the block."""
-    given = settings.captions
-    several = [given] if isinstance(given, str | os.PathLike) else given or []
-    paths = [part for path in several for part in os.fspath(path).split(",") if part]
+    captions = settings.captions
+    texts = [captions] if isinstance(captions, str | os.PathLike) else captions or []
+    paths = [path for text in texts for path in os.fspath(text).split(",") if path]
     if not any(map(files.is_remote, paths)):
         yield settings
         return
@@ -62,68 +64,79 @@ class Inputs(NamedTuple):
     skipped: list[SkippedRow]
 
 
-def _print_further(entries: Sequence[Entry]) -> None:
-    """Prints the splits that keep their own names: training and validation do not read them."""
+def _say_further(entries: Sequence[Entry]) -> None:
+    """Names the splits that training and validation do not read."""
     usual = (None, *SPLITS)
     counts = collections.Counter(entry.split for entry in entries if entry.split not in usual)
     if counts:
         splits = ", ".join(f"{split} ({number} images)" for split, number in counts.items())
-        print(f"note: beside {', '.join(SPLITS)} there are the splits {splits}", flush=True)
+        _log.info(f"note: beside {', '.join(SPLITS)} there are the splits {splits}")
 
 
 def read(settings: Settings) -> Inputs:
     """Detects the layout, reads the images, and divides them into splits."""
-    paths = settings.caption_paths
-    if not paths:
-        raise errors.UsageError("--captions, the caption file, is missing.")
-    for flag in ("vocab", "document_frequency"):
-        # Loading them would say "Run prepare", and only after all captions are read.
-        if (path := getattr(settings, flag)) is not None and not files.is_file(path):
-            raise ValueError(f"--{flag}: there is no file {path}.")
-    if settings.source == "auto":
-        settings = dataclasses.replace(settings, source=recognise(paths))
-        kind = "directory" if all(path.is_dir() for path in paths) else "file"
-        count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
-        print(f"source: {settings.source} ({count})", flush=True)
-    if settings.images is None and settings.source in _FOLDERS:
-        folder = paths[0] if paths[0].is_dir() else paths[0].parent
-        settings = dataclasses.replace(settings, images=os.fspath(folder))
-    if settings.frames is None and settings.source in _CLIPS:
-        settings = dataclasses.replace(settings, frames=FRAMES)
-        settings.check()
-    share = str(settings.max_skipped).endswith("%")
-    remote = files.is_remote(settings.images)  # readers of captions look into local directories
-    source = Source(
-        paths,
-        images=pathlib.Path(settings.images) if settings.images and not remote else None,
-        seed=settings.seed,
-        drawn=settings.split_ids is not None or settings.splits.startswith("random"),
-        given_tokens=settings.tokens == "given",
-        clips=settings.frames is not None,
-        # A percentage is known when everything is read.
-        most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
-    )
+    settings = _with_source(settings)
+    path = settings.caption_paths[0]
+    source = _source(settings)
     entries = accepted(READERS[settings.source].read(source))
     if settings.vocab is None and not any(entry.captions for entry in entries):
-        raise ValueError(without_captions(paths[0], settings.source))
-    _print_further(entries)
+        raise ValueError(without_captions(path, settings.source))
+    _say_further(entries)
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
-            f"{len(source.skipped)} rows cannot be used, --max_skipped allows {most}. Repair the "
-            "rows or raise --max_skipped."
+            f"{len(source.skipped)} rows cannot be used, `max_skipped` allows {most}. Repair the "
+            "rows or raise `max_skipped`."
         )
     if source.images is not None:
         entries = [
             e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
             for e in entries
         ]
-    require_unique(entries, paths[0])
+    require_unique(entries, path)
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     if source.images is not None and settings.features is None:
         divided = divided._replace(entries=_of_coco(source.images, divided.entries))
     return Inputs(settings, divided.entries, divided, source.skipped)
+
+
+def _with_source(settings: Settings) -> Settings:
+    """Returns the settings with the detected layout, and its images and frames."""
+    paths = settings.caption_paths
+    if not paths:
+        raise errors.UsageError("`captions`, the caption file, is missing.")
+    for name in ("vocab", "document_frequency"):
+        # Loading them would say "Run prepare", and only after all captions are read.
+        if (path := getattr(settings, name)) is not None and not files.is_file(path):
+            raise ValueError(f"`{name}`: there is no file {path}.")
+    if settings.source == "auto":
+        settings = dataclasses.replace(settings, source=recognise(paths))
+        kind = "directory" if all(path.is_dir() for path in paths) else "file"
+        count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
+        _log.info(f"source: {settings.source} ({count})")
+    if settings.images is None and settings.source in _FOLDERS:
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        settings = dataclasses.replace(settings, images=os.fspath(folder))
+    if settings.frames is None and settings.source in _CLIPS:
+        settings = dataclasses.replace(settings, frames=FRAMES).checked()
+    return settings
+
+
+def _source(settings: Settings) -> Source:
+    """Returns the files to read."""
+    is_share = str(settings.max_skipped).endswith("%")
+    is_remote = files.is_remote(settings.images)  # readers of captions look into local directories
+    return Source(
+        settings.caption_paths,
+        images=pathlib.Path(settings.images) if settings.images and not is_remote else None,
+        seed=settings.seed,
+        drawn=settings.split_ids is not None or settings.splits.startswith("random"),
+        reads_words=settings.tokens == "given",
+        clips=settings.frames is not None,
+        # A percentage is known when everything is read.
+        most_skipped=float("inf") if is_share else allowed_skips(settings.max_skipped, 1),
+    )
 
 
 def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
@@ -136,51 +149,51 @@ def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
         return entries
     if any(os.path.exists(images / name) for name in names):
         return entries
-    there = {spelling.number(name): name for name in spelling.below(images) if _COCO.search(name)}
+    on_disk = {spelling.number(name): name for name in spelling.below(images) if _COCO.search(name)}
     numbers = {entry.file_name: spelling.number(entry.file_name) for entry in entries}
-    renamed = {name: there[number] for name, number in numbers.items() if number in there}
+    renamed = {name: on_disk[number] for name, number in numbers.items() if number in on_disk}
     if not any(name in renamed for name in names):
         return entries
     old, new = next(iter(renamed.items()))
-    print(
+    _log.info(
         f"note: {len(renamed)} of {len(numbers)} pictures of COCO have names of another release: "
-        f"{new} for {old}",
-        flush=True,
+        f"{new} for {old}"
     )
     return [e._replace(file_name=renamed.get(e.file_name, e.file_name)) for e in entries]
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Raises ValueError if --images does not exist or has none of the first pictures."""
+    """Raises ValueError if `images` does not exist or has none of the first pictures."""
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
-        return  # `ReadyFeatures` looks for the first images under several names
+        return  # `ready.ReadyFeatures` looks for the first images under several names
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
     if not names:
         return
-    folder, captions = settings.images, settings.caption_paths[0]
+    folder = settings.images
+    captions = settings.caption_paths[0]
     if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
         raise errors.UsageError(
-            f"--frames is missing: {names[0]} is a film. --frames=16 reads clips."
+            f"`frames` is missing: {names[0]} is a film. `frames=16` reads clips."
         )
     if folder is None:
         raise errors.UsageError(
-            "--images, the directory of the pictures, is missing. Ready-made features are given "
-            "with --features."
+            "`images`, the directory of the pictures, is missing. Ready-made features are given "
+            "with `features`."
         )
     if not files.is_directory(folder):
-        raise ValueError(f"--images: there is no directory {folder}.")
+        raise ValueError(f"`images`: there is no directory {folder}.")
     if any(files.exists(os.path.join(folder, name)) for name in names):
         return
-    found = "" if files.is_remote(folder) else spelling.near(folder, names[0])
-    if found:
+    hint = "" if files.is_remote(folder) else spelling.near(folder, names[0])
+    if hint:
         raise ValueError(
-            f"{captions} names {names[0]}, which is not in {folder}{found}. Correct the names in "
+            f"{captions} names {names[0]}, which is not in {folder}{hint}. Correct the names in "
             "the captions, or rename the files."
         )
-    found = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
+    hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}{found}: wrong --images? Give the directory that these names are relative to"
-        f"{', or correct the names' if found else ''}."
+        f"{names[0]}{hint}: wrong `images`? Give the directory that these names are relative to"
+        f"{', or correct the names' if hint else ''}."
     )

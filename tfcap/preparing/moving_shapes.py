@@ -48,7 +48,7 @@ class Actor(NamedTuple):
 
     kind: str
     colour: str
-    place: int  # 0 to 8: where around the middle of its lane its path lies
+    offset: int  # 0 to 8, a cell of 3 x 3: where around the middle of its lane its path lies
 
 
 class Step(NamedTuple):
@@ -83,7 +83,8 @@ def draw_clip(rng: random.Random) -> Clip:
     lanes = rng.choice(("rows", "columns")) if number == 2 else "none"
     outside = {"rows": ("up", "down"), "columns": ("left", "right"), "none": ()}[lanes]
     allowed = [action for action in ACTIONS if action not in outside]  # others leave a lane
-    first, second = rng.choice(allowed), rng.choice(allowed)
+    first = rng.choice(allowed)
+    second = rng.choice(allowed)
     if kind == "two steps":
         first, second = _pair(rng)
     steps = [Step(0, first)]
@@ -109,7 +110,8 @@ def _caption(clip: Clip, rng: random.Random) -> str:
     if len(does) == 1:
         text = f"{names[0]} {does[0]}"
     elif len(names) == 1:
-        name, first, second = names[0], *does
+        name = names[0]
+        first, second = does
         then = f"{name} {first}, then it {second}"
         ways = [f"{name} {first} and then {second}", then, f"first {then}"]
         ways += [f"{name} {first} before it {second}", f"{name} {second} after it {first}"]
@@ -136,11 +138,11 @@ def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
     for number in range(clip.frames):
         frame = back.copy()
         draw = ImageDraw.Draw(frame)
-        for place, actor in enumerate(clip.actors):
-            x, y, radius = _state(clip, place, number / (clip.frames - 1))
+        for index, actor in enumerate(clip.actors):
+            x, y, radius = _state(clip, index, number / (clip.frames - 1))
             if radius:
-                middle = (x + jitter[place][0], y + jitter[place][1])
-                paint(draw, actor.kind, middle, radius, fills[place])
+                middle = (x + jitter[index][0], y + jitter[index][1])
+                paint(draw, actor.kind, middle, radius, fills[index])
         drawn.append(frame.reduce(SUPERSAMPLING))
     return drawn
 
@@ -148,12 +150,14 @@ def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
 def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
     """Returns the middle and the radius of an actor at a time from 0 to 1; radius 0 hides it."""
     x, y = _middle(clip, actor)
-    size, visible = 0.0, True
+    size = 0.0
+    visible = True
     shift = _SHIFT if clip.lanes == "none" else 0.8 * _SHIFT
     for number, step in enumerate(clip.steps):
         if step.actor != actor:
             continue
-        begin, end = number / len(clip.steps), (number + 1) / len(clip.steps)
+        begin = number / len(clip.steps)
+        end = (number + 1) / len(clip.steps)
         share = (time - begin - _PAUSE) / (end - begin - 2 * _PAUSE)
         share = min(max(share, 0.0), 1.0)
         across, down = _SHIFTS.get(step.action, (0, 0))
@@ -168,11 +172,12 @@ def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
 
 def _middle(clip: Clip, actor: int) -> tuple[float, float]:
     """Returns the middle of the path of an actor, in pixels."""
-    across, along = ((part - 1) * 5.0 for part in divmod(clip.actors[actor].place, 3))
+    across, along = ((part - 1) * 5.0 for part in divmod(clip.actors[actor].offset, 3))
     half = IMAGE_SIZE / 2
     if clip.lanes == "none":
         return half + across, half + along
-    lane, middle = _LANES[actor] + across / 5, half + along
+    lane = _LANES[actor] + across / 5
+    middle = half + along
     return (middle, lane) if clip.lanes == "rows" else (lane, middle)
 
 
@@ -204,7 +209,7 @@ def _rendered(clip: Clip, rng: random.Random) -> built_in.Rendered:
         for step in clip.steps
     ]
     captions = [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)]
-    return functools.partial(save, frames), captions, {"steps": steps}
+    return built_in.Rendered(functools.partial(save, frames), captions, {"steps": steps})
 
 
 DATA = built_in.BuiltIn(

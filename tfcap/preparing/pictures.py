@@ -12,13 +12,14 @@ import collections
 import concurrent.futures
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfcap import files
 from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.detector import Detector
 from tfcap.data import clips, pictures
 from tfcap.images import is_animated, refusal, require_readable
 from tfcap.preparing import spelling
@@ -45,7 +46,8 @@ class Extracted(NamedTuple):
       animated: whether the picture is the first frame of an animated GIF.
       image: the vector [F2] of the whole image, or None.
       picture: bytes of the picture file to store in the record, or None.
-      objects: what `--objects` stores beside the regions, by its names in the record.
+      objects: the names and scores of detected classes and attributes, by their names in the
+        record, or None.
     """
 
     entry: Entry
@@ -62,15 +64,23 @@ class Extracted(NamedTuple):
 class Pictures:
     """Extracts features from pictures with a backbone.
 
-    A picture is read from `Entry.content`, or else from a file below `directory`. With `keep` each
-    `Extracted` also holds the picture file to store, see `kept`.
+    Args:
+      directory: the directory of the picture files; None if each entry has `content`.
+      backbone: the network.
+      keep: whether each `Extracted` also has the picture file to store, see `kept`.
     """
 
-    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
+    def __init__(
+        self,
+        directory: str | os.PathLike | None,
+        backbone: Backbone | Detector,
+        keep: bool = False,
+    ):
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(f"--images={directory} is not a directory.")
-        self.backbone, self.keep = backbone, keep
+            raise ValueError(f"`images={directory}` is not a directory.")
+        self.backbone = backbone
+        self.keep = keep
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
         self.regions = backbone.num_regions
@@ -88,13 +98,14 @@ class Pictures:
         written again.
         """
         waiting: list[tuple[Extracted, np.ndarray | None]] = []
-        good = 0
+        usable = 0
         for extracted, pixels in self._decoded(entries):
             waiting.append((extracted, pixels))
-            good += pixels is not None
-            if good == self._batch:
+            usable += pixels is not None
+            if usable == self._batch:
                 yield from self._with_features(waiting)
-                waiting, good = [], 0
+                waiting = []
+                usable = 0
         yield from self._with_features(waiting)
 
     def _decoded(self, entries: Sequence[Entry]) -> Iterator[tuple[Extracted, np.ndarray | None]]:
@@ -114,7 +125,8 @@ class Pictures:
         batch = [pixels for _, pixels in decoded if pixels is not None]
         features: Iterator[np.ndarray] = iter(())
         if batch:
-            arrays = self._extract(np.stack(batch).reshape(-1, *self.backbone.decoded_shape))
+            shape = (-1, *self.backbone.decoded_shape)
+            arrays = self._extract(np.stack(batch).reshape(shape))
             features = iter(arrays.numpy().reshape(len(batch), self.regions, self.dim))
         for extracted, pixels in decoded:
             yield extracted if pixels is None else extracted._replace(features=next(features))
@@ -164,20 +176,23 @@ class Pictures:
 
 
 class DetectedRegions(Pictures):
-    """Extracts regions and their boxes with a `detector.Detector`, one picture at a time.
+    """Extracts regions and their boxes with a detector, one picture at a time.
 
     Args:
       directory: as in `Pictures`.
-      backbone: the detector.
+      detector: the detector.
       objects: whether each `Extracted` also gets the names of the classes and attributes.
     """
 
-    def __init__(self, directory: str | os.PathLike | None, backbone: Any, objects: bool = False):
-        super().__init__(directory, backbone)
-        if objects and not backbone.card.get("classes"):
+    def __init__(
+        self, directory: str | os.PathLike | None, detector: Detector, objects: bool = False
+    ):
+        super().__init__(directory, detector)
+        if objects and not detector.card.get("classes"):
             raise ValueError(
-                "--objects: the detector has no names of classes. Convert it again with them."
+                "`objects`: the detector has no names of classes. Convert it again with them."
             )
+        self._detector = detector
         self._objects = objects
 
     def _with_features(
@@ -187,18 +202,19 @@ class DetectedRegions(Pictures):
             if pixels is None:
                 yield extracted
                 continue
-            found, sides = self._extract(pixels[None]), np.asarray(extracted.boxes)
-            count = int(found.count[0])
+            regions = self._extract(pixels[None])
+            sides = np.asarray(extracted.boxes)
+            count = int(regions.count[0])
             if not count:
                 reason = "no region is found: all are below 16 pixels along a side"
                 yield Extracted(extracted.entry, None, None, reason)
                 continue
             objects = None
             if self._objects:
-                objects = self.backbone.objects(found, 0, sides[:2].astype(int).tolist())
+                objects = self._detector.objects(regions, 0, sides[:2].astype(int).tolist())
             yield extracted._replace(
-                features=found.features[0, :count].numpy(),
-                boxes=np.clip(found.boxes[0, :count].numpy() / sides, 0, 1),
+                features=regions.features[0, :count].numpy(),
+                boxes=np.clip(regions.boxes[0, :count].numpy() / sides, 0, 1),
                 objects=objects,
             )
 
@@ -206,8 +222,12 @@ class DetectedRegions(Pictures):
 class ClipFeatures(Pictures):
     """Reads clips and extracts the features of their frames: each frame is one region.
 
-    A clip is a GIF file, a film, another picture file, or a folder of frames. The backbone gives
-    one vector per picture.
+    A clip is a GIF file, a film, another picture file, or a folder of frames.
+
+    Args:
+      directory: as in `Pictures`.
+      backbone: the network; it gives one vector per picture.
+      frames: number of frames of a clip, N.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
@@ -247,9 +267,13 @@ def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
     JPEG at quality 95 without chroma subsampling is hardly visible after the backbone has resized
     the picture again.
 
-    `content` is the file, string [], and `image` the result of `data.pictures.decode`.
+    Args:
+      content: the file, string [].
+      image: the result of `data.pictures.decode` for it.
+      image_size: pixels along a side of what the backbone reads.
     """
-    sides, short = tf.shape(image)[:2], shorter_side(image_size)
+    sides = tf.shape(image)[:2]
+    short = shorter_side(image_size)
     fits = (tf.reduce_min(sides) <= short) & (tf.reduce_max(sides) <= _LONGEST * short)
 
     def smaller() -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The settings of prepare; each field is a flag of `tfcap.prepare`.
+"""The settings of prepare: the arguments of `tfcap.prepare.prepare`, which are also its flags.
 
 TensorFlow is imported only where a method needs it, so that a wrong flag is answered at once.
 """
@@ -12,265 +12,352 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfcap import errors, files
-from tfcap.backbones import BACKBONES, DETECTOR, HUB, check_name, is_hub
+from tfcap.arguments import argument, arguments, check
+from tfcap.backbones import BACKBONES, DETECTOR, HUB, check_name, default_weights, is_hub
+from tfcap.preparing import moving_shapes
 from tfcap.preparing.engines import ENGINES
+from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import shares
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
-_HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
+BUILT_IN = ("shapes", "moving_shapes")  # sources that draw their own pictures
+_LARGEST_HASHED = 1 << 30  # bytes; a larger caption file has pictures, and its entries identify it
 
 
-def _flag(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
-    """Returns a field that is also a flag of `tfcap.prepare`."""
-    return dataclasses.field(default=default, metadata={"help": text, "choices": choices})
-
-
-@dataclasses.dataclass(frozen=True)
+@arguments
 class Settings:
-    """The settings of prepare; the command makes its flags from the fields.
+    """The arguments of `tfcap.prepare.prepare`."""
 
-    Attributes:
-      captions: caption file, or several of them, or a directory; commas may separate paths. None
-        for a source that reads the directory of images only.
-      out: directory to write; it is made if it does not exist. It may be remote, such as
-        gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.files`.
-      source: layout of the caption file, a name in `sources.READERS`, or "auto" to detect it.
-      engine_options: options of the engine "beam".
-    """
-
-    captions: Paths | None
-    out: str
-    source: str = "auto"
-    images: str | None = _flag(None, "Directory of the image files.")
-    backbone: str = _flag(
-        "mobilenet_v2",
-        f"Network that extracts the features: {', '.join(BACKBONES)}, or hub:PRESET of keras-hub.",
+    out: str | os.PathLike = argument(
+        "Directory to write, on a disk or as in gs://bucket/data.", kw_only=False
     )
-    weights: str | None = _flag(
-        "imagenet",
+    captions: Paths | None = argument(
+        "Caption file or directory; several with commas or by repeating the flag.",
+        default=None,
+        many="repeated",
+        kw_only=False,
+    )
+    source: str = argument(
+        "Layout of --captions; auto finds it by the content; shapes and moving_shapes: built-in "
+        "drawings and clips.",
+        default="auto",
+        choices=("auto", *READERS, *BUILT_IN),
+    )
+    images: str | os.PathLike | None = argument("Directory of the image files.", default=None)
+    backbone: str | None = argument(
+        f"Network that extracts the features: {', '.join(BACKBONES)}, or hub:PRESET of keras-hub; "
+        "by default mobilenet_v2, and pixels for the built-in data.",
+        default=None,
+    )
+    weights: str | os.PathLike | None = argument(
         "Weights of the network: 'imagenet' (downloaded, but efficientnet_lite2 has them in the "
-        "extra 'lite'), a file, or the directory of a converted detector.",
+        "extra 'lite'), a file, or the directory of a converted detector; by default 'imagenet' "
+        "where the network has these.",
+        default=None,
     )
-    grid: int | None = _flag(None, "Cells along a side of the feature grid, for example 7 or 4.")
-    crops: int = _flag(1, "10: one feature vector per picture, the mean of ten crops (vgg16: fc7).")
-    vector: bool = _flag(False, "One feature vector of the whole picture (vgg16: fc7).")
-    image_size: int | None = _flag(None, "Pixels along a side that pictures are resized to.")
-    frames: int | None = _flag(None, "Read clips, this many frames of each; 16 for gif and msrvtt.")
-    keep_pictures: bool = _flag(
-        False, "Store the pictures in the records, too, so that training can change the network."
+    grid: int | None = argument(
+        "Cells along a side of the feature grid, for example 7 or 4.", default=None
     )
-    objects: bool = _flag(
-        False, f"{DETECTOR}: store the names of classes and attributes of regions, too."
+    crops: int = argument(
+        "Number of crops of a picture: 1, the whole picture, or 10, for one feature vector that is "
+        "their mean (vgg16: fc7).",
+        default=1,
     )
-    features: Paths | None = _flag(
-        None,
+    vector: bool = argument(
+        "Make one feature vector of the whole picture (vgg16: fc7).", default=False
+    )
+    image_size: int | None = argument(
+        "Pixels along a side that pictures are resized to.", default=None
+    )
+    frames: int | None = argument(
+        "Read clips, this many frames of each; by default 16 for gif and msrvtt.", default=None
+    )
+    keep_pictures: bool = argument(
+        "Store the pictures in the records, too, so that training can change the network.",
+        default=False,
+    )
+    objects: bool = argument(
+        f"With the backbone {DETECTOR}: store the names of classes and attributes of regions, too.",
+        default=False,
+    )
+    features: Paths | None = argument(
         "Ready-made features instead of a network: a file or directory, or several with commas "
         "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
+        default=None,
     )
-    min_count: int = _flag(5, "Words that are counted less often are left out of the vocabulary.")
-    vocab: str | None = _flag(
-        None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
+    min_count: int = argument(
+        "Words that are counted less often are left out of the vocabulary.", default=5
     )
-    document_frequency: str | None = _flag(
-        None,
+    vocab: str | os.PathLike | None = argument(
+        "A vocab.txt to use instead of counting words, e.g. of a converted model.", default=None
+    )
+    document_frequency: str | os.PathLike | None = argument(
         "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
+        default=None,
     )
-    splits: str = _flag(
-        "source",
-        "source: the splits of the caption file, or random ones if it has none; random: 90 % "
-        "train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the sizes of m-RNN's split "
-        "of COCO.",
+    splits: str = argument(
+        "How the images are divided. source: the splits of the caption file, or random ones if it "
+        "has none; random: 90 % train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the "
+        "sizes of m-RNN's split of COCO.",
+        default="source",
     )
-    split_ids: str | None = _flag(
-        None,
+    split_ids: str | os.PathLike | None = argument(
         "Directory with a list of ids or file names per split, or a JSON file such as splits.json.",
+        default=None,
     )
-    seed: int = _flag(1, "Random seed of random splits and of the built-in shapes.")
-    tokens: str = _flag("raw", "given: use the words that the caption file has.", ("raw", "given"))
-    count_splits: str = _flag(
-        "train", "Splits whose words the vocabulary counts.", ("train", "all")
+    seed: int = argument("Random seed of random splits and of the built-in shapes.", default=1)
+    tokens: str = argument(
+        "Words of the captions. raw: split the captions; given: use the words in the caption file.",
+        default="raw",
+        choices=("raw", "given"),
     )
-    name: str | None = _flag(None, "Name of the data set; default: name of the caption file.")
-    max_skipped: str | int = _flag(
-        "100", "Largest number of bad images to skip, or their largest share, as in 1%."
+    count_splits: str = argument(
+        "Splits whose words the vocabulary counts.", default="train", choices=("train", "all")
     )
-    images_per_shard: int = _flag(512, "Images per TFRecord file.")
-    overwrite: bool = _flag(False, "Prepare everything in --out again.")
-    engine: str = _flag(
-        "local",
-        "local: processes of this machine; beam: Apache Beam, with its own options after --.",
-        ENGINES,
+    name: str | None = argument(
+        "Name of the data set; by default that of the caption file.", default=None
     )
-    workers: int = _flag(1, "Processes of --engine=local.")
-    engine_options: Sequence[str] = ()
+    max_skipped: str | int = argument(
+        "Largest number of bad images to skip, or their largest share, as in 1%.", default="100"
+    )
+    images_per_shard: int = argument("Images per TFRecord file.", default=512)
+    overwrite: bool = argument("Prepare everything in --out again.", default=False)
+    engine: str = argument(
+        "What writes the shards. local: processes of this machine; beam: Apache Beam, with its own "
+        "options after --.",
+        default="local",
+        choices=ENGINES,
+    )
+    workers: int = argument("Number of processes of --engine=local.", default=1)
+    engine_options: Sequence[str] = argument("Options of Apache Beam.", default=(), name="-")
+    train: int | None = argument(
+        "Number of training pictures or clips of the built-in data.", default=None, name="-"
+    )
+    val: int | None = argument("The same for validation.", default=None, name="-")
+    test: int | None = argument("The same for test.", default=None, name="-")
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the pictures and captions are drawn."""
+        return self.source in BUILT_IN
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, or the one that is the default."""
+        return self.backbone or ("pixels" if self.is_built_in else "mobilenet_v2")
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
-        """The paths of --captions, or of --images if there is no caption file."""
+        """The paths in `captions`, or in `images` if there is no caption file."""
         return _paths(self.captions) or _paths(self.images)
 
     @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
+        """The paths in `features`."""
         return _paths(self.features)
 
     @property
     def data_name(self) -> str:
+        """The name of the data set."""
         return self.name or self.caption_paths[0].stem
 
-    def check(self) -> None:
-        """Raises UsageError for settings that cannot work."""
-        for field in dataclasses.fields(self):
-            choices = field.metadata.get("choices")
-            if choices and getattr(self, field.name) not in choices:
-                raise errors.UsageError(f"--{field.name} must be one of {', '.join(choices)}.")
+    def checked(self) -> "Settings":
+        """Returns the settings with the defaults that depend on other settings.
+
+        Raises:
+          UsageError: the settings cannot work.
+        """
+        settings = self._completed()
+        settings._check_values()
+        settings._check_network()
+        settings._check_combinations()
+        return settings
+
+    def _completed(self) -> "Settings":
+        backbone = self.backbone_name
+        weights = default_weights(backbone) if self.weights is None else self.weights
+        frames = self.frames
+        if frames is None and self.source == "moving_shapes":
+            frames = moving_shapes.FRAMES[0]
+        paths = {
+            key: os.path.expanduser(path)
+            for key in ("out", "images", "vocab", "document_frequency", "split_ids")
+            if (path := getattr(self, key))
+        }
+        if weights is not None:
+            paths["weights"] = os.path.expanduser(weights)
+        return dataclasses.replace(self, backbone=backbone, frames=frames, **paths)
+
+    def _check_values(self) -> None:
+        """Checks each setting by itself."""
+        check(self)
         try:
             shares(self.splits)
         except ValueError as error:
-            raise errors.UsageError(f"--splits {error}.") from None
+            raise errors.UsageError(f"`splits` {error}.") from None
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
-                raise errors.UsageError(f"--{key} must be at least 1, not {value}.")
+                raise errors.UsageError(f"`{key}` must be at least 1, not {value}.")
         try:
-            check_name(self.backbone)
+            check_name(self.backbone_name)
         except ValueError as error:
             raise errors.UsageError(str(error)) from None
-        if self.backbone == DETECTOR and not self.features:
+
+    def _check_network(self) -> None:
+        """Checks that the network can do what the other settings ask for."""
+        if self.backbone_name == DETECTOR and not self.features:
             if self.weights is None:
                 raise errors.UsageError(
-                    f"--weights of {DETECTOR} is missing: give the directory of a converted "
+                    f"`weights` of {DETECTOR} is missing: give the directory of a converted "
                     "detector, see docs/prepare.md."
                 )
             if self.grid or self.crops != 1 or self.vector or self.image_size or self.frames:
                 raise errors.UsageError(
-                    f"{DETECTOR} gives regions of whole pictures. Leave out --grid, --crops, "
-                    "--vector, --image_size and --frames."
+                    f"{DETECTOR} gives regions of whole pictures. Leave out `grid`, `crops`, "
+                    "`vector`, `image_size` and `frames`."
                 )
             if self.keep_pictures:
-                raise errors.UsageError(f"{DETECTOR} cannot be trained: leave out --keep_pictures.")
+                raise errors.UsageError(f"{DETECTOR} cannot be trained: leave out `keep_pictures`.")
         elif self.objects:
-            raise errors.UsageError(f"--objects needs --backbone={DETECTOR}.")
-        of_pictures = self.crops != 1 or self.vector or self.keep_pictures
-        if self.features and (of_pictures or self.image_size or self.grid):
+            raise errors.UsageError(f"`objects` needs `backbone={DETECTOR}`.")
+        is_of_pictures = self.crops != 1 or self.vector or self.keep_pictures
+        if self.features and (is_of_pictures or self.image_size or self.grid):
             raise errors.UsageError(
-                "--crops, --vector, --image_size, --grid and --keep_pictures are for a backbone, "
-                "and --features replaces it. Leave them out."
+                "`crops`, `vector`, `image_size`, `grid` and `keep_pictures` are for a backbone, "
+                "and `features` replaces it. Leave them out."
             )
         if self.keep_pictures and self.crops != 1:
             raise errors.UsageError(
-                "--keep_pictures cannot be used with --crops: the network that it is for reads one "
+                "`keep_pictures` cannot be used with `crops`: the network that it is for reads one "
                 "whole picture."
             )
         if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
             raise errors.UsageError(
-                "--grid, --crops and --keep_pictures cannot be used with clips: each frame is one "
+                "`grid`, `crops` and `keep_pictures` cannot be used with clips: each frame is one "
                 "vector. Leave them out."
             )
+
+    def _check_combinations(self) -> None:
+        """Checks settings of captions, splits and words that exclude or need each other."""
+        if self.is_built_in and (self.captions or self.images or self.features):
+            raise errors.UsageError(
+                f"`source={self.source}` makes its own captions and images. Leave out `captions`, "
+                "`images` and `features`."
+            )
+        if not self.is_built_in and {self.train, self.val, self.test} != {None}:
+            raise errors.UsageError(
+                f"`train`, `val` and `test` are for `source={BUILT_IN[0]}` or "
+                f"`source={BUILT_IN[1]}`. Leave them out."
+            )
         if self.split_ids is not None and self.splits != "source":
-            raise errors.UsageError("--split_ids and --splits both divide the images. Give one.")
+            raise errors.UsageError("`split_ids` and `splits` both divide the images. Give one.")
         if self.document_frequency is not None and self.vocab is None:
             raise errors.UsageError(
-                "--document_frequency needs --vocab, the vocabulary that it was counted with."
+                "`document_frequency` needs `vocab`, the vocabulary that it was counted with."
             )
-        allowed_skips(self.max_skipped, 1)
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
-        """Settings that invalidate finished shards, as JSON.
+        """Returns the settings on which the finished shards depend, as values of JSON.
 
-        `entries` are hashed if the captions are not one ordinary file; `splits` is the digest of
-        splits that do not come from the source.
+        A setting at its default is left out where that is possible: a prepared directory stays
+        valid if tfcap gets another setting.
+
+        Args:
+          entries: the images; they are hashed if the captions are not one ordinary file.
+          splits: the digest of splits that do not come from the source.
         """
-        from tfcap.backbones.saved import digest
         from tfcap.data import tokens
 
-        weights = self.weights
-        if weights not in (None, "imagenet"):
-            found = digest(weights)  # of a file, or of the directory of a detector
-            if found is None:
-                raise ValueError(f"--weights: there is no file {weights}.")
-            weights = found.sha256
-        made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
-        # A key at its default is left out, so that the settings of older directories still match.
-        made |= self._changed("crops", "keep_pictures", "vector", "objects", "image_size")
-        if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
-            made["preset"] = preset.sha256  # of a directory, whose content may change
-        more: dict[str, Any] = {}
-        if self.source not in ("auto", "karpathy"):
-            more["source"] = self.source
-        more |= self.newer_keys
-        if splits is not None:
-            more["splits"] = splits
-        if self.vocab is not None:
-            more["vocab"] = tokens.Vocab.load(self.vocab).sha256
-        if self.document_frequency is not None:
-            more["document_frequency"] = files.file_sha256(self.document_frequency)
-        features = [self._place(os.fspath(path)) for path in self.feature_paths]
-        return {
+        features = [self._relative_to_out(path) for path in self.feature_paths]
+        result: dict[str, Any] = {
             "captions": self._captions_sha256(entries, splits is None),
-            "images": None if self.images is None else self._place(self.images),
+            "images": None if self.images is None else self._relative_to_out(self.images),
             "features": features if len(features) > 1 else next(iter(features), None),
-            **(dict.fromkeys(made) if self.features else made),
+            **self._network_identity(),
             "min_count": self.min_count,
-            **more,
+            **self.changed("tokens", "count_splits", "frames"),
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }
+        if self.source not in ("auto", "karpathy"):
+            result["source"] = self.source
+        if splits is not None:
+            result["splits"] = splits
+        if self.vocab is not None:
+            result["vocab"] = tokens.Vocab.load(self.vocab).sha256
+        if self.document_frequency is not None:
+            result["document_frequency"] = files.file_sha256(self.document_frequency)
+        return result
 
-    @property
-    def newer_keys(self) -> dict[str, Any]:
-        """Settings that older directories do not have, if they are not at their defaults."""
-        return self._changed("tokens", "count_splits", "frames")
+    def _network_identity(self) -> dict[str, Any]:
+        """Returns the part of `identity` about the network; its values are None with `features`."""
+        from tfcap.backbones.saved import digest
 
-    def _changed(self, *keys: str) -> dict[str, Any]:
-        """Returns the settings in `keys` that are not at their defaults."""
-        return {
-            key: value for key in keys if (value := getattr(self, key)) != getattr(Settings, key)
-        }
+        weights = self.weights
+        if weights not in (None, "imagenet"):
+            saved = digest(weights)  # of a file, or of the directory of a detector
+            if saved is None:
+                raise ValueError(f"`weights`: there is no file {weights}.")
+            weights = saved.sha256
+        result = {"backbone": self.backbone_name, "weights": weights, "grid": self.grid}
+        result |= self.changed("crops", "keep_pictures", "vector", "objects", "image_size")
+        if is_hub(self.backbone_name) and (preset := digest(self.backbone_name.removeprefix(HUB))):
+            result["preset"] = preset.sha256  # of a directory, whose content may change
+        return dict.fromkeys(result) if self.features else result
 
-    def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
+    def changed(self, *names: str) -> dict[str, Any]:
+        """Returns those of the named settings that are not at their defaults."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != getattr(Settings, name)}
+
+    def _captions_sha256(self, entries: Sequence[Entry], with_splits: bool) -> str:
         """Returns a SHA-256 of the captions, and of the splits if the source has them."""
-        paths, digest = self.caption_paths, hashlib.sha256()
-        if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
+        paths = self.caption_paths
+        digest = hashlib.sha256()
+        if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _LARGEST_HASHED:
             whole = files.file_sha256(paths[0])
             if self.source in ("auto", "karpathy"):
-                return whole  # the file holds its splits
+                return whole  # the file has its splits
             digest.update(whole.encode())
         else:
             for entry in entries:
                 digest.update(repr((*entry[:2], entry.captions, entry.words or None)).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
-            if own_splits or entry.split not in SPLITS:
+            if with_splits or entry.split not in SPLITS:
                 digest.update(repr((entry.id, entry.split)).encode())
         return digest.hexdigest()
 
-    def _place(self, directory: str) -> str:
-        """Returns the path, relative if it is inside `out`, so that `out` can be moved."""
-        path, out = (
-            files.absolute(place) if files.is_remote(place) else os.path.realpath(place)
-            for place in (directory, self.out)
-        )
-        return path.removeprefix(out + os.sep)
+    def _relative_to_out(self, path: str | os.PathLike) -> str:
+        """Returns a path, relative if it is inside `out`, so that `out` can be moved."""
+        return _real(path).removeprefix(_real(self.out) + os.sep)
 
 
-def _paths(given: Paths | None) -> tuple[pathlib.Path, ...]:
-    """Returns the paths in a flag: a path, several paths, or paths separated by commas.
+def _real(path: str | os.PathLike) -> str:
+    """Returns a path as an absolute one without symbolic links."""
+    path = os.fspath(path)
+    return files.absolute(path) if files.is_remote(path) else os.path.realpath(path)
+
+
+def _paths(value: Paths | None) -> tuple[pathlib.Path, ...]:
+    """Returns the paths in a setting: a path, several paths, or paths separated by commas.
 
     A comma in the name of an existing file is not a separator.
     """
-    several = [given] if isinstance(given, str | os.PathLike) else given or []
+    texts = [value] if isinstance(value, str | os.PathLike) else value or []
     paths: list[str] = []
-    for path in map(os.path.expanduser, several):
-        paths += [path] if os.path.exists(path) else filter(None, path.split(","))
+    for text in map(os.path.expanduser, texts):
+        paths += [text] if os.path.exists(text) else filter(None, text.split(","))
     return tuple(pathlib.Path(os.path.expanduser(path)) for path in paths)
 
 
-def allowed_skips(given: str | int, images: int) -> int:
+def allowed_skips(max_skipped: str | int, images: int) -> int:
     """Returns how many images may be skipped, from `100`, or from `1%` of `images`."""
-    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(given))
+    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(max_skipped))
     if match is None:
         raise errors.UsageError(
-            f"--max_skipped must be a number or a share such as 1%, not {given!r}."
+            f"`max_skipped` must be a number or a share such as 1%, not {max_skipped!r}."
         )
     return int(match[1]) if match[1] else int(float(match[2]) * images / 100)

@@ -31,10 +31,10 @@ COLOURS = {
     "pink": (250, 120, 190),
     "black": (25, 25, 30),
 }
-SIZES = {"big": 13.5, "small": 7.5}  # radius in pixels; a place is 32 pixels wide
+SIZES = {"big": 13.5, "small": 7.5}  # radius in pixels; a cell is 32 pixels wide
 _BACKGROUNDS = ((245, 245, 245), (225, 232, 240), (240, 232, 220), (228, 240, 228), (214, 214, 220))
-_PLACES = 3
-_JITTER = 2.0
+_CELLS = 3  # along a side of a scene
+_JITTER = 2.0  # pixels by which an object may be off the middle of its cell
 SUPERSAMPLING = 4
 
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
@@ -68,19 +68,20 @@ class Group(NamedTuple):
     kind: str
     colour: str
     size: str
-    places: tuple[tuple[int, int], ...]  # (row, column)
+    cells: tuple[tuple[int, int], ...]  # (row, column)
 
 
 def draw_scene(rng: random.Random) -> Scene:
     """Draws a random scene, whose groups differ in kind or colour."""
     layout = rng.choice(_LAYOUTS)
-    places = rng.sample([(r, c) for r in range(_PLACES) for c in range(_PLACES)], sum(layout))
+    cells = rng.sample([(r, c) for r in range(_CELLS) for c in range(_CELLS)], sum(layout))
     looks = rng.sample([(k, c) for k in KINDS for c in COLOURS], len(layout))
     shapes = []
     for number, (kind, colour) in zip(layout, looks, strict=True):
         size = rng.choice(tuple(SIZES))
         for _ in range(number):
-            shapes.append(Shape(*places.pop(), kind, colour, size))
+            row, column = cells.pop()
+            shapes.append(Shape(row, column, kind, colour, size))
     return tuple(sorted(shapes))
 
 
@@ -90,17 +91,20 @@ def groups(scene: Scene) -> list[Group]:
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)
         members.setdefault(look, []).append((shape.row, shape.column))
-    unsorted = [Group(*look, tuple(places)) for look, places in members.items()]
-    return sorted(unsorted, key=lambda g: (g.size, sum(c for _, c in g.places) / len(g.places), g))
+    unsorted = [
+        Group(kind, colour, size, tuple(cells)) for (kind, colour, size), cells in members.items()
+    ]
+    return sorted(unsorted, key=lambda g: (g.size, sum(c for _, c in g.cells) / len(g.cells), g))
 
 
 def relation(first: Group, second: Group) -> str | None:
     """Returns in words on which side of `second` all of `first` lies, or None."""
     for axis, before, after in ((1, "to the left of", "to the right of"), (0, "above", "below")):
-        mine, theirs = ([place[axis] for place in group.places] for group in (first, second))
-        if max(mine) < min(theirs):
+        of_first = [cell[axis] for cell in first.cells]
+        of_second = [cell[axis] for cell in second.cells]
+        if max(of_first) < min(of_second):
             return before
-        if min(mine) > max(theirs):
+        if min(of_first) > max(of_second):
             return after
     return None
 
@@ -108,9 +112,10 @@ def relation(first: Group, second: Group) -> str | None:
 def _caption(mentioned: list[Group], rng: random.Random) -> str:
     """Returns a caption: an opening, the groups, sometimes the background."""
     if len(mentioned) == 1:
-        text, places = _phrase(mentioned[0], rng), mentioned[0].places
-        if rng.random() < 0.5 and len(places) == 1:
-            row, column = places[0]
+        text = _phrase(mentioned[0], rng)
+        cells = mentioned[0].cells
+        if rng.random() < 0.5 and len(cells) == 1:
+            row, column = cells[0]
             text = f"{text} {_WHERE[row][column]}"
     elif rng.random() < 0.1:
         mentioned = [rng.choice(mentioned)]  # the caption does not mention the others
@@ -123,7 +128,7 @@ def _caption(mentioned: list[Group], rng: random.Random) -> str:
     else:
         phrases = [_phrase(group, rng) for group in mentioned]
         text = f"{', '.join(phrases[:-1])} and {phrases[-1]}"
-    verb = "is" if len(mentioned[0].places) == 1 else "are"
+    verb = "is" if len(mentioned[0].cells) == 1 else "are"
     opening = rng.choices(
         ("", f"there {verb} ", "a picture of ", "an image of ", "we see ", "this picture shows "),
         (7, 3, 3, 2, 2, 2),
@@ -139,9 +144,9 @@ def _phrase(group: Group, rng: random.Random) -> str:
     if rng.random() < 0.7:
         common, synonym = {"big": ("big", "large"), "small": ("small", "little")}[group.size]
         words.insert(0, common if rng.random() < 0.7 else synonym)
-    if len(group.places) > 1:
+    if len(group.cells) > 1:
         words[-1] = _PLURALS.get(group.kind, f"{group.kind}s")
-        return " ".join((_NUMBERS[len(group.places)], *words))
+        return " ".join((_NUMBERS[len(group.cells)], *words))
     return " ".join(("an" if words[0][0] in "aeiou" else "a", *words))
 
 
@@ -155,7 +160,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
     draw = ImageDraw.Draw(image)
     boxes = []
     for shape in scene:
-        pitch = IMAGE_SIZE / _PLACES
+        pitch = IMAGE_SIZE / _CELLS
         x = (shape.column + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
         y = (shape.row + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
         radius = SIZES[shape.size] + rng.uniform(-0.5, 0.5)
@@ -231,7 +236,7 @@ def _rendered(scene: Scene, rng: random.Random) -> built_in.Rendered:
     names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
     captions = [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
     save = functools.partial(image.save, format="PNG")
-    return save, captions, {"objects": names, "boxes": boxes}
+    return built_in.Rendered(save, captions, {"objects": names, "boxes": boxes})
 
 
 DATA = built_in.BuiltIn(

@@ -1,17 +1,16 @@
 """Writes shards: TFRecord files whose content depends only on the settings and a list of images.
 
 `ShardWriter` writes a shard. It can be pickled until it has opened its source of features, so that
-any process can call it. When a shard is complete, it also writes the
-description `.shards/NAME.json`. An interrupted prepare continues with the shards that have no
-description.
+any process can call it. When a shard is complete, it also writes the description
+`.shards/NAME.json`. An interrupted prepare continues with the shards that have no description.
 
 Letters: R regions, F feature width.
 """
 
 import dataclasses
 import itertools
+import logging
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from tfcap.preparing.sources.splits import FURTHER
 
 FOLDER = ".shards"  # of the descriptions, in the prepared directory
 PROBES = 20  # images by which ready-made features find how the files name an image
-
+_log = logging.getLogger(__name__)
 
 Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`
 
@@ -52,17 +51,24 @@ def open_reader(
 ) -> Reader:
     """Opens the source of features: a network with its weights, or files of features.
 
-    `entries` are at least the first `PROBES` images; `backbone` is a network that is already
-    loaded.
+    Args:
+      settings: the settings of prepare.
+      entries: at least the first `PROBES` images.
+      backbone: the network, if it is loaded already.
     """
     if settings.features is not None:
-        paths, frames = settings.feature_paths, settings.frames
-        return ReadyFeatures(paths, entries, settings.images, settings.out, frames)
-    if settings.backbone == DETECTOR:
+        return ReadyFeatures(
+            settings.feature_paths,
+            entries,
+            images=settings.images,
+            cache=settings.out,
+            frames=settings.frames,
+        )
+    if settings.backbone_name == DETECTOR:
         network = backbone or detector.load(settings.weights or "")
         return DetectedRegions(settings.images, network, settings.objects)
     backbone = backbone or Backbone(
-        settings.backbone,
+        settings.backbone_name,
         settings.grid,
         settings.weights,
         settings.image_size,
@@ -75,10 +81,17 @@ def open_reader(
 
 
 def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
-    """Returns the images of each shard, at most `size`, by the name of the shard.
+    """Divides images into shards.
 
     The result depends only on the captions: unusable images count, too, so that a later run plans
     the same shards.
+
+    Args:
+      entries: the images; all have a split.
+      size: the largest number of images of a shard.
+
+    Returns:
+      The images of each shard by the file name of the shard.
     """
     by_split: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -104,11 +117,19 @@ def shard_name(split: str, number: int, total: int) -> str:
     return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
 
 
-def read_description(folder: str, digest: str, name: str) -> dict[str, Any] | None:
+def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | None:
     """Reads the description of a shard that `ShardWriter` wrote.
 
-    Returns None if there is no description, if it belongs to other settings, or if the shard file
-    has changed. A shard without a record has no file.
+    A shard without a record has no file.
+
+    Args:
+      folder: the prepared directory.
+      digest: SHA-256 of the settings, see `ShardWriter`.
+      name: file name of the shard.
+
+    Returns:
+      The description; None if there is none, if it belongs to other settings, or if the shard file
+      has changed.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -121,7 +142,7 @@ def read_description(folder: str, digest: str, name: str) -> dict[str, Any] | No
     return shard
 
 
-def _description_path(folder: str, name: str) -> str:
+def _description_path(folder: str | os.PathLike, name: str) -> str:
     return os.path.join(folder, FOLDER, os.path.splitext(name)[0] + ".json")
 
 
@@ -151,60 +172,63 @@ class ShardWriter:
         folder = self.settings.out
         if read_description(folder, self.digest, task.name) is not None:
             return  # another worker has written it: engines may repeat a task
-        known: dict[str, Any] = {"file": task.name, "records": 0, "bytes": 0}
-        known |= {"offsets": [], "ids": [], "sums": Sums(), "skipped": []}
-        known |= {"dropped_boxes": 0, "animated": 0, "settings": self.digest}
-        records = self._records(task, known)
+        description = _Description()
+        records = self._records(task, description)
         first = next(records, None)
+        info = ShardInfo(task.name, 0, 0, [], [])
         if first is not None:  # a shard without a usable image gets no file
             info = write_shard(os.path.join(folder, task.name), itertools.chain([first], records))
-            known |= info._asdict()
-        known["sums"] = dataclasses.asdict(known["sums"])
         path = _description_path(folder, task.name)
         files.make_directory(os.path.dirname(path))
-        files.write_json(path, known, indent=None)
+        content = info._asdict() | dataclasses.asdict(description) | {"settings": self.digest}
+        files.write_json(path, content, indent=None)
 
-    def _records(self, task: Task, known: dict[str, Any]) -> Iterator[Record]:
-        """Yields the records of the usable images; collects the description in `known`."""
+    def _records(self, task: Task, description: "_Description") -> Iterator[Record]:
+        """Yields the records of the usable images, and adds them to the description."""
         if self.reader is None:
-            network = None
-            if self.backbone is not None:  # with the weights in the prepared directory
-                made_by = {"backbone": self.backbone}
-                network = Backbone.from_fingerprint(made_by, self.settings.out)
-            self.reader = open_reader(self.settings, self.probes, network)
+            self.reader = self._open_reader()
         bare = [Extracted(e, None, None, "no captions") for e in task.images if not e.usable]
         usable = [entry for entry in task.images if entry.usable]
         for extracted in itertools.chain(bare, self.reader.read(usable)):
-            record, reason = None, extracted.reason
+            record = None
+            reason = extracted.reason
             if extracted.features is not None:
                 try:
                     record = _record(extracted)
                 except ValueError as error:
                     reason = str(error)
             if record is None:
-                number, name = extracted.entry.id, extracted.entry.file_name
-                progress.say(
-                    errors.escaped(f"skipped image {number} ({name}): {reason}"), sys.stderr
-                )
-                known["skipped"].append({"id": number, "file_name": name, "reason": reason})
+                entry = extracted.entry
+                text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
+                _log.warning(errors.escaped(text))
+                skipped = {"id": entry.id, "file_name": entry.file_name, "reason": reason}
+                description.skipped.append(skipped)
             if self.bar is not None:
                 self.bar.update()
             if record is not None:
-                known["sums"].add(record.features)
-                known["dropped_boxes"] += extracted.boxes_dropped
-                known["animated"] += extracted.animated
+                description.sums.add(record.features)
+                description.dropped_boxes += extracted.boxes_dropped
+                description.animated += extracted.animated
                 yield record
+
+    def _open_reader(self) -> Reader:
+        """Opens the source of features with the weights in the prepared directory."""
+        network = None
+        if self.backbone is not None:
+            network = Backbone.from_fingerprint({"backbone": self.backbone}, self.settings.out)
+        return open_reader(self.settings, self.probes, network)
 
 
 def _record(extracted: Extracted) -> Record:
-    entry, captions = extracted.entry, extracted.entry.stored
+    """Returns the record of an image that has features."""
+    entry = extracted.entry
     assert extracted.features is not None
     return Record(
         entry.id,
         entry.file_name,
         extracted.features,
         extracted.boxes,
-        list(entry.captions if captions is None else captions),
+        list(entry.captions if entry.stored is None else entry.stored),
         extracted.image,
         picture=extracted.picture,
         objects=extracted.objects,
@@ -212,13 +236,21 @@ def _record(extracted: Extracted) -> Record:
 
 
 class ShardInfo(NamedTuple):
-    """A finished shard."""
+    """A finished shard.
+
+    Attributes:
+      file: its name.
+      records: number of records.
+      bytes: size of the file.
+      offsets: the byte at which each record starts.
+      ids: the id of the image of each record.
+    """
 
     file: str
     records: int
     bytes: int
-    offsets: list[int]  # where each record starts
-    ids: list[int]  # of the images
+    offsets: list[int]
+    ids: list[int]
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -228,7 +260,9 @@ class ShardInfo(NamedTuple):
 
 def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo:
     """Writes one shard atomically. Errors of `records` are raised; no file is left behind."""
-    offsets, ids, end = [], [], 0
+    offsets = []
+    ids = []
+    end = 0
     with files.replacing(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
         for record in records:
             data = serialize(record)
@@ -268,3 +302,20 @@ class Sums:
         self.total += float(features.sum(dtype=np.float64))
         self.squares += float(squares.sum())
         self.norms += float(np.sqrt(squares).sum())
+
+
+@dataclasses.dataclass
+class _Description:
+    """What the description of a shard says beside its `ShardInfo`.
+
+    Attributes:
+      sums: sums over the features.
+      skipped: `id`, `file_name` and `reason` of each image that cannot be used.
+      dropped_boxes: number of images whose boxes were dropped, see `Extracted`.
+      animated: number of animated GIF files.
+    """
+
+    sums: Sums = dataclasses.field(default_factory=Sums)
+    skipped: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    dropped_boxes: int = 0
+    animated: int = 0

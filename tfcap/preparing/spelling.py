@@ -21,17 +21,17 @@ def on_disk(folder: str | os.PathLike, name: str) -> str:
     """Returns a name below a local folder as it is spelled on the disk; else `name`."""
     if name.isascii():
         return name
-    place = ""
+    path = ""
     for part in name.split("/"):
-        same = _listed(os.path.join(folder, place), nfc).get(nfc(part), [part])
-        place = os.path.join(place, part if part in same else same[0])
-    return place
+        same = _listed(os.path.join(folder, path), nfc).get(nfc(part), [part])
+        path = os.path.join(path, part if part in same else same[0])
+    return path
 
 
 def near(folder: str | os.PathLike, name: str) -> str:
     """Returns `; photo.JPG is there` for a missing photo.jpg, or an empty text."""
-    place, base = os.path.split(os.path.join(folder, name))
-    same = _listed(place, loose).get(loose(base), [])
+    directory, base = os.path.split(os.path.join(folder, name))
+    same = _listed(directory, loose).get(loose(base), [])
     return f"; {same[0]} is there" if same else ""
 
 
@@ -40,7 +40,9 @@ def elsewhere(folder: str | os.PathLike, name: str) -> str:
 
     Else a file with the same number counts: `a_0012.jpg` for `b_12.jpg`.
     """
-    base, digits, same = loose(os.path.basename(name)), number(name), ""
+    base = loose(os.path.basename(name))
+    digits = number(name)
+    same = ""
     for file in below(folder):
         if loose(os.path.basename(file)) == base:
             return f"; {file} is there"
@@ -57,10 +59,10 @@ def number(name: str) -> int | None:
 
 def below(folder: str | os.PathLike) -> Iterator[str]:
     """Yields the names of all files below a local folder, relative to it."""
-    for place, inside, names in os.walk(os.fspath(folder)):
-        inside.sort()
+    for directory, subdirectories, names in os.walk(os.fspath(folder)):
+        subdirectories.sort()
         for name in sorted(names):
-            yield pathlib.Path(place, name).relative_to(folder).as_posix()
+            yield pathlib.Path(directory, name).relative_to(folder).as_posix()
 
 
 def loose(name: str) -> str:

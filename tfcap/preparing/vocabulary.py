@@ -2,13 +2,15 @@
 
 import collections
 import itertools
+import logging
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tfcap import errors, progress
+from tfcap import errors
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
@@ -28,45 +30,47 @@ from tfcap.preparing.sources.entry import Entry
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
+_log = logging.getLogger(__name__)
 
 
-def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Entry]:
+def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entry]:
     """Sets the words of the captions; removes captions without a word.
 
-    With `given_tokens` the words come from the caption file (`Entry.words`). Records then hold
-    these words with spaces between them. Training splits the captions of records with the
-    tokenizer, so the tokenizer also splits words of the file that contain punctuation.
+    Args:
+      entries: the images.
+      words_of_file: whether the words come from the caption file (`Entry.words`). Records then hold
+        these words with spaces between them. Training splits the captions of records with the
+        tokenizer, so the tokenizer also splits words of the file that contain punctuation.
     """
-    images = list(_tokenized(entries, given_tokens))
-    if not given_tokens:
+    images = list(_tokenized(entries, words_of_file))
+    if not words_of_file:
         return images
-    given = {word for entry in entries for words in entry.words for word in words}
-    if changed := sorted(given - {word for image in images for ws in image.words for word in ws}):
-        print(
+    of_file = {word for entry in entries for words in entry.words for word in words}
+    if changed := sorted(of_file - {word for image in images for ws in image.words for word in ws}):
+        _log.info(
             f"note: {len(changed)} tokens of the captions are no words of the tokenizer, which "
-            f"splits or drops them, for example {changed[0]!r}",
-            flush=True,
+            f"splits or drops them, for example {changed[0]!r}"
         )
     return _comparable(images)
 
 
-def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Entry]:
-    texts = [_texts(entry) if given_tokens else entry.captions for entry in entries]
-    words_of_all = iter(tokens.tokenize_all([text for every in texts for text in every]))
-    for entry, of_image in zip(entries, texts, strict=True):
+def _tokenized(entries: Sequence[Entry], words_of_file: bool) -> Iterator[Entry]:
+    texts = [_texts(entry) if words_of_file else entry.captions for entry in entries]
+    words_of_all = iter(tokens.tokenize_all(list(itertools.chain.from_iterable(texts))))
+    for entry, texts_of_image in zip(entries, texts, strict=True):
         kept = [
             (caption, text, words)
-            for caption, text in zip(entry.captions, of_image, strict=True)
+            for caption, text in zip(entry.captions, texts_of_image, strict=True)
             if (words := next(words_of_all))
         ]
         if dropped := len(entry.captions) - len(kept):
             text = f"captions without a word, dropped: {dropped} of {entry.file_name}"
-            progress.say(errors.escaped(text), sys.stderr)
+            _log.warning(errors.escaped(text))
         yield entry._replace(
             captions=tuple(caption for caption, _, _ in kept),
             # One string per different word: a large data set has millions of words.
             words=tuple(tuple(map(sys.intern, words)) for _, _, words in kept),
-            stored=tuple(text for _, text, _ in kept) if given_tokens else None,
+            stored=tuple(text for _, text, _ in kept) if words_of_file else None,
         )
 
 
@@ -74,8 +78,8 @@ def _texts(entry: Entry) -> list[str]:
     """Returns the words of each caption in the file, with spaces between them."""
     if len(entry.words) < len(entry.captions):
         raise ValueError(
-            f"--tokens=given needs words in the caption file, and image {entry.id} "
-            f"({entry.file_name}) has none. Leave --tokens out."
+            f"`tokens=given` needs words in the caption file, and image {entry.id} "
+            f"({entry.file_name}) has none. Leave `tokens` out."
         )
     return [" ".join(words) for words in entry.words]
 
@@ -83,26 +87,26 @@ def _texts(entry: Entry) -> list[str]:
 def _comparable(images: Sequence[Entry]) -> list[Entry]:
     """Returns images whose references are split into the same words as their records.
 
-    With --tokens=given a model writes the words of the caption file with spaces between them.
+    With `tokens=given` a model writes the words of the caption file with spaces between them.
     Scores split the raw captions at spaces: in a language without spaces, captions and references
     would have no word in common.
     """
     raw = iter(tokens.tokenize_all([caption for image in images for caption in image.captions]))
-    found, changed = [], 0
+    result = []
+    changed = 0
     for image in images:
-        given = {word for words in image.words for word in words}
-        same = [word in given for _ in image.captions for word in next(raw)]
+        of_file = {word for words in image.words for word in words}
+        same = [word in of_file for _ in image.captions for word in next(raw)]
         if 2 * sum(same) < len(same):
             image = image._replace(captions=tuple(map(" ".join, image.words)))
             changed += 1
-        found.append(image)
+        result.append(image)
     if changed:
-        print(
+        _log.info(
             f"note: {changed} of {len(images)} images have other words in their raw captions: "
-            "their references are the given tokens",
-            flush=True,
+            "their references are the given tokens"
         )
-    return found
+    return result
 
 
 def lengths(images: Iterable[Entry]) -> list[int]:
@@ -114,8 +118,12 @@ def lengths(images: Iterable[Entry]) -> list[int]:
 class Vocabulary:
     """The vocabulary of a data set: made before the features are extracted, and finished after.
 
-    Making it reads the files of --vocab and --document_frequency, and prints how many words become
-    <unk>. Its errors come before the features are extracted, which can take hours.
+    The constructor reads the files of `vocab` and `document_frequency`, and says how many words
+    become <unk>. Its errors come before the features are extracted, which can take hours.
+
+    Args:
+      settings: the settings of prepare.
+      images: the images with their words, see `tokenize`.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Entry]):
@@ -132,45 +140,43 @@ class Vocabulary:
                 where = f" The captions are in the splits {', '.join(others)}." if others else ""
                 raise ValueError(
                     "No image of the split 'train' has a caption, so no words can be counted."
-                    f"{where} Add captions, or give a vocabulary with --vocab."
+                    f"{where} Add captions, or give a vocabulary with `vocab`."
                 )
-            self._print_unknown(self._counts(images))
+            self._say_unknown(self._counts(images))
         else:
             ids = [i for image in train or images for ws in image.words for i in self.vocab.ids(ws)]
-            known = 100 * (1 - ids.count(UNK) / max(len(ids), 1))
+            share = 100 * (1 - ids.count(UNK) / max(len(ids), 1))
             kind = "training captions" if train else "captions"
-            print(f"{settings.vocab} has {known:.1f} % of the words of the {kind}", flush=True)
+            _log.info(f"{settings.vocab} has {share:.1f} % of the words of the {kind}")
         if note := cut_note(lengths(train), MAX_LENGTH):
-            print(f"note: {note}", flush=True)
+            _log.info(f"note: {note}")
 
     def _counts(self, images: Iterable[Entry]) -> collections.Counter[str]:
         """Returns how often each word occurs in the splits that the vocabulary counts."""
-        every = self.settings.count_splits == "all"
-        counted = (image.words for image in images if every or image.split == "train")
+        counts_all = self.settings.count_splits == "all"
+        counted = (image.words for image in images if counts_all or image.split == "train")
         captions = itertools.chain.from_iterable(counted)
         return collections.Counter(itertools.chain.from_iterable(captions))
 
-    def _print_unknown(self, counts: collections.Counter[str]) -> None:
-        """Prints the share of the counted words that will be <unk>, and a remedy if it is high."""
+    def _say_unknown(self, counts: collections.Counter[str]) -> None:
+        """Says the share of the counted words that will be <unk>, and a remedy if it is high."""
         least = self.settings.min_count
         Vocab.from_counts(counts, least)  # its error must come before the features take hours
-        known = [count for count in counts.values() if count >= least]
-        unknown = 100 * (1 - sum(known) / counts.total())
-        if len(known) == len(counts):
-            print(f"vocabulary: all {len(known)} different words; none becomes <unk>", flush=True)
+        frequent = [count for count in counts.values() if count >= least]
+        unknown = 100 * (1 - sum(frequent) / counts.total())
+        if len(frequent) == len(counts):
+            _log.info(f"vocabulary: all {len(frequent)} different words; none becomes <unk>")
             return
         train = self.settings.count_splits == "train"
         kind = "training captions" if train else "captions of all splits"
-        print(
-            f"vocabulary: {len(known)} of {len(counts)} different words occur at least {least} "
-            f"times. The others become <unk>: {unknown:.1f} % of the words of the {kind}",
-            flush=True,
+        _log.info(
+            f"vocabulary: {len(frequent)} of {len(counts)} different words occur at least {least} "
+            f"times. The others become <unk>: {unknown:.1f} % of the words of the {kind}"
         )
         if unknown > HIGH_UNKNOWN:
-            print(
+            _log.info(
                 f"warning: {unknown:.1f} % is much, because the model cannot learn these words. "
-                "Give a lower --min_count",
-                flush=True,
+                "Give a lower `min_count`"
             )
 
     def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
@@ -182,26 +188,26 @@ class Vocabulary:
         if not train and self.vocab is None:
             raise ValueError(
                 "All images of the split 'train' were skipped; the reasons are printed above. "
-                "Repair the images, or give a vocabulary with --vocab."
+                "Repair the images, or give a vocabulary with `vocab`."
             )
         vocab = self.vocab or Vocab.from_counts(self._counts(images), self.settings.min_count)
         if self.frequencies is not None:
             return vocab, self.frequencies
         if not train:
-            print(
+            _log.info(
                 "note: no document frequencies, because there is no split 'train' and no "
-                "--document_frequency; CIDEr-D rewards and order=consensus need them",
-                flush=True,
+                "`document_frequency`; CIDEr-D rewards and order=consensus need them"
             )
             return vocab, None
         captions = [words for image in train for words in image.words]
         ids = np.array(vocab.ids(itertools.chain.from_iterable(captions)), np.int32)
-        starts, first = ends([*map(len, captions)]), ends([len(image.words) for image in train])
-        return vocab, count_ngrams(ids, starts, first)
+        caption_starts = ends([*map(len, captions)])
+        first_captions = ends([len(image.words) for image in train])
+        return vocab, count_ngrams(ids, caption_starts, first_captions)
 
 
-def _load_frequencies(file: str, vocab: Vocab) -> DocumentFrequencies:
-    """Reads the file of --document_frequency.
+def _load_frequencies(file: str | os.PathLike, vocab: Vocab) -> DocumentFrequencies:
+    """Reads the file of `document_frequency`.
 
     It holds word ids. With another vocabulary it would be silently wrong, so the vocab.txt beside
     it must have the words of `vocab`.
@@ -210,24 +216,23 @@ def _load_frequencies(file: str, vocab: Vocab) -> DocumentFrequencies:
     beside = path.parent / VOCABULARY
     if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
         raise ValueError(
-            f"{path} was counted with {beside}, whose words differ from --vocab. Give the "
+            f"{path} was counted with {beside}, whose words differ from `vocab`. Give the "
             f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
         )
     table = load_document_frequencies(path.parent, path.name)
-    check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
+    check_ids(table, len(vocab), f"`document_frequency={path}`", "`vocab`")
     return table
 
 
 def _warn_of_long_words(images: Sequence[Entry]) -> None:
-    """Prints a warning if words are as long as sentences: the language has no spaces."""
+    """Warns of words that are as long as sentences: the language has no spaces."""
     captions = [words for image in images for words in image.words]
     average = sum(map(len, captions)) / max(len(captions), 1)
     if captions and average < FEW_WORDS:
-        print(
+        _log.info(
             f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
             "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
             "Japanese or Thai is one word. Put spaces between the words of the captions first, "
-            "with a word segmenter for the language, or give --tokens given if the caption file "
-            "has the words",
-            flush=True,
+            "with a word segmenter for the language, or give `tokens=given` if the caption file "
+            "has the words"
         )

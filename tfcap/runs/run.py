@@ -3,10 +3,10 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import cast
 
 from tfcap import configs, files, pretrained
 from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.detector import Detector
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
@@ -173,6 +173,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
     with precision.scope(dtype):
         model = build_model(params.task, len(vocab), width)
     whole = with_backbone(model, params.task, fingerprint, directory)
+    assert whole.backbone is None or isinstance(whole.backbone, Backbone)
     path = restore_weights(whole, _checkpoint(directory, params, checkpoint))
     return Run(
         params,
@@ -183,7 +184,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         checkpoint=path,
         signature=signature_of(path, params.task),
         scores=scores_in(info_of(path)),
-        backbone=cast(Backbone | None, whole.backbone),
+        backbone=whole.backbone,
     )
 
 
@@ -216,9 +217,7 @@ def load_together(
     backbone = None
     sources = {source_of_features(member.fingerprint) for member in members}
     if len(sources) > 1 or any(member.backbone is not None for member in members):
-        backbone = Backbones(
-            [m.backbone or Backbone.from_fingerprint(m.fingerprint, m.directory) for m in members]
-        )
+        backbone = Backbones([_backbone_of(member) for member in members])
     captioners = [member.model for member in members]
     model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
     return dataclasses.replace(
@@ -229,6 +228,14 @@ def load_together(
         signature=" & ".join(dict.fromkeys(member.signature for member in members)),
         scores={},
     )
+
+
+def _backbone_of(run: Run) -> Backbone | Detector:
+    """Returns the backbone of one run: that trained with its captioner, or that of its data."""
+    if run.backbone is None:
+        return Backbone.from_fingerprint(run.fingerprint, run.directory)
+    assert not isinstance(run.backbone, Backbones)  # which an ensemble has
+    return run.backbone
 
 
 def _check_fits(first: Run, other: Run) -> None:

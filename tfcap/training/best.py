@@ -117,7 +117,12 @@ class BestCheckpoint:
         return True
 
     def worse(self, step: int, interval: int) -> str:
-        """Returns a warning if the last two validations were not better than the best, else ""."""
+        """Returns a warning if the last two validations were not better than the best, else "".
+
+        Args:
+          step: the step of the last validation.
+          interval: number of steps between two validations.
+        """
         best = int(runs.read_best(self.directory).get("best_ckpt_global_step", step))
         if step - best <= interval:
             return ""

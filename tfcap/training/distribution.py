@@ -28,7 +28,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
         raise errors.UsageError(
             f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
-            "higher. Set 0 to use all GPUs, or the processor if there is no GPU."
+            "higher. 0 uses all GPUs, or the processor on a machine without GPUs."
         )
     if name == "mirrored" and cluster_position()[0] > 1:
         name = "multi_worker_mirrored"

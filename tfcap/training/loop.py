@@ -219,7 +219,7 @@ class Loop:
         if options.recovery_max_trials >= 0 and not loss <= limit:
             raise ValueError(
                 f"Training diverged: the loss of step {goal} is {loss}. The checkpoints in "
-                f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."
+                f"{self.model_dir} are of earlier steps. Lower trainer.optimizer_config.schedule."
                 "learning_rate or clip_threshold, and start again."
             )
         rate = (goal - step) / (time.monotonic() - start)

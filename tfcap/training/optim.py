@@ -40,7 +40,9 @@ class Adam(private_api.SharedScalarsOptimizer):
         self, learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-8, name="adam", **kwargs
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
 
     def build(self, variables):
         """Creates the two moments of each variable."""
@@ -171,7 +173,12 @@ def _beta(beta: float) -> float:
 def optimizer(
     config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of a configuration, with this learning rate."""
+    """Makes an optimizer.
+
+    Args:
+      config: the name of the optimizer and its numbers.
+      learning_rate: the learning rate, or a schedule of it.
+    """
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
@@ -183,7 +190,13 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Gives some variables of an optimizer another learning rate, `factor` times as large."""
+    """Gives some variables of an optimizer another learning rate.
+
+    Args:
+      optimizer: the optimizer, which is changed.
+      variables: the variables.
+      factor: their learning rate, as a multiple of that of the others.
+    """
     scaled = {id(variable) for variable in variables}
 
     def update_both(update, gradients, trainable_variables, learning_rate):
@@ -212,7 +225,8 @@ def clip(
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
         return [g * tf.cast(scale, g.dtype) for g in gradients]
     if kind == "value":  # the limits are constants once, and not once for each gradient
-        low, high = tf.constant(-1.0) * threshold, tf.constant(1.0) * threshold
+        low = tf.constant(-1.0) * threshold
+        high = tf.constant(1.0) * threshold
         gradients = [
             tf.raw_ops.ClipByValue(t=g, clip_value_min=low, clip_value_max=high) for g in gradients
         ]
@@ -257,28 +271,32 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, config: configs.Schedule, width: int, scale: tf.Variable | None = None):
         super().__init__()
-        self.config, self.width, self.scale = config, width, scale
+        self.config = config
+        self.width = width
+        self.scale = scale
 
     def __call__(self, step):
         rate = self._rate(ops.cast(step, "float32"))
         return rate if self.scale is None else rate * ops.convert_to_tensor(self.scale)
 
-    def _rate(self, it):
-        config, warmup = self.config, self.config.warmup_steps
+    def _rate(self, done):
+        """Computes the rate of the step after `done` steps, without `scale`."""
+        config = self.config
+        warmup = config.warmup_steps
         if config.name == "constant":
             return ops.cast(config.learning_rate, "float32")
-        n = it + 1.0
+        n = done + 1.0
         if config.name == "noam":
             factor = config.learning_rate * self.width**-0.5
             return factor * ops.minimum(n**-0.5, n * warmup**-1.5)
         if config.name == "linear":
             rate = config.learning_rate * ops.minimum(1.0, n / warmup)
         else:
-            rate = config.learning_rate / ops.maximum(warmup - it, 1.0)
+            rate = config.learning_rate / ops.maximum(warmup - done, 1.0)
         if config.decay_steps:
-            past = ops.maximum(it - config.decay_start, 0.0)
+            past = ops.maximum(done - config.decay_start, 0.0)
             rate = rate * ops.power(config.decay_rate, ops.floor(past / config.decay_steps))
-        return ops.maximum(rate, ops.where(it >= warmup, config.minimum, 0.0))
+        return ops.maximum(rate, ops.where(done >= warmup, config.minimum, 0.0))
 
 
 class Plateau(tf.Module):
@@ -299,7 +317,10 @@ class Plateau(tf.Module):
 
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
         super().__init__(name="plateau")
-        self.patience, self.factor, self.metric, self.higher = patience, factor, metric, higher
+        self.patience = patience
+        self.factor = factor
+        self.metric = metric
+        self.higher = higher
         self.scale = tf.Variable(1.0, trainable=False, name="scale")
         self.best = tf.Variable(-float("inf"), trainable=False, name="best")
         self.waited = tf.Variable(0, trainable=False, name="waited")

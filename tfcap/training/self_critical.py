@@ -4,6 +4,7 @@ Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabula
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,7 +59,14 @@ class Samples(NamedTuple):
 
 
 class RootMean(keras.metrics.Mean):
-    """Computes the root of a mean."""
+    """Computes the root of a mean.
+
+    Example:
+      >>> metric = RootMean()
+      >>> metric.update_state([1.0, 7.0])
+      >>> float(metric.result())
+      2.0
+    """
 
     def result(self):
         return keras.ops.sqrt(super().result())
@@ -137,25 +145,16 @@ class SelfCriticalTask(CaptionTask):
         batch = dict(inputs)
         numbers = self.random_numbers(batch, tf.convert_to_tensor(optimizer.iterations))
         if self.options.gradient == "sampling":
-            return self.apply(
-                lambda part: self._loss_by_sampling(model, *part),
-                (batch, numbers),
-                model,
-                optimizer,
-                metrics,
-            )
+            loss = functools.partial(self._loss_by_sampling, model)
+            return self.apply(loss, (batch, numbers), model, optimizer, metrics)
         draw = self.compiled(lambda batch, numbers: self.draw(model, model.encode(batch), numbers))
         samples = self.with_advantages(draw(batch, numbers), batch)
-        return self.apply(
-            lambda part: self._loss_by_rescoring(model, *part),
-            (batch, samples),
-            model,
-            optimizer,
-            metrics,
-        )
+        loss = functools.partial(self._loss_by_rescoring, model)
+        return self.apply(loss, (batch, samples), model, optimizer, metrics)
 
-    def _loss_by_rescoring(self, model: Captioner, batch: dict[str, tf.Tensor], samples: Samples):
-        """Computes the loss of samples that were drawn before, by teacher forcing over them."""
+    def _loss_by_rescoring(self, model: Captioner, part: tuple[dict[str, tf.Tensor], Samples]):
+        """Computes the loss of images and their samples, by teacher forcing over the samples."""
+        batch, samples = part
         tokens = tf.reshape(samples.tokens, (-1, self.task_config.max_length))
         if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
             longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
@@ -164,9 +163,11 @@ class SelfCriticalTask(CaptionTask):
         logps = word_log_probs(model, context, tokens, training=True)
         return self._loss(samples, tokens, logps)
 
-    def _loss_by_sampling(self, model: Captioner, batch: dict[str, tf.Tensor], numbers: tf.Tensor):
-        """Draws samples and computes their loss; the gradient goes through the sampling loop."""
-        length, greedy = self.task_config.max_length, None
+    def _loss_by_sampling(self, model: Captioner, part: tuple[dict[str, tf.Tensor], tf.Tensor]):
+        """Draws samples of images by random numbers; the gradient goes through the sampling."""
+        batch, numbers = part
+        length = self.task_config.max_length
+        greedy = None
         context = model.encode(batch, training=True)
         tokens, logps = self._sample(model, context, numbers, training=True)
         if self.options.baseline == "greedy":
@@ -184,7 +185,12 @@ class SelfCriticalTask(CaptionTask):
         return total, count, {"loss": (total, count)} | self._metric_sums(samples)
 
     def random_numbers(self, batch: dict[str, tf.Tensor], done: tf.Tensor) -> tf.Tensor:
-        """Returns the numbers that decide the samples of a step, float32 [B, S, T] in [0, 1)."""
+        """Returns the numbers that decide the samples of a step, float32 [B, S, T] in [0, 1).
+
+        Args:
+          batch: the images.
+          done: number of finished optimizer steps.
+        """
         shape = [tf.shape(batch["mask"])[0], self.options.samples, self.task_config.max_length]
         return tf.random.stateless_uniform(shape, self.seed(done))
 
@@ -205,13 +211,19 @@ class SelfCriticalTask(CaptionTask):
 
     def _sample(self, model, context, numbers, training=False):
         """Samples with numbers [B, S, T]; returns tokens and log-probabilities [B, S, T]."""
-        length, shape = self.task_config.max_length, tf.shape(numbers)
+        length = self.task_config.max_length
+        shape = tf.shape(numbers)
         rows = tf.reshape(numbers, (-1, length))
         tokens, logps = sample(model, context, length, rows, training=training)
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
     def with_advantages(self, draws: Draws, batch: dict[str, tf.Tensor]) -> Samples:
-        """Rewards the captions of a batch, and subtracts the baseline from their rewards."""
+        """Rewards captions, and subtracts the baseline from their rewards.
+
+        Args:
+          draws: the captions.
+          batch: the images, with their references and ids.
+        """
         shape = (None, self.options.samples, self.task_config.max_length)
         tokens = tf.ensure_shape(draws.tokens, shape)
         reward = self.reward(tokens, batch["references"], batch.get("id"))
@@ -246,7 +258,8 @@ class SelfCriticalTask(CaptionTask):
 
     def score(self, aggregated_logs, start):
         """Computes the scores; at the start, compares them with those of `init_checkpoint`."""
-        logs, images = super().score(aggregated_logs, start), len(self.captions)
+        logs = super().score(aggregated_logs, start)
+        images = len(self.captions)
         # A run that goes on from a checkpoint at step 0, as a converted one, has loaded none.
         if start and self.loaded:
             self.notes.append(check_start(self.task_config, self.data, self.greedy, images))

@@ -327,7 +327,14 @@ def _after(
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Logs the scores, the CIDEr of the references, three captions, and the next commands."""
+    """Logs the scores, the CIDEr of the references, three captions, and the next commands.
+
+    Args:
+      task: the task, after the last validation.
+      params: the configuration of the run.
+      model_dir: the directory of the run.
+      experiment: the name of the experiment.
+    """
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     texts = task.data.references(split)
@@ -367,7 +374,7 @@ def _best_scores(best: str, params: configs.Experiment, model_dir: str) -> Itera
             yield f"  {what}: no validation was better than that of the start, which is kept"
     for name, value in scores.items():
         interval = info.get("intervals", {}).get(name)
-        yield f"  {name:18} {value:.2f}{bootstrap.shown(*interval) if interval else ''}"
+        yield f"  {name:18} {value:.2f}{bootstrap.interval_text(*interval) if interval else ''}"
 
 
 def _ceiling(best: str, task: CaptionTask, references: dict[int, list[str]]) -> Iterator[str]:

@@ -37,14 +37,24 @@ def data_directory(configured: str) -> str:
                 f"{directory} has no {FINGERPRINT}. Prepare the data, or name the directory: "
                 "`params_override=task.data_dir=DIRECTORY`"
             )
-        from tfcap.preparing.build import prepare_built_in
+        from tfcap.preparing.build import prepare
+        from tfcap.preparing.settings import Settings
 
-        prepare_built_in(source, directory)
+        prepare(Settings(directory, source=source))
     return directory
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Raises ValueError if the data lacks a split, images or captions that the run needs."""
+    """Checks that the data has the splits, images and captions that a run needs.
+
+    Args:
+      task: the configuration of the task.
+      data: the prepared data set.
+      mode: one of `training.MODES`.
+
+    Raises:
+      ValueError: the data lacks one of them.
+    """
     splits = data.fingerprint["splits"]
     for part, key in (("train", "train_data"), ("eval", "validation_data")):
         split = getattr(task, key).split
@@ -90,7 +100,10 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
         if remap:
-            raise ValueError(f"task.remap_vocab needs {words}: copy it from the checkpoint's run.")
+            raise ValueError(
+                f"task.remap_vocab=true needs the words of the checkpoint: {words} is missing. "
+                "Copy it from the run of the checkpoint."
+            )
         return None
     other = Vocab.load(words)
     if other.sha256 == data.vocab.sha256:
@@ -98,7 +111,7 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     if not remap:
         raise ValueError(
             f"{path} has another vocabulary than {data.folder}. Set task.remap_vocab=true to keep "
-            "the rows of the words that both share, or prepare the data with the words of the "
+            "the weights of the words that both have, or prepare the data with the words of the "
             f"checkpoint: `vocab={words}`."
         )
     ids = {word: number for number, word in enumerate(other.words)}

@@ -38,7 +38,14 @@ DRAWS = -1  # second number of the seeds of draws; in those of the data order it
 
 
 class Perplexity(keras.metrics.Mean):
-    """Computes exp of the mean negative log-likelihood per word, without label smoothing."""
+    """Computes exp of the mean negative log-likelihood per word, without label smoothing.
+
+    Example:
+      >>> metric = Perplexity()
+      >>> metric.update_state(0.0)
+      >>> float(metric.result())
+      1.0
+    """
 
     def result(self):
         return keras.ops.exp(super().result())
@@ -94,7 +101,8 @@ class CaptionTask(base_task.Task):
 
     def build_model(self) -> Captioner:
         """Makes the captioner with all variables, and with its backbone if that is trained."""
-        data, config = self.data, self.task_config
+        data = self.data
+        config = self.task_config
         width = runs.width_of(config, data.fingerprint["features"])
         captioner = runs.build_model(config, len(data.vocab), width)
         model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
@@ -105,7 +113,12 @@ class CaptionTask(base_task.Task):
     def build_optimizer(
         self, model: Captioner, plateau: optim.Plateau
     ) -> keras.optimizers.Optimizer:
-        """Makes the optimizer with all variables; under float16 it scales the loss."""
+        """Makes the optimizer with all variables; under float16 it scales the loss.
+
+        Args:
+          model: the captioner, with its backbone if that is trained.
+          plateau: multiplies the learning rate if validations get no better.
+        """
         config = self.optimizer_config
         scale = plateau.scale if plateau.patience else None
         rate = optim.LearningRate(config.schedule, model.width, scale)
@@ -163,6 +176,15 @@ class CaptionTask(base_task.Task):
         """Runs one step on one replica; the loss is a mean over the words of all replicas.
 
         TensorBoard shows the objective without the penalty of `l2`.
+
+        Args:
+          inputs: a batch of `pipeline.training_batches`.
+          model: the captioner.
+          optimizer: the optimizer.
+          metrics: the metrics to update; None updates none.
+
+        Returns:
+          the loss, under the name that TF Model Garden gives it.
         """
         done = tf.convert_to_tensor(optimizer.iterations)
         # Each image has its own seed, so that micro-batches draw different words.
@@ -171,7 +193,8 @@ class CaptionTask(base_task.Task):
 
         def objective(part):
             words = part["tokens"][..., :-1]
-            ramp, shape = self.task_config.scheduled_sampling, tf.shape(words)
+            ramp = self.task_config.scheduled_sampling
+            shape = tf.shape(words)
             if ramp.increase:
                 logits = scheduled_sampling(
                     model,
@@ -218,7 +241,8 @@ class CaptionTask(base_task.Task):
         Returns:
           the loss, under the name that TF Model Garden gives it.
         """
-        config, weights = self.optimizer_config, model.trainable_variables
+        config = self.optimizer_config
+        weights = model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         gradients, loss, sums = mean_gradient(
             objective,
@@ -246,7 +270,17 @@ class CaptionTask(base_task.Task):
 
     @tf.autograph.experimental.do_not_convert
     def validation_step(self, inputs, model, metrics=None):
-        """Computes the loss by teacher forcing, and captions by beam search and greedy search."""
+        """Computes the loss by teacher forcing, and captions by beam search and greedy search.
+
+        Args:
+          inputs: a batch of `pipeline.decoding_batches`.
+          model: the captioner.
+          metrics: the metrics to update; None updates none.
+
+        Returns:
+          `id` int64 [B], `tokens` int32 [B, T] of the best caption, and `greedy` float32 [B], the
+          CIDEr-D of the greedy caption.
+        """
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
         context = self.compiled(model.encode)(inputs)
@@ -290,7 +324,12 @@ class CaptionTask(base_task.Task):
             metric.update_state(tf.math.divide_no_nan(total, count), sample_weight=count)
 
     def aggregate_logs(self, state, step_logs):
-        """Collects caption and greedy score by image id: a repeated image counts once."""
+        """Collects caption and greedy score by image id: a repeated image counts once.
+
+        Args:
+          state: the result for the batches before; None for the first batch.
+          step_logs: the results of `validation_step`, a list with a tensor of each replica.
+        """
         captions = {} if state is None else state
         columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
         for ids, tokens, greedy in zip(*columns, strict=True):
@@ -300,7 +339,12 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Collects the captions of all workers in the chief, and computes the scores."""
+        """Collects the captions of all workers in the chief, and computes the scores.
+
+        Args:
+          aggregated_logs: the result of `aggregate_logs` in this worker.
+          global_step: the number of finished steps.
+        """
         start = global_step is not None and int(global_step.numpy()) == 0
         if self.workers.count > 1:
             parts = self.workers.gather([[i, *log] for i, log in aggregated_logs.items()])

@@ -237,7 +237,7 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 3)
 
 
-def _json(content: Any) -> str:
+def _json(content: object) -> str:
     """Returns JSON that is safe inside a page: without "<", nothing can end its element."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -103,13 +103,13 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     assert recognise([tmp_path]) == "sidecar"
     for clips in (True, False):
         assert [e.file_name for e in read("sidecar", made, clips=clips)[0]] == ["1.mp4"]
-    with pytest.raises(errors.UsageError, match="1.mp4 is a film. --frames=16 reads clips"):
+    with pytest.raises(errors.UsageError, match="1.mp4 is a film. `frames=16` reads clips"):
         prepare(tmp_path / "out", images=str(tmp_path), backbone="pixels")
     sources.write_pictures(tmp_path, ["2.jpg"])
     assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4", "2.jpg"]
     assert "films" not in capsys.readouterr().out
     assert [e.file_name for e in read("sidecar", made)[0]] == ["2.jpg"]
-    assert "note: 1 films are read only with --frames and are left out" in capsys.readouterr().out
+    assert "note: 1 films are read only with `frames` and are left out" in capsys.readouterr().out
 
 
 def downloaded(folder, form):
@@ -157,7 +157,7 @@ def test_a_directory_of_hugging_face_is_not_one_of_tensorflow_datasets(tmp_path)
     hugging_face(tmp_path / "cache" / "default" / "0.0.0", "name-train.arrow")
     file = tmp_path / "saved" / "train" / "data-00000-of-00001.arrow"
     for path in (tmp_path / "saved", file.parent, file, tmp_path / "cache"):
-        with pytest.raises(ValueError, match="Arrow files of Hugging Face.*to_parquet.*--captions"):
+        with pytest.raises(ValueError, match="Arrow files of Hugging Face.*to_parquet.*`captions`"):
             recognise([path])
 
 
@@ -169,7 +169,7 @@ def test_a_folder_without_captions_says_where_they_may_be(tmp_path):
     with pytest.raises(ValueError, match="dog.txt or dog.caption. Write them, or give a table of"):
         recognise([tmp_path])
     texts(tmp_path, {"captions.csv": "image,caption\nb.jpg,A dog.\n"})
-    with pytest.raises(ValueError, match="captions, such as captions.csv, with --captions"):
+    with pytest.raises(ValueError, match="captions, such as captions.csv, with `captions`"):
         recognise([tmp_path])
     pq.write_table(pa.Table.from_pylist([{"url": "u", "caption": "A"}]), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="a column with the bytes of pictures.* it has: url, cap"):

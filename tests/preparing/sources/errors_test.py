@@ -87,7 +87,7 @@ def test_too_many_bad_rows_end_it(tmp_path, capsys):
     assert len(READERS["csv"].read(source)) == 1 and len(source.skipped) == 40
     assert capsys.readouterr().err.count("\n") == 40
     with pytest.raises(
-        ValueError, match="31 rows cannot be used, --max_skipped allows 30.*line 32:"
+        ValueError, match="31 rows cannot be used, `max_skipped` allows 30.*line 32:"
     ):
         READERS["csv"].read(Source((path,), most_skipped=30))
 
@@ -106,5 +106,5 @@ def test_missing_paths_and_two_layouts_are_refused(tmp_path):
     (made.captions[0] / "shard.tar").write_bytes(
         sources.webdataset(tmp_path).captions[0].read_bytes()
     )
-    with pytest.raises(ValueError, match="folder may be imagefolder or webdataset. Give --source="):
+    with pytest.raises(ValueError, match="folder may be imagefolder or webdataset. Give `source="):
         recognise(made.captions)

@@ -116,15 +116,15 @@ def write(path, value):
 
 def test_karpathys_own_words_and_numbers_of_captions(tmp_path):
     made = FIXTURES["karpathy"](tmp_path)
-    first = karpathy(Source(made.captions, given_tokens=True))[0]
+    first = karpathy(Source(made.captions, reads_words=True))[0]
     assert first.words == (("a", "mans", "dog", "0"), ("a", "mans", "dog", "1"))
-    assert first.caption_ids == (0, 7) and first.own_id
+    assert first.caption_ids == (0, 7) and first.has_id
     images = [
         {"filename": n, "split": "test", "imgid": i} for n, i in (("a.jpg", 9), ("b.jpg", None))
     ]
     path = write(tmp_path / "a.json", {"images": images})
     assert karpathy(Source((path,))) == [
-        Entry(9, "a.jpg", "test", (), own_id=True),
+        Entry(9, "a.jpg", "test", (), has_id=True),
         Entry(1, "b.jpg", "test", ()),  # its position
     ]
 
@@ -194,9 +194,7 @@ def test_captions_that_karpathys_layout_marks_are_left_out(tmp_path):
         for number, (text, mark) in enumerate(said)
     ]
     images = [{"filename": "a.jpg", "split": "train", "sentences": sentences}]
-    (entry,) = karpathy(
-        Source((write(tmp_path / "a.json", {"images": images}),), given_tokens=True)
-    )
+    (entry,) = karpathy(Source((write(tmp_path / "a.json", {"images": images}),), reads_words=True))
     assert (entry.captions, entry.caption_ids) == (("A dog.", "Two."), (0, 2))
     assert (entry.words, entry.rejected) == ((("A dog.",), ("Two.",)), ("is_rejected",))
 
@@ -214,7 +212,7 @@ def test_ids_of_coco_and_karpathy_that_are_no_numbers_are_replaced(tmp_path, cap
         path.read_text().replace('id": 2,', 'id": "b",').replace('id": 2}', 'id": "b"}')
     )
     entries = coco(Source((path, coco_file(tmp_path / "more.json", [1]))))
-    assert [(e.id, e.own_id, len(e.captions)) for e in entries] == [(n, False, 2) for n in range(3)]
+    assert [(e.id, e.has_id, len(e.captions)) for e in entries] == [(n, False, 2) for n in range(3)]
     assert "the column 'id' is not used" in capsys.readouterr().out
     images = [{"filename": f"{n}.jpg", "split": "test", "imgid": f"CXR{n}"} for n in range(2)]
     entries = karpathy(Source((write(path, {"images": images}),)))

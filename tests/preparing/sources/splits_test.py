@@ -16,7 +16,7 @@ def entries(count, split=None):
         Entry(
             *(n, f"x/{n}.jpg", split, ("a", "b")),
             caption_ids=(10 * n, 10 * n + 1),
-            own_id=True,
+            has_id=True,
         )
         for n in range(count)
     ]
@@ -62,7 +62,7 @@ def test_random_splits_have_the_shares_that_are_given(way, count, parts):
     assert {name for name, split in usual.items() if split == "val"} < {
         name for name, split in larger.items() if split == "val"
     }
-    with pytest.raises(ValueError, match="random:2,49,49 leaves none of 10 images for train"):
+    with pytest.raises(ValueError, match="`splits=random:2,49,49` leaves none of 10 images"):
         divide(entries(10), "random:2,49,49")
 
 
@@ -72,9 +72,9 @@ def test_random_splits_have_the_shares_that_are_given(way, count, parts):
         (
             "source",
             200,
-            "10 val and 10 test pictures are too few .* --splits=random:70,15,15 ",
+            "10 val and 10 test pictures are too few .* `splits=random:70,15,15` ",
         ),
-        ("random", 580, "29 val and 29 test pictures .* --splits=random:88,6,6 draws 30 of each"),
+        ("random", 580, "29 val and 29 test pictures .* `splits=random:88,6,6` draws 30 of each"),
         ("source", 600, None),
         (
             "source",
@@ -198,7 +198,7 @@ def test_lists_that_do_not_fit_are_refused(tmp_path):
 
 def test_a_name_counts_before_the_id_beside_it(tmp_path):
     names = sorted(f"img_{number}.png" for number in range(12))  # img_0, img_1, img_10, img_11
-    given = [Entry(place, name, None, ("a",), own_id=True) for place, name in enumerate(names)]
+    given = [Entry(place, name, None, ("a",), has_id=True) for place, name in enumerate(names)]
     lines = [f"img_{number}.png {number}" for number in range(12)]
     folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
     found = chosen(divide(given, split_ids=folder))

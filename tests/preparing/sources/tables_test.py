@@ -8,11 +8,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import sources
 from helpers.sources import jpeg
 
-from tfcap.preparing import inputs
-from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import READERS, recognise, tables
 from tfcap.preparing.sources.entry import Entry, Source
 
@@ -20,11 +17,11 @@ DOGS = [Entry(0, "a.jpg", None, ("A dog.", "A cat.")), Entry(1, "b.jpg", None, (
 
 
 def read(tmp_path, content, layout="csv", images=None):
-    """Entries, and the places of the rows that are skipped."""
+    """Entries, and the locations of the rows that are skipped."""
     path = tmp_path / f"captions.{layout}"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     source = Source((path,), images=images)
-    return READERS[layout].read(source), [row.place.partition(": ")[2] for row in source.skipped]
+    return READERS[layout].read(source), [row.location.partition(": ")[2] for row in source.skipped]
 
 
 @pytest.mark.parametrize(
@@ -47,19 +44,19 @@ def test_names_order_delimiters_and_line_ends_do_not_matter(tmp_path, content):
 def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
     rows = "id,Split,image,caption\n7,train,a.jpg,A dog.\n9,dev,b.jpg,\n7,train,a.jpg,A cat."
     expected = [
-        Entry(7, "a.jpg", "train", ("A dog.", "A cat."), own_id=True),
-        Entry(9, "b.jpg", "val", (), own_id=True),
+        Entry(7, "a.jpg", "train", ("A dog.", "A cat."), has_id=True),
+        Entry(9, "b.jpg", "val", (), has_id=True),
     ]
     assert read(tmp_path, rows)[0] == expected
     rows = "id,image_id,image,caption\n1,10,a.jpg,A dog.\n2,10,a.jpg,A cat.\n"
     assert read(tmp_path, rows)[0][0].id == 10
     rows = "image,caption\nx/COCO_val2014_000000000042.jpg,A dog.\n000000000007.jpg,Two."
-    assert [(entry.id, entry.own_id) for entry in read(tmp_path, rows)[0]] == [
+    assert [(entry.id, entry.has_id) for entry in read(tmp_path, rows)[0]] == [
         (42, True),
         (7, True),
     ]
     rows = rows.replace("000000000007", "other")  # one name is not of COCO
-    assert [(entry.id, entry.own_id) for entry in read(tmp_path, rows)[0]] == [
+    assert [(entry.id, entry.has_id) for entry in read(tmp_path, rows)[0]] == [
         (0, False),
         (1, False),
     ]
@@ -117,7 +114,7 @@ def test_a_column_of_ids_counts_if_it_has_a_whole_number_for_each_picture(
     entries, skipped = read(tmp_path, "\n".join(lines), "jsonl")
     note = capsys.readouterr().out
     if isinstance(expected, list):
-        assert [(e.id, e.own_id) for e in entries] == [(n, True) for n in expected] and not note
+        assert [(e.id, e.has_id) for e in entries] == [(n, True) for n in expected] and not note
     else:
         numbered = [Entry(n, name, None, (text,)) for n, (name, text) in enumerate(ROWS)]
         assert entries == numbered and not skipped
@@ -158,7 +155,7 @@ def test_a_name_with_a_whole_picture_is_cut_in_the_reason(tmp_path):
 def test_an_object_in_a_cell_has_the_captions(tmp_path, cell, texts, layout):
     path = tmp_path / f"captions.{layout}"
     if layout == "parquet":
-        pq.write_table(pa.Table.from_pylist([row(0, caption=cell)]), path)
+        pq.write_table(pa.Table.from_pylist([{"image": jpeg(0), "caption": cell}]), path)
     elif layout == "jsonl":
         path.write_text(json.dumps({"image": "a.jpg", "caption": cell}))
     else:
@@ -322,89 +319,3 @@ def test_names_of_several_files_tell_splits_that_lines_lack(tmp_path):
     paths[1].rename(paths[0])
     entries = READERS["jsonl"].read(Source((paths[0], more)))  # files of train alone
     assert [entry.split for entry in entries] == [None, None]
-
-
-# ---- Parquet ------------------------------------------------------------------------------------
-
-
-def parquet(path, *rows, metadata=None, **changes):
-    """Entries of a file with these rows, and what is skipped."""
-    table = pa.Table.from_pylist(list(rows)).replace_schema_metadata(metadata)
-    pq.write_table(table, path, row_group_size=2)
-    source = sources.Made([path], None).source(**changes)
-    return READERS["parquet"].read(source), [row.reason for row in source.skipped]
-
-
-def row(number, **changes):
-    picture = {"bytes": jpeg(number), "path": f"/home/x/{number}.jpg"}
-    return {"image": picture, "caption": f"Dog {number}.", **changes}
-
-
-def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
-    rows = [
-        {"jpg": jpeg(n), "caption_0": "A.", "caption_10": "C.", "caption_2": "B.", "split": split}
-        for n, split in enumerate(["restval", "dev", "!"])
-    ]
-    entries, skipped = parquet(tmp_path / "all.parquet", *rows)
-    assert [entry.captions for entry in entries] == [("A.", "B.", "C.")] * 2
-    assert [(e.split, e.file_name) for e in entries] == [("train", "all-0-0"), ("val", "all-0-1")]
-    assert entries[1].content.read() == jpeg(1) and "'!' is not a name" in skipped[0]
-
-
-@pytest.mark.parametrize("column", ["split", "subset"])
-def test_the_numbers_of_a_class_label_are_splits(tmp_path, column):
-    features = {column: {"names": ["test", "training", "validation"], "_type": "ClassLabel"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    rows = [row(n, **{column: split}) for n, split in enumerate([0, 1, 2, -1])]
-    entries, skipped = parquet(tmp_path / "all.parquet", *rows, metadata=metadata)
-    assert [entry.split for entry in entries] == ["test", "train", "val"] and len(skipped) == 1
-
-
-def test_rows_with_equal_pictures_are_one_image_whatever_their_names(tmp_path, capsys):
-    rows = [row(n, caption=f"{said} {n}.") for said in "ab" for n in range(2)]
-    entries, _ = parquet(tmp_path / "train.parquet", *rows)
-    assert [entry.captions for entry in entries] == [("a 0.", "b 0."), ("a 1.", "b 1.")]
-    pictures = [(0, "a"), (1, "b"), (0, "c"), (0, "d")]
-    rows = [row(n, filename="cat.jpg", caption=said) for n, said in pictures]
-    rows.append(row(0, image={"bytes": None, "path": "0.jpg"}, filename="cat.jpg", caption="e"))
-    rows.append(row(0, image={"bytes": jpeg(0), "path": None}, filename="dog.jpg", caption="f"))
-    entries, _ = parquet(tmp_path / "train.parquet", *rows)
-    assert [entry.captions for entry in entries] == [("a", "c", "d", "f"), ("b",), ("e",)]
-    assert [entry.id for entry in entries] == [0, 1, 2]
-    with pytest.raises(ValueError, match="the cell has no bytes"):
-        entries[2].content.read()
-    assert not capsys.readouterr().out
-
-
-def test_equal_pictures_of_several_files_are_joined_and_told_in_several_splits(tmp_path, capsys):
-    for number in range(2):
-        rows = [{"jpg": jpeg(n), "caption": f"{number} {n}", "subset": "train"} for n in range(3)]
-        rows[2]["subset"] = ["train", "test"][number]
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{number}.parquet")
-    entries = READERS["parquet"].read(Source((tmp_path,)))
-    assert [(entry.split, entry.captions) for entry in entries] == [
-        ("train", ("0 0", "1 0")),
-        ("train", ("0 1", "1 1")),
-        ("train", ("0 2",)),
-        ("test", ("1 2",)),
-    ]
-    note = "note: pictures in several splits: 1, such as 0-0-2 of train and 1-0-2 of test"
-    assert note in capsys.readouterr().out
-    settings = Settings(captions=tmp_path, out="out", backbone="pixels", splits="random")
-    drawn = inputs.read(settings).entries  # the splits of the files do not count
-    assert [entry.captions for entry in drawn] == [(f"0 {n}", f"1 {n}") for n in range(3)]
-    assert "several" not in capsys.readouterr().out
-
-
-def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    schema = pa.schema([("image", kind), ("caption", pa.string())])
-    paths = ["a/0.jpg", f"{tmp_path}/a/1.jpg", "../x.jpg"]  # Hugging Face writes absolute ones
-    paths += ["a/0.jpg"]
-    rows = [{"image": {"bytes": None, "path": path}, "caption": "A dog."} for path in paths]
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "a.parquet")
-    source = sources.Made([tmp_path / "a.parquet"], tmp_path).source()
-    entries = READERS["parquet"].read(source)
-    names = [(entry.file_name, entry.content) for entry in entries]
-    assert names == [("a/0.jpg", None), ("a/1.jpg", None)] and len(source.skipped) == 1
-    assert entries[0].captions == ("A dog.", "A dog.")

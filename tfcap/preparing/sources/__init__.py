@@ -1,14 +1,22 @@
 """Reads captions: every layout becomes a list of `Entry`, one per image.
 
-`tables`, `json_files`, `text_lists` and `archives` have a function per layout; `READERS` lists
-them. `splits` divides the entries into train, val and test.
+`tables`, `parquet`, `json_files`, `text_lists` and `archives` have a function per layout; `READERS`
+lists them. `splits` divides the entries into train, val and test.
 """
 
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfcap.preparing.sources import archives, contents, json_files, splits, tables, text_lists
+from tfcap.preparing.sources import (
+    archives,
+    contents,
+    json_files,
+    parquet,
+    splits,
+    tables,
+    text_lists,
+)
 from tfcap.preparing.sources.entry import Entry, Source, head, names_of
 
 
@@ -17,8 +25,8 @@ class Layout(NamedTuple):
 
     Attributes:
       read: returns the images.
-      recognises: returns whether a path of --captions has this layout, by its first bytes; never
-        raises. A layout without a caption file gets the path of --images.
+      recognises: returns whether a path of `captions` has this layout, by its first bytes; never
+        raises. A layout without a caption file gets the path of `images`.
     """
 
     read: Callable[[Source], list[Entry]]
@@ -32,12 +40,12 @@ def _first(
     return lambda path: any(recognises(f) for f, _ in splits.files_of([path], pattern)[:1])
 
 
-READERS = {  # by the value of --source
+READERS = {  # by the value of `source`
     "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
     "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
     "jsonl": Layout(tables.jsonl, tables.is_jsonl),
     "xmodaler": Layout(tables.xmodaler, _first("*.jsonl*", tables.is_xmodaler)),
-    "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
+    "parquet": Layout(parquet.read_parquet, _first("*.parquet", parquet.is_parquet)),
     "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
     "coco": Layout(json_files.coco, json_files.is_coco),
     "blip": Layout(tables.blip, tables.is_blip),
@@ -54,7 +62,7 @@ READERS = {  # by the value of --source
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
-    """Returns the name of the layout that all paths have, for `--source=auto`."""
+    """Returns the name of the layout that all paths have, for `source=auto`."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"Cannot read {path}: No such file or directory.")
@@ -63,12 +71,12 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         return fitting[0]
     if fitting:
         raise ValueError(
-            f"{names_of(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or "
+            f"{names_of(paths)} may be {' or '.join(fitting)}. Give `source={fitting[0]}` or "
             "another."
         )
     for file, _ in splits.files_of(paths, "*.parquet")[:1]:
         if head(file, 4) == b"PAR1":
-            tables.require_pictures(file)  # says what is missing
+            parquet.require_pictures(file)  # says what is missing
     for path in paths:
         if any(layout.recognises(path) for layout in READERS.values()):
             continue

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+import logging
 import os
 import pathlib
 import tarfile
@@ -14,19 +15,21 @@ from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
 from tfcap.preparing.sources.entry import Entry, FilePart, Source
+from tfcap.preparing.sources.parquet import (
+    METADATA,
+    joined,
+    parquet_file,
+    parquet_rows,
+    picture_of,
+)
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
 from tfcap.preparing.sources.tables import (
-    METADATA,
     captions_of,
     columns_of,
     entry_of,
     header,
-    joined,
     json_row,
     numbered_lines,
-    parquet_file,
-    parquet_rows,
-    picture_of,
     row_of,
     split_in,
     table_rows,
@@ -36,6 +39,7 @@ from tfcap.preparing.sources.tables import (
 from tfcap.preparing.spelling import nfc
 
 Rows = Iterator[tuple[Any, ...]]
+_log = logging.getLogger(__name__)
 
 # ---- folders of pictures -----------------------------------------------------------------------
 
@@ -44,7 +48,12 @@ _METADATA = ("metadata.csv", "metadata.jsonl", METADATA)
 
 def is_imagefolder(path: pathlib.Path) -> bool:
     """True if a directory has metadata files."""
-    return bool(path.is_dir() and files_of([path], *_METADATA)) or path.name == METADATA
+    return path.name == METADATA or bool(path.is_dir() and _metadata_files(path))
+
+
+def _metadata_files(path: pathlib.Path) -> list[tuple[pathlib.Path, str | None]]:
+    """Returns the metadata files in a directory, with the splits in their names."""
+    return files_of([path], *_METADATA)
 
 
 def imagefolder(source: Source) -> list[Entry]:
@@ -57,9 +66,9 @@ def imagefolder(source: Source) -> list[Entry]:
     """
 
     def rows() -> Rows:
-        for path, split in files_of([source.one_file()], *_METADATA):
-            for place, row in _metadata_rows(path):
-                yield place, path.parent.absolute(), row, split
+        for path, split in _metadata_files(source.one_file()):
+            for location, row in _metadata_rows(path):
+                yield location, path.parent.absolute(), row, split
 
     def parse(folder: pathlib.Path, read: Callable[[], dict[str, Any]], split: str | None) -> Entry:
         row = read()
@@ -67,7 +76,7 @@ def imagefolder(source: Source) -> list[Entry]:
         entry = entry_of({**row, "path": name} if name else row)
         split = entry.split or split or split_of_path(pathlib.PurePath(entry.file_name).parent)
         file = os.path.join(folder, entry.file_name)
-        return entry._replace(id=-1, own_id=False, id_column="", split=split, file_name=file)
+        return entry.without_id()._replace(split=split, file_name=file)
 
     entries = source.entries(rows(), parse)
     path = source.one_file()
@@ -81,24 +90,24 @@ def imagefolder(source: Source) -> list[Entry]:
 
 
 def _note_left_out(files: Sequence[pathlib.Path], reasons: Mapping[str, Sized]) -> None:
-    """Prints how many files are left out for each reason, and which pictures are not decoded."""
+    """Says how many files are left out for each reason, and which pictures are not decoded."""
     for reason, left in reasons.items():
         if len(left):
-            print(f"note: {len(left)} {reason} and are left out", flush=True)
+            _log.info(f"note: {len(left)} {reason} and are left out")
     if note := left_out(files):
-        print(f"note: {note}", flush=True)
+        _log.info(f"note: {note}")
 
 
 def _metadata_rows(path: pathlib.Path) -> Rows:
-    """Yields the place of each row of a metadata file, and a function that returns the row."""
+    """Yields the location of each row of a metadata file, and a function that returns the row."""
     if path.suffix == ".csv":
         table = table_rows(path, header(path)[0] or ",")
         names = [name.strip() for name in next(table, ("", []))[1]]
-        for place, cells in table:
-            yield place, functools.partial(row_of, names, cells)
+        for location, cells in table:
+            yield location, functools.partial(row_of, names, cells)
     elif path.suffix == ".jsonl":
-        for place, line in numbered_lines(path):
-            yield place, functools.partial(json_row, line)
+        for location, line in numbered_lines(path):
+            yield location, functools.partial(json_row, line)
     else:
         with parquet_file(path) as file:
             for group in range(file.num_row_groups):
@@ -151,13 +160,14 @@ def _is_film(path: pathlib.Path) -> bool:
 
 def _order(path: pathlib.Path) -> tuple[int, bool]:
     """Sorts files of the same name: their text belongs to the first."""
-    endings, ending = (*ENDINGS, "", *films.ENDINGS), path.suffix.lower()
+    endings = (*ENDINGS, "", *films.ENDINGS)
+    ending = path.suffix.lower()
     return endings.index(ending if ending in endings else ""), path.suffix != ending
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
     """True if a directory has a picture with a text file beside it, and no metadata."""
-    if not path.is_dir() or files_of([path], *_METADATA):
+    if not path.is_dir() or _metadata_files(path):
         return False
     files = [file for file, _ in files_of([path], "*")]
     suffixes = {file: file.suffix.lower() for file in files}
@@ -173,14 +183,14 @@ def unknown_folder(path: pathlib.Path) -> str:
         return (
             f"{path} has Arrow files of Hugging Face's datasets, which are not read. Write each "
             "split as Parquet, dataset['train'].to_parquet('data/train.parquet'), and give their "
-            "directory with --captions."
+            "directory with `captions`."
         )
     if path.is_dir() and any(map(is_picture, files)):
         tables = [f.name for f in files if f.suffix in (".csv", ".tsv", ".jsonl", ".json")]
         example = f", such as {tables[0]}," if tables else ""
         return (
             f"{path} has pictures, and no captions beside them: those of dog.jpg are in dog.txt or "
-            f"dog.caption. Write them, or give a table of captions{example} with --captions."
+            f"dog.caption. Write them, or give a table of captions{example} with `captions`."
         )
     note = left_out(files)
     return f"{path} has no pictures that can be read: {note}." if note else ""
@@ -191,18 +201,19 @@ def sidecar(source: Source) -> list[Entry]:
 
     A text file, `picture.txt`, `picture.caption` or `picture.jpg.txt`, has one caption per line.
     The split is in the names of directories (`train/1.jpg`). Films beside pictures are read only if
-    the source has `clips`. Printed notes count what is left out. Ids are positions.
+    the source has `clips`. Notes count what is left out. Ids are positions.
     """
-    root, kinds = source.one_file(), " or ".join(_TEXTS)
+    root = source.one_file()
+    kinds = " or ".join(_TEXTS)
     folder = _folder(root)
     pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
-    used = pictures or folder.pairs  # if there are films alone, prepare asks for --frames
+    used = pictures or folder.pairs  # if there are films alone, prepare asks for `frames`
     _note_left_out(
         folder.files,
         {
             f"pictures have no {kinds} file": folder.pictures - {*used.values()},
             f"{kinds} files belong to no picture": {*folder.texts} - {*folder.pairs},
-            "films are read only with --frames": {*folder.pairs} - {*used},
+            "films are read only with `frames`": {*folder.pairs} - {*used},
         },
     )
 
@@ -242,7 +253,7 @@ def webdataset(source: Source) -> list[Entry]:
     The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
     `.webp` and others) are in `.json` (`captions`, `caption` or `text`), or in `.txt` or
     `.caption`, one per line; see `_samples` for other endings. The split is under `split` in the
-    JSON, or else in the name of the tar file. A printed note counts the members that are left out.
+    JSON, or else in the name of the tar file. A note counts the members that are left out.
     Ids are positions.
     """
 
@@ -266,7 +277,7 @@ def webdataset(source: Source) -> list[Entry]:
             )
         if left:
             members = f"{left.total()} member{'s' * (left.total() > 1)}"
-            print(f"note: {members} left out ({', '.join(kinds)}). {_LOOKED_FOR}", flush=True)
+            _log.info(f"note: {members} left out ({', '.join(kinds)}). {_LOOKED_FOR}")
 
     def parse(
         file: BinaryIO, path: pathlib.Path, sample: Sample, endings: str, split: str | None
@@ -335,10 +346,11 @@ class _Member(NamedTuple):
 def _member(info: tarfile.TarInfo) -> _Member:
     folder, _, base = info.name.rpartition("/")
     stem, dot, rest = base.partition(".")
-    key, last = f"{folder}/{stem}", rest.rpartition(".")
-    kind, name = _KINDS.get(rest.lower(), ""), key
-    if not kind and (kind := _KINDS.get(last[2].lower(), "")):
-        name = f"{key}.{last[0]}"
+    key = name = f"{folder}/{stem}"
+    kind = _KINDS.get(rest.lower(), "")
+    middle, _, last = rest.rpartition(".")
+    if not kind and (kind := _KINDS.get(last.lower(), "")):
+        name = f"{key}.{middle}"
     return _Member(key, name, dot + rest, kind, info)
 
 
@@ -394,7 +406,7 @@ def is_tfds(path: pathlib.Path) -> bool:
 def tfds(source: Source) -> list[Entry]:
     """Reads the TFRecord files of `coco_captions` as TensorFlow Datasets has prepared it.
 
-    --captions is a directory such as `tensorflow_datasets/coco_captions`, or its version
+    `captions` is a directory such as `tensorflow_datasets/coco_captions`, or its version
     `2014/1.1.0`. The split `restval` joins `train`. Ids are those of COCO. Pictures are read from
     the records when they are needed.
     """
@@ -416,8 +428,8 @@ def tfds(source: Source) -> list[Entry]:
                 records = progress.progress(
                     _records(path), int(length), f"reading {path}", "record"
                 )
-                for place, record in enumerate(records):
-                    yield f"{path}: record {place}", path, split["name"], *record
+                for position, record in enumerate(records):
+                    yield f"{path}: record {position}", path, split["name"], *record
 
     try:
         return source.entries(rows(), _tfds_entry, join=False)
@@ -461,5 +473,5 @@ def _tfds_entry(path: pathlib.Path, split: str, start: int, record: bytes) -> En
         split_name(split),
         tuple(text.decode("utf-8", "surrogateescape") for text in captions),
         content=FilePart(path.absolute(), offset, len(pictures[0])),
-        own_id=True,
+        has_id=True,
     )

@@ -4,10 +4,11 @@ import contextlib
 import json
 import pathlib
 import tarfile
-from typing import Any
+from collections.abc import Iterable
 
 from tfcap.files import read_json
 from tfcap.preparing.sources.entry import head
+from tfcap.preparing.sources.parquet import parquet_file
 from tfcap.preparing.sources.splits import files_of
 from tfcap.preparing.sources.tables import (
     CAPTION_COLUMNS,
@@ -17,14 +18,13 @@ from tfcap.preparing.sources.tables import (
     first_row,
     header,
     is_array,
-    parquet_file,
 )
 
 _MOST_KEYS = 12  # that a message names
 _DEEPEST = 3  # levels of lists and objects that a message names
 _MEMBERS = 20  # of a tar file that are looked at
 _WITH_KEYS = ("metadata.*", "*.json*", "*.parquet", "*.tar", "*.csv")  # files in a directory
-# Where a layout has its captions, by the value of --source.
+# Where a layout has its captions, by the value of `source`.
 _CAPTIONS = {
     "karpathy": "under 'sentences' of each image, as objects with 'raw'",
     "coco": "in the list 'annotations', as objects with 'image_id' and 'caption'",
@@ -50,7 +50,7 @@ def without_captions(path: pathlib.Path, source: str) -> str:
     where = _CAPTIONS.get(source, _COLUMNS)
     return (
         f"{path} has no captions: the layout {source} has them {where}, and {contents(path)}. "
-        "Rename the key of the captions, or give a vocabulary with --vocab to do without captions."
+        "Rename the key of the captions, or give a vocabulary with `vocab` to do without captions."
     )
 
 
@@ -75,7 +75,7 @@ def contents(path: pathlib.Path) -> str:
     return f"its first line is {lines[0]!r:.100}" if is_text else "it has no line of text"
 
 
-def _shape(value: Any, depth: int = 0) -> str:
+def _shape(value: object, depth: int = 0) -> str:
     """Says what a JSON value is: its keys, and those of the first list or object in it."""
     if isinstance(value, dict) and value:
         text = f"an object with {_listed(value)}"
@@ -91,7 +91,7 @@ def _shape(value: Any, depth: int = 0) -> str:
     return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")
 
 
-def _has_objects(value: Any) -> bool:
+def _has_objects(value: object) -> bool:
     return isinstance(value, list) and isinstance(value[0], dict)
 
 
@@ -109,7 +109,7 @@ def _members(path: pathlib.Path) -> str:
     return f"{path.name} has the members {_listed(names)}"
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[object]) -> str:
     """Returns the first names of several, each cut."""
     shown = [f"{name!s:.40}" for name in names]
     more = f" and {len(shown) - _MOST_KEYS} more" if len(shown) > _MOST_KEYS else ""

@@ -1,10 +1,10 @@
 """`Entry`, one image of a data set as its layout states it, and `Source`, the files to read."""
 
 import dataclasses
+import logging
 import os
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -12,21 +12,24 @@ from tfcap.images import MOST_BYTES
 from tfcap.marks import left_out
 
 SPLITS = ("train", "val", "test")
+_MOST_CHARACTERS = 1024  # of a file name; base64 of a picture has more
 _BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
-MOST_CHARACTERS = 1024  # of a file name; base64 of a picture has more
+_log = logging.getLogger(__name__)
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
 class Content(Protocol):
-    """Reads the bytes of a picture. Holds no open file: a data set has 100,000 pictures."""
+    """A picture inside another file. It keeps no file open: a data set has 100,000 pictures."""
+
+    def __hash__(self) -> int: ...
 
     def read(self) -> bytes:
-        """Returns the bytes; a ValueError or OSError says why the image is skipped."""
+        """Returns the bytes of the picture; a ValueError or OSError says why it is skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """A range of bytes of a file, for example a member of a tar file."""
+    """A range of bytes of a file, for example a member of a tar file; a `Content`."""
 
     path: str | os.PathLike
     offset: int  # bytes
@@ -54,17 +57,17 @@ class Entry(NamedTuple):
     Attributes:
       id: number of the image, unique in the data set; -1 until `Source.entries` numbers it.
       file_name: path relative to the directory of images, with forward slashes and without "..".
-      split: "train", "val", "test" or another plain name; None if the source has no splits.
-      captions: raw captions, as the file has them; may be none.
-      words: the words of each caption: with `--tokens=given` as the file lists them, and later
+      split: "train", "val", "test" or another name; None if the source has no splits.
+      captions: the captions as the file has them; may be none.
+      words: the words of each caption: first those that the file lists, if `tokens=given`; later
         those of `vocabulary.tokenize`.
-      content: reads the bytes of the picture; None if `file_name` is a file below --images.
-      caption_ids: the number of each caption in the file, or empty; split lists may name them.
-      own_id: whether `id` comes from the source. Otherwise it is a counter, which files of features
+      content: the picture, if it is inside another file; None if it is a file below `images`.
+      caption_ids: the number of each caption in the file, or empty; lists of splits may name them.
+      has_id: whether the source states the id. Otherwise `id` is a counter, which files of features
         and lists of splits cannot refer to.
-      stored: the captions for the record, with `--tokens=given`: the words of the file with spaces
+      stored: the captions of the record if `tokens=given`: the words of the file with spaces
         between them; None if the record gets `captions`.
-      id_column: the column of a table in which the row has an id, usable or not; empty after
+      id_column: the column of a table with the id of the image, usable or not; "" after
         `Source.entries`.
       rejected: the mark of each caption that the source itself calls unusable, see `tfcap.marks`;
         empty after `accepted`.
@@ -77,7 +80,7 @@ class Entry(NamedTuple):
     words: tuple[tuple[str, ...], ...] = ()
     content: Content | None = None
     caption_ids: tuple[int, ...] = ()
-    own_id: bool = False
+    has_id: bool = False
     stored: tuple[str, ...] | None = None
     id_column: str = ""
     rejected: tuple[str, ...] = ()
@@ -87,16 +90,21 @@ class Entry(NamedTuple):
         """True if prepare uses the image: a training image needs a caption, other images do not."""
         return bool(self.captions) or self.split != "train"
 
+    def without_id(self) -> "Entry":
+        """Returns the entry as if the source stated no id."""
+        return self._replace(id=-1, has_id=False, id_column="")
+
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
-        """Returns the entry with a file name relative to `images`, after checking all fields."""
-        if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
+        """Checks all fields; returns the entry with a file name relative to `images`."""
+        if not isinstance(self.id, int) or not (0 if self.has_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words for word in words)):
             _check_text("a caption", text)
         return self._replace(file_name=file_name(self.file_name, images))
 
 
-def _check_text(what: str, text: Any) -> None:
+def _check_text(what: str, text: object) -> None:
+    """Raises ValueError, which begins with `what`, if a value is not a text in valid UTF-8."""
     if not isinstance(text, str):
         raise ValueError(f"{what} must be text, not {text!r:.80}")
     try:
@@ -110,7 +118,7 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
     if not text:
         raise ValueError("the file name is empty")
     _check_text("the file name", text)
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS:
         raise ValueError(
             f"the file name has {len(text)} characters: {text!r:.40}. If it is the picture itself, "
             "save it to a file and write the name of the file"
@@ -125,14 +133,14 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
                 break
     parts = pathlib.PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
-        raise ValueError(f"the file {text!r:.200} is not below --images")
+        raise ValueError(f"the file {text!r:.200} is not below `images`")
     return "/".join(parts)
 
 
 class SkippedRow(NamedTuple):
     """A row of a caption file that could not be used."""
 
-    place: str
+    location: str  # such as `captions.csv: line 7`
     reason: str
 
 
@@ -141,13 +149,13 @@ class Source:
     """The files that a layout reads.
 
     Attributes:
-      captions: files or directories of --captions, at least one.
+      captions: the caption files or their directories, at least one.
       images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
       seed: random seed.
-      drawn: whether splits are drawn or listed, whatever the source states.
-      given_tokens: whether `Entry.words` is needed.
-      most_skipped: how many rows `skip` accepts.
-      clips: whether films are read, with --frames.
+      drawn: whether the user divides the images, whatever splits the source has.
+      reads_words: whether `Entry.words` is needed.
+      most_skipped: how many rows may be skipped.
+      clips: whether films are read.
       skipped: the skipped rows.
     """
 
@@ -155,27 +163,27 @@ class Source:
     images: pathlib.Path | None = None
     seed: int = 1
     drawn: bool = False
-    given_tokens: bool = False
+    reads_words: bool = False
     most_skipped: float = 100
     clips: bool = False
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
 
-    def skip(self, place: str, reason: object) -> None:
-        """Counts, lists and prints a row that cannot be used."""
-        row = SkippedRow(place, " ".join(str(reason).split())[:300])
+    def skip(self, location: str, reason: object) -> None:
+        """Logs and lists a row that cannot be used; raises ValueError if there are too many."""
+        row = SkippedRow(location, " ".join(str(reason).split())[:300])
         self.skipped.append(row)
-        print(f"skipped {row.place}: {row.reason}", file=sys.stderr, flush=True)
+        _log.warning(f"skipped {row.location}: {row.reason}")
         if len(self.skipped) > self.most_skipped:
             raise ValueError(
-                f"{len(self.skipped)} rows cannot be used, --max_skipped allows "
-                f"{self.most_skipped:.0f}. The last one is {row.place}: {row.reason}."
+                f"{len(self.skipped)} rows cannot be used, `max_skipped` allows "
+                f"{self.most_skipped:.0f}. The last one is {row.location}: {row.reason}."
             )
 
     def usable(
         self, rows: Iterable[tuple[Any, ...]], parse: Callable[..., Any]
     ) -> Iterator[tuple[str, Any]]:
-        """Yields (place, `parse(row)`) for each row; skips rows that `parse` cannot read."""
-        for place, *row in rows:
+        """Yields the location and `parse(*row)` of rows (location, *row) that can be parsed."""
+        for location, *row in rows:
             try:
                 value = parse(*row)
             except _BAD_ROW as error:
@@ -184,9 +192,9 @@ class Source:
                     reason = f"it has no {error}{_names_in(row[0])}"
                 elif not isinstance(error, ValueError):
                     reason = f"it is not in this layout: {row[0]!r:.80}"
-                self.skip(place, reason)
+                self.skip(location, reason)
             else:
-                yield place, value
+                yield location, value
 
     def entries(
         self,
@@ -196,48 +204,55 @@ class Source:
     ) -> list[Entry]:
         """Returns the images in the order of the rows; skips rows that cannot be used.
 
-        Rows are (place, row), with a place such as `captions.csv: line 7`; `parse` makes an `Entry`
-        of a row, and its errors say why a row cannot be used. Images without an id are numbered
-        from 0, and so are all images if a column of ids does not have one whole number for each.
-        With `join`, rows with the same file name are captions of one image, and if all file names
-        contain a number as in COCO, all different, these numbers are the ids.
+        Images without an id are numbered from 0. So are all images if a column of ids does not have
+        one whole number for each.
+
+        Args:
+          rows: (location, *row), with a location such as `captions.csv: line 7`.
+          parse: makes an `Entry` of a row; its errors say why a row cannot be used.
+          join: whether rows with the same file name are captions of one image. If all file names
+            then contain a number as in COCO, all different, these numbers are the ids.
         """
-        images: dict[Any, Entry] = {}
+        images: dict[str | int, Entry] = {}
         conflict = ""  # between the ids of an image
-        for place, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
-            before = images.setdefault(entry.file_name if join else len(images), entry)
-            if before is entry:
+        for location, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
+            first = images.setdefault(entry.file_name if join else len(images), entry)
+            if first is entry:
                 continue
-            if before.split != entry.split:
-                self.skip(place, f"{entry.file_name} is in {before.split} and in {entry.split}")
+            if first.split != entry.split:
+                self.skip(location, f"{entry.file_name} is in {first.split} and in {entry.split}")
                 continue
-            if before.id != entry.id and not conflict:
-                conflict = f"{entry.file_name} has {_shown(before)} and {_shown(entry)}"
-            images[entry.file_name] = before._replace(
-                captions=before.captions + entry.captions,
-                rejected=before.rejected + entry.rejected,
-            )
+            if first.id != entry.id and not conflict:
+                conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
+            images[entry.file_name] = with_captions_of(first, entry)
         if not images:
-            why = f": {self.skipped[0].place}: {self.skipped[0].reason}" if self.skipped else ""
-            raise ValueError(f"{self.captions[0]} has no usable row{why}.")
+            why = "".join(f" The first, {r.location}: {r.reason}." for r in self.skipped[:1])
+            raise ValueError(f"{self.captions[0]} has no usable row.{why}")
         return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
 
     def one_file(self) -> pathlib.Path:
-        """Returns the path of --captions. Raises ValueError if there are several."""
+        """Returns the caption file. Raises ValueError if there are several."""
         if len(self.captions) != 1:
             raise ValueError(
-                f"This layout has one caption file, and --captions has {names_of(self.captions)}. "
-                "Give one of them, or name another layout with --source."
+                f"This layout has one caption file, and `captions` has {names_of(self.captions)}. "
+                "Give one of them, or name another layout with `source`."
             )
         return self.captions[0]
 
 
-def _names_in(row: Any) -> str:
+def _names_in(row: object) -> str:
     """Returns `; it has: caption, url` for an object, or an empty text."""
     return f"; it has: {', '.join(map(str, row))[:200]}" if isinstance(row, dict) and row else ""
 
 
-def _shown(entry: Entry) -> str:
+def with_captions_of(first: Entry, other: Entry) -> Entry:
+    """Returns an entry with the captions of another one of the same image, too."""
+    return first._replace(
+        captions=first.captions + other.captions, rejected=first.rejected + other.rejected
+    )
+
+
+def _id_in_words(entry: Entry) -> str:
     return "none" if entry.id < 0 else f"the id {entry.id}"
 
 
@@ -253,17 +268,16 @@ def _with_usable_ids(entries: list[Entry], conflict: str, all_or_none: bool) -> 
         conflict = conflict or f"{without[0].file_name:.80} has no whole number in it"
     conflict = conflict or _same_id(entries)
     if conflict:
-        print(
+        _log.info(
             f"note: the column {column!r} is not used as the id of the pictures, because "
-            f"{conflict}; the pictures are numbered",
-            flush=True,
+            f"{conflict}; the pictures are numbered"
         )
-        entries = [entry._replace(id=-1, own_id=False) for entry in entries]
+        entries = [entry.without_id() for entry in entries]
     return [entry._replace(id_column="") for entry in entries]
 
 
 def _same_id(entries: Iterable[Entry]) -> str:
-    """Returns `a.jpg and b.jpg have the same id 7`, or an empty text."""
+    """Returns `a.jpg and b.jpg have the same id 7`, or ""."""
     names: dict[int, str] = {}
     for entry in entries:
         if entry.id in names:
@@ -273,20 +287,17 @@ def _same_id(entries: Iterable[Entry]) -> str:
 
 
 def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
-    """Numbers entries that have no id."""
+    """Numbers entries that have no id, by the numbers of COCO in their names if `by_name`."""
     names = [_COCO_NAME.fullmatch(e.file_name) for e in entries if e.id < 0] if by_name else []
     numbers = {int(match[1]): None for match in names if match}
     if len(numbers) == len(entries):
         pairs = zip(entries, numbers, strict=True)
-        return [entry._replace(id=number, own_id=True) for entry, number in pairs]
+        return [entry._replace(id=number, has_id=True) for entry, number in pairs]
     return [e if e.id >= 0 else e._replace(id=number) for number, e in enumerate(entries)]
 
 
 def accepted(entries: list[Entry]) -> list[Entry]:
-    """Returns the images that prepare uses, and prints how many captions are marked as unusable.
-
-    A training image that has no other caption is left out.
-    """
+    """Leaves out training images whose captions are all marked as unusable; a note counts them."""
     marks = [mark for entry in entries for mark in entry.rejected]
     if not marks:
         return entries
@@ -294,7 +305,7 @@ def accepted(entries: list[Entry]) -> list[Entry]:
     kept = [e for e in entries if e.captions or not e.rejected or e.split not in trained]
     number = len(entries) - len(kept)
     images = f", and {number} images that have no other caption" if number else ""
-    print(f"note: {left_out(marks)}{images}", flush=True)
+    _log.info(f"note: {left_out(marks)}{images}")
     if not any(entry.captions for entry in kept):
         raise ValueError("All captions are marked as unusable. Remove the marks to use them.")
     return [entry._replace(rejected=()) if entry.rejected else entry for entry in kept]
@@ -321,5 +332,6 @@ def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
 
 
 def names_of(paths: Iterable[pathlib.Path]) -> str:
+    """Returns the names of the first five files, and the number of the others."""
     names = [path.name or str(path) for path in paths]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import logging
 import os
 import pathlib
 import posixpath
@@ -25,6 +26,7 @@ from tfcap.preparing.sources.tables import (
 )
 
 _PROBES = 20  # pictures that are looked for in each folder
+_log = logging.getLogger(__name__)
 
 
 def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
@@ -38,31 +40,31 @@ def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
     return recognises
 
 
-def _items(path: pathlib.Path, key: str | None, items: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (place, item) for a list in a JSON file; raises ValueError if it is not a list."""
+def _items(path: pathlib.Path, key: str | None, items: object) -> Iterator[tuple[str, Any]]:
+    """Yields (location, item) of a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
         what = f"has no list {key!r}" if key else "is not a list of objects"
-        raise ValueError(f"{path} {what}. Correct it, or name its layout with --source.")
+        raise ValueError(f"{path} {what}. Correct it, or name its layout with `source`.")
     for number, item in enumerate(items):
         yield f"{path}: {key or 'entry'} {number}", item
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
-    content = read_json(path, "Correct it, or name another file with --captions.")
+    content = read_json(path, "Correct it, or name another file with `captions`.")
     return content if isinstance(content, dict) else {}
 
 
-def _id_fields(key: str, value: Any) -> dict[str, Any]:
+def _id_fields(key: str, value: object) -> dict[str, Any]:
     """Returns `tables.id_fields`; ids that are whole numbers must be those of one image each."""
     fields = id_fields(key, value)
     return {**fields, "id_column": ""} if fields["id"] >= 0 else fields
 
 
-def _note_others(path: pathlib.Path, said: Mapping[Any, Sequence[Any]]) -> None:
-    """Prints a note on captions that are left out because the file does not list their image."""
-    if said:
-        number = next(iter(said))
-        print(f"note: {path}: captions of {len(said)} others, such as {number}, are left out")
+def _note_others(path: pathlib.Path, others: Mapping[Any, object]) -> None:
+    """Says that captions are left out because the file does not list their images, `others`."""
+    if others:
+        first = next(iter(others))
+        _log.info(f"note: {path}: captions of {len(others)} others, such as {first}, are left out")
 
 
 # ---- Karpathy ----------------------------------------------------------------------------------
@@ -88,7 +90,7 @@ def karpathy(source: Source) -> list[Entry]:
             file_name=posixpath.join(image.get("filepath", ""), image["filename"]),
             split=split_name(image["split"]),
             captions=tuple(sentence["raw"] for sentence in sentences),
-            words=tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else (),
+            words=tuple(tuple(s["tokens"]) for s in sentences) if source.reads_words else (),
             caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
             rejected=tuple(mark for mark, _ in marks if mark),
             **_id_fields(key, image.get(key)),
@@ -123,7 +125,7 @@ def coco(source: Source) -> list[Entry]:
     of the files tell the splits of images without a key `split` or `subset`, which annotations
     may have as well; if there is only a train file, the splits are drawn. A file
     `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may be
-    in the folders of the download (`train2014/`, `val2014/`) below --images.
+    in the folders of the download (`train2014/`, `val2014/`) below `images`.
     """
     infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
     splits = [
@@ -135,9 +137,9 @@ def coco(source: Source) -> list[Entry]:
     for path, split in zip(source.captions, splits, strict=True):
         drawn = only_train and split == "train"
         entries += _coco_file(source, path, None if drawn else split)
-    if all(entry.own_id for entry in entries):
+    if all(entry.has_id for entry in entries):
         return entries
-    return [e._replace(id=number, own_id=False) for number, e in enumerate(entries)]
+    return [e.without_id()._replace(id=number) for number, e in enumerate(entries)]
 
 
 class _Annotations(NamedTuple):
@@ -150,7 +152,7 @@ class _Annotations(NamedTuple):
 
 def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[Entry]:
     content = _object(path)
-    said: dict[Any, _Annotations] = collections.defaultdict(lambda: _Annotations([], [], set()))
+    by_image: dict[Any, _Annotations] = collections.defaultdict(lambda: _Annotations([], [], set()))
 
     def annotation(item: dict[str, Any]) -> tuple[Any, ...]:
         captions, rejected = unmarked(item, tuple(texts(item["caption"])))
@@ -159,16 +161,17 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
     items = _items(path, "annotations", content.get("annotations", []))
     for _, (number, captions, rejected, stated) in source.usable(items, annotation):
-        image = said[number]
-        image.captions.extend(captions)
-        image.rejected.extend(rejected)
+        annotations = by_image[number]
+        annotations.captions.extend(captions)
+        annotations.rejected.extend(rejected)
         if stated:
-            image.splits.add(stated)
+            annotations.splits.add(stated)
 
     def parse(image: dict[str, Any]) -> Entry:
-        own = said.pop(image["id"], _Annotations([], [], set()))
-        captions, splits = own.captions, own.splits
+        annotations = by_image.pop(image["id"], _Annotations([], [], set()))
+        captions = annotations.captions
         numbers = tuple(number for _, number in captions if isinstance(number, int))
+        splits = annotations.splits
         if stated := split_in(image):
             splits.add(stated)
         if len(splits) > 1:
@@ -178,26 +181,27 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
             split=splits.pop() if splits else split,
             captions=tuple(text for text, _ in captions),
             caption_ids=numbers if len(numbers) == len(captions) else (),
-            rejected=tuple(own.rejected),
+            rejected=tuple(annotations.rejected),
             **_id_fields("id", image["id"]),
         )
 
     images = _items(path, "images", content.get("images"))
     entries = source.entries(images, parse, join=False)
-    _note_others(path, said)
+    _note_others(path, by_image)
     folder = _folder(source.images, path.stem, [entry.file_name for entry in entries[:_PROBES]])
     return [entry._replace(file_name=folder + entry.file_name) for entry in entries]
 
 
 def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str:
-    """Returns the folder below --images that has the pictures, such as `train2014/`, or ""."""
+    """Returns the folder below `images` that has the pictures, such as `train2014/`, or ""."""
     match = re.search(r"[a-z]+(-dev)?(\d{4})$", stem)  # captions_train2014
     if images is None or match is None:
         return ""
     # The pictures of test-dev2015 are in test2015.
     folder = f"test{match[2]}/" if match[1] else f"{match[0]}/"
-    there = [any(os.path.exists(images / place / name) for name in names) for place in ("", folder)]
-    return folder if there == [False, True] else ""
+    if any(os.path.exists(images / name) for name in names):
+        return ""
+    return folder if any(os.path.exists(images / folder / name) for name in names) else ""
 
 
 # ---- clips -------------------------------------------------------------------------------------
@@ -213,10 +217,10 @@ def gif(source: Source) -> list[Entry]:
     """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
 
     The captions of a clip may be in several lines, or in one line as a list. The clip is a GIF
-    file, a film, or a folder of frames below --images; the ending may be left out of its name.
+    file, a film, or a folder of frames below `images`; the ending may be left out of its name.
     """
 
-    def parse(line: Any) -> Entry:
+    def parse(line: object) -> Entry:
         row = json_row(line)
         name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
         captions, rejected = unmarked(row, tuple(texts(row["caption"])))
@@ -243,8 +247,8 @@ def msrvtt(source: Source) -> list[Entry]:
     """Reads MSR-VTT (Xu et al., CVPR 2016); train and test were released as two files: give both.
 
     `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
-    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below --images it is `video12.mp4`,
-    another film, a GIF file, or the folder of frames `video12`; below --features `video12.npy`.
+    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below `images` it is `video12.mp4`,
+    another film, a GIF file, or the folder of frames `video12`; below `features` `video12.npy`.
     """
     contents = [(path, _object(path)) for path in source.captions]
 
@@ -252,20 +256,20 @@ def msrvtt(source: Source) -> list[Entry]:
         for path, content in contents:
             yield from _items(path, key, content.get(key, []))
 
-    said: dict[str, list[str]] = collections.defaultdict(list)
+    by_name: dict[str, list[str]] = collections.defaultdict(list)
     pairs = source.usable(items("sentences"), lambda item: (item["video_id"], item["caption"]))
     for _, (name, caption) in pairs:
-        said[name].append(caption)
+        by_name[name].append(caption)
 
     def parse(video: dict[str, Any]) -> Entry:
         name = video["video_id"]
         file = _clip_file(source.images, name)
-        return Entry(-1, file, split_name(video["split"]), tuple(said.pop(name, ())))
+        return Entry(-1, file, split_name(video["split"]), tuple(by_name.pop(name, ())))
 
     entries = source.entries(items("videos"), parse)
-    _note_others(source.captions[0], said)
+    _note_others(source.captions[0], by_name)
     matches = [re.fullmatch(r"\D*(\d{1,18})(\.\w+)?", entry.file_name) for entry in entries]
     numbers = [int(match[1]) for match in matches if match]
     if len(set(numbers)) < len(entries):
         return entries
-    return [e._replace(id=n, own_id=True) for e, n in zip(entries, numbers, strict=True)]
+    return [e._replace(id=n, has_id=True) for e, n in zip(entries, numbers, strict=True)]

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 import math
 import os
 import pathlib
@@ -31,10 +32,11 @@ _SHARES = (90.0, 5.0, 5.0)  # per cent of the images that are drawn for train, v
 _FEW = 30  # pictures of val or test; the score of fewer changes much by chance
 _MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
 _REMEDY = "docs/prepare.md describes split lists."
+_log = logging.getLogger(__name__)
 Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
-def split_name(text: Any) -> str:
+def split_name(text: object) -> str:
     """Returns the split for its name in a data set: "train", "val", "test" or a further name.
 
     A year may follow, as in `train2017`. Other names are those of further splits, which keep them:
@@ -51,7 +53,7 @@ def split_name(text: Any) -> str:
     return name
 
 
-def usual_split(text: Any) -> str | None:
+def usual_split(text: object) -> str | None:
     """Returns "train", "val" or "test" for a name such as `validation` or `train2017`, or None."""
     return _usual(text) if type(text) is str else None
 
@@ -84,18 +86,18 @@ def files_of(
     """
     folders = [path.absolute().parent for path in paths if not path.is_dir()]
     shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
-    found = []
+    result = []
     for path in paths:
         if not path.is_dir():
-            found.append((path, split_of_path(path.absolute().relative_to(shared))))
+            result.append((path, split_of_path(path.absolute().relative_to(shared))))
             continue
-        for place, inside, names in os.walk(path):
-            inside[:] = sorted(name for name in inside if not name.startswith("."))
+        for directory, subdirectories, names in os.walk(path):
+            subdirectories[:] = sorted(name for name in subdirectories if not name.startswith("."))
             fitting = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
             for name in sorted(name for name in fitting if not name.startswith(".")):
-                file = pathlib.Path(place) / name
-                found.append((file, split_of_path(file.relative_to(path))))
-    return found
+                file = pathlib.Path(directory) / name
+                result.append((file, split_of_path(file.relative_to(path))))
+    return result
 
 
 def shares(way: str) -> tuple[float, ...]:
@@ -149,10 +151,14 @@ def divide(
 ) -> Divided:
     """Gives every image a split. Splits other than train, val and test do not change.
 
-    `way` is one of `WAYS`. "source" uses the splits of the source, or random splits if it has none.
-    "random" draws 90 % train, 5 % val and 5 % test, "random:70,15,15" other shares. "mrnn" draws
-    the split of m-RNN from the official splits of COCO. The lists `split_ids` are used instead if
-    they are set; absolute names in lists must be below `images`.
+    Args:
+      entries: the images.
+      way: "source" uses the splits of the source, or random splits if it has none; "random" draws
+        90 % train, 5 % val and 5 % test, and "random:70,15,15" other shares; "mrnn" draws the split
+        of m-RNN from the official splits of COCO.
+      seed: seed of the draw.
+      split_ids: the file or directory of lists that are used instead, see `read_lists`.
+      images: the directory of the pictures; absolute names in lists must be below it.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -170,15 +176,15 @@ def divide(
         if len(without) < len(entries):
             raise ValueError(
                 f"{len(without)} of {len(entries)} images have no split, for example "
-                f"{without[0].file_name}. Give --splits=random, or lists with --split_ids."
+                f"{without[0].file_name}. Give `splits=random`, or lists with `split_ids`."
             )
     divided = _drawn(entries, way, seed)
     how = "mrnn" if way == "mrnn" else "random"
     written: dict[str, Any] = {"drawn": how, "seed": seed, **_written(divided)}
     counts = ", ".join(f"{len(written[split])} {split}" for split in SPLITS)
-    print(f"splits: drawn at random with seed {seed}: {counts}; see splits.json", flush=True)
+    _log.info(f"splits: drawn at random with seed {seed}: {counts}; see splits.json")
     if few := _few(written, way):
-        print(f"note: {few}", flush=True)
+        _log.info(f"note: {few}")
     return Divided(divided, written)
 
 
@@ -191,7 +197,7 @@ def _few(lists: Mapping[str, Sequence[Key]], way: str) -> str:
         return ""
     part = math.ceil(100 * _FEW / total)
     more = f"random:{100 - 2 * part},{part},{part}"
-    remedy = f". --splits={more} draws {_FEW} of each" if part <= 30 and way != more else ""
+    remedy = f". `splits={more}` draws {_FEW} of each" if part <= 30 and way != more else ""
     return f"{' and '.join(few)} pictures are too few to choose and to score a checkpoint{remedy}"
 
 
@@ -199,23 +205,24 @@ def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
     """Returns the images with random splits; those of m-RNN draw val and test from COCO's val."""
     drawn = dict(zip(SPLITS, shares(way), strict=True))
     sizes = {split: _count(drawn[split], len(entries)) for split in ("val", "test")}
-    places = list(range(len(entries)))
+    indices = list(range(len(entries)))
     if way == "mrnn":
-        sizes, needed = _MRNN, sum(_MRNN.values())
-        places = [place for place, entry in enumerate(entries) if entry.split == "val"]
-        if len(places) < needed or any(e.split not in ("train", "val") for e in entries):
+        sizes = _MRNN
+        needed = sum(_MRNN.values())
+        indices = [index for index, entry in enumerate(entries) if entry.split == "val"]
+        if len(indices) < needed or any(e.split not in ("train", "val") for e in entries):
             raise ValueError(
-                "--splits=mrnn needs the official splits train and val of COCO, with "
-                f"{needed} images in val, and there are {len(places)}. Give "
+                "`splits=mrnn` needs the official splits train and val of COCO, with "
+                f"{needed} images in val, and there are {len(indices)}. Give "
                 "captions_train2014.json and captions_val2014.json."
             )
     elif sum(sizes.values()) >= len(entries) > 0:
-        raise ValueError(f"--splits={way} leaves none of {len(entries)} images for train.")
-    order = iter(_shuffled(entries, places, seed))
+        raise ValueError(f"`splits={way}` leaves none of {len(entries)} images for train.")
+    order = iter(_shuffled(entries, indices, seed))
     divided = [entry._replace(split="train") for entry in entries]
     for split, size in sizes.items():
-        for place in itertools.islice(order, size):
-            divided[place] = divided[place]._replace(split=split)
+        for index in itertools.islice(order, size):
+            divided[index] = divided[index]._replace(split=split)
     return divided
 
 
@@ -226,20 +233,20 @@ def _count(share: float, images: int) -> int:
     return max(1, round(share / 100 * images))
 
 
-def _shuffled(entries: Sequence[Entry], places: Iterable[int], seed: int) -> list[int]:
-    """Returns `places`, positions of images, in a random order.
+def _shuffled(entries: Sequence[Entry], indices: Iterable[int], seed: int) -> list[int]:
+    """Returns indices of images in a random order.
 
     The order depends only on the seed and the file names, not on the order of the rows or on a
     library. If images are added later, most other images stay in their split.
     """
     unique = _have_unique_names(entries)
 
-    def key(place: int) -> bytes:
-        name, number = entries[place].file_name, entries[place].id
-        text = f"{seed}/{name}" if unique else f"{seed}/{name}/{number}"
+    def key(index: int) -> bytes:
+        text = f"{seed}/{entries[index].file_name}"
+        text = text if unique else f"{text}/{entries[index].id}"
         return hashlib.sha256(text.encode()).digest()
 
-    return sorted(places, key=key)
+    return sorted(indices, key=key)
 
 
 def _written(entries: Sequence[Entry], by_caption: bool = False) -> dict[str, list[Key]]:
@@ -291,7 +298,10 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
                 key = image["cocoid"] if "cocoid" in image else image["filename"]
                 lists[_listed_split(image["split"])].append(key)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} has no lists of train, val and test: {error}.") from None
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(
+                f"{path} has no lists of train, val and test: {reason}. {_REMEDY}"
+            ) from None
     if not any(lists.values()):
         raise ValueError(
             f"{path} must be a directory with a list per split, or a JSON file of lists. {_REMEDY}"
@@ -299,7 +309,7 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     return lists
 
 
-def _listed_split(text: Any) -> str:
+def _listed_split(text: object) -> str:
     if (split := split_name(text)) not in SPLITS:
         raise ValueError(f"the split {split!r} is not one of {', '.join(_NAMES)}")
     return split
@@ -313,70 +323,71 @@ def _text_list(path: pathlib.Path) -> list[Key]:
 
 
 def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
-    """Divides images by the lists of --split_ids; images in no list are left out."""
+    """Divides images by the lists of `split_ids`; images in no list are left out."""
     lists = read_lists(path)
     listed = sum(len(keys) for keys in lists.values())
-    by_caption = {number: place for place, e in enumerate(entries) for number in e.caption_ids}
-    # What a list may have: how to read its keys, and the place of the image of each. The first of
+    by_caption = {number: index for index, e in enumerate(entries) for number in e.caption_ids}
+    # What a list may have: how to read its keys, and the index of the image of each. The first of
     # equally good kinds wins.
     kinds: dict[str, tuple[Callable[[Key], Any], Mapping[Any, int]]] = {
         "file names": (lambda key: _name(key, images), _names(entries)),
         "image ids": (_number, _ids(entries)),
         "caption ids": (_number, by_caption),
     }
-    found = {
-        kind: {split: [known[key] for key in map(read, keys) if key in known]
+    matches = {
+        kind: {split: [index_of[key] for key in map(read, keys) if key in index_of]
                for split, keys in lists.items()}
-        for kind, (read, known) in kinds.items()
+        for kind, (read, index_of) in kinds.items()
     }  # fmt: skip
-    matches = {kind: sum(map(len, places.values())) for kind, places in found.items()}
-    kind = max(matches, key=lambda name: matches[name])
-    if not matches[kind]:
+    counts = {kind: sum(map(len, by_split.values())) for kind, by_split in matches.items()}
+    kind = max(counts, key=lambda name: counts[name])
+    if not counts[kind]:
         example = next(key for keys in lists.values() for key in keys)
         raise ValueError(
             f"None of the {listed} ids or names in {path} is in the captions, for example "
             f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
-    for split, places in found[kind].items():
-        for place in places:
-            if chosen.setdefault(place, split) != split:
+    for split, indices in matches[kind].items():
+        for index in indices:
+            if chosen.setdefault(index, split) != split:
                 raise ValueError(
-                    f"{path}: {entries[place].file_name} is in {chosen[place]} and in {split}."
+                    f"{path}: {entries[index].file_name} is in {chosen[index]} and in {split}. "
+                    "List it once."
                 )
-    divided = [entries[place]._replace(split=split) for place, split in sorted(chosen.items())]
+    divided = [entries[index]._replace(split=split) for index, split in sorted(chosen.items())]
     fewer = False  # whether captions of an image were left out
     if kind == "caption ids":
         captions = {_number(key) for keys in lists.values() for key in keys}
-        whole, divided = divided, [_only(entry, captions) for entry in divided]
+        whole = divided
+        divided = [_only(entry, captions) for entry in whole]
         fewer = whole != divided
-    print(
-        f"splits: {path} lists {listed} {kind}, of which {matches[kind]} are in the captions; "
-        f"{len(entries) - len(divided)} images are in no list and are left out",
-        flush=True,
+    _log.info(
+        f"splits: {path} lists {listed} {kind}, of which {counts[kind]} are in the captions; "
+        f"{len(entries) - len(divided)} images are in no list and are left out"
     )
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
 def _names(entries: Sequence[Entry]) -> dict[str, int]:
-    """Returns file name -> position, also without folder and ending if that is unique."""
+    """Returns file name -> index, also without folder and ending if that is unique."""
     names: dict[str, int | None] = {}
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         path = pathlib.PurePosixPath(nfc(entry.file_name))
         for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
-            names[name] = None if name in names else place
-    unique = {name: place for name, place in names.items() if place is not None}
-    return unique | {nfc(entry.file_name): place for place, entry in enumerate(entries)}
+            names[name] = None if name in names else index
+    unique = {name: index for name, index in names.items() if index is not None}
+    return unique | {nfc(entry.file_name): index for index, entry in enumerate(entries)}
 
 
 def _ids(entries: Sequence[Entry]) -> dict[int, int]:
-    """Returns id -> position; empty if ids are only counters.
+    """Returns id -> index; empty if ids are only counters.
 
     If file names repeat, `splits.json` has the counters.
     """
-    if not any(entry.own_id for entry in entries) and _have_unique_names(entries):
+    if not any(entry.has_id for entry in entries) and _have_unique_names(entries):
         return {}
-    return {entry.id: place for place, entry in enumerate(entries)}
+    return {entry.id: index for index, entry in enumerate(entries)}
 
 
 def _number(key: Key) -> int | None:

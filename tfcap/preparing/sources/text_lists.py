@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import logging
 import pathlib
 import random
 import re
@@ -19,20 +20,23 @@ _TOKEN = re.compile(r"([^\t]+)#\d{1,4}\t(.*)")
 # One row of the released file lacks its second bar: `2199200615.jpg| 4   A dog runs ...`.
 _BARS = re.compile(r"([^|]+?)\s*\|\s*\d{1,4}\s*(?:\||\s)\s*(.*)")
 _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most a tenth
+_log = logging.getLogger(__name__)
 
 
 def _listed(
-    source: Source, lists: Mapping[pathlib.Path, str], known: Container[str], ending: str = ""
+    source: Source, lists: Mapping[pathlib.Path, str], images: Container[str], ending: str = ""
 ) -> dict[str, str]:
-    """Returns image -> split from the lists of splits."""
+    """Returns image -> split from the lists of splits; skips names that are not in `images`."""
     splits: dict[str, str] = {}
     for path, split in lists.items():
-        for place, line in numbered_lines(path):
+        for location, line in numbered_lines(path):
             name = nfc(line.strip()).removesuffix(ending)
-            if name not in known:
-                source.skip(place, f"{name} has no captions")
+            if name not in images:
+                source.skip(location, f"{name} has no captions")
             elif splits.setdefault(name, split) != split:
-                raise ValueError(f"{place}: {name} is in the list of {splits[name]}, too.")
+                raise ValueError(
+                    f"{location}: {name} is in the list of {splits[name]}, too. List it once."
+                )
     return splits
 
 
@@ -46,7 +50,7 @@ def _with_splits(
     kept = [entry._replace(split=splits[name]) for entry, name in pairs if name in splits]
     if len(kept) < len(entries):
         number = len(entries) - len(kept)
-        print(f"note: {number} images are in no list of a split; they are left out", flush=True)
+        _log.info(f"note: {number} images are in no list of a split; they are left out")
     return kept
 
 
@@ -59,7 +63,7 @@ def is_flickr8k(path: pathlib.Path) -> bool:
 def flickr8k(source: Source) -> list[Entry]:
     """Reads `Flickr8k.token.txt`, whose lines are `NAME.jpg#NUMBER<TAB>caption`.
 
-    --captions is the file or the directory that holds it. The lists `Flickr_8k.trainImages.txt`,
+    `captions` is the file or the directory that holds it. The lists `Flickr_8k.trainImages.txt`,
     `.devImages.txt` and `.testImages.txt` beside it give the splits, one name per line; images in
     none of the lists are left out. Without lists there are no splits. Ids are positions in the
     file.
@@ -118,7 +122,7 @@ def iaprtc12(source: Source) -> list[Entry]:
     `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory or beside it, give the
     splits, with lines such as `00/25`; other images are left out. If there is no
     `iaprtc12_val_list.txt`, a thousand images of the train list are drawn for val. Ids are
-    positions in the sorted list of files. --images is the directory with `images`, or `images`.
+    positions in the sorted list of files. `images` is the directory with `images`, or `images`.
     """
     folder = source.one_file()
     paths = [path for path, _ in files_of([folder], "*.eng")]
@@ -149,7 +153,7 @@ def iaprtc12(source: Source) -> list[Entry]:
     if train and "val" not in lists.values():
         drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
         splits.update(dict.fromkeys(drawn, "val"))
-        print(f"note: {len(drawn)} images of the train list are drawn for val", flush=True)
+        _log.info(f"note: {len(drawn)} images of the train list are drawn for val")
     return _with_splits(entries, names, splits)
 
 

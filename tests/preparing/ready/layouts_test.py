@@ -2,7 +2,6 @@
 
 import io
 import re
-import unicodedata
 
 import h5py
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from helpers import features
 from PIL import Image
 
-from tfcap.preparing.ready import ReadyFeatures, checked
+from tfcap.preparing.ready import ReadyFeatures
 from tfcap.preparing.sources.entry import Entry
 
 IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30)}
@@ -18,7 +17,7 @@ VINVL = {number: features.vinvl_image(number) for number in IMAGES}
 
 
 def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
-    return [Entry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids]
+    return [Entry(number, name.format(number), "train", ("A dog.",), has_id=True) for number in ids]
 
 
 ENTRIES = entries(*IMAGES)
@@ -212,53 +211,6 @@ def test_a_size_that_is_width_and_height_is_refused_where_boxes_show_it(tmp_path
     assert "of 48 x 64 pixels (width x height)" in reasons[9]
 
 
-def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):
-    (tmp_path / "train2014").mkdir()
-    np.savez(tmp_path / "train2014" / "a.npz", feat=IMAGES[9].features)
-    known = [Entry(0, "train2014/a.jpg", "train", ("A dog.",))]
-    (found,) = ReadyFeatures([tmp_path], known).read(known)
-    np.testing.assert_array_equal(found.features, IMAGES[9].features)
-
-
-@pytest.mark.parametrize(
-    "of, named_by",
-    [
-        (lambda entry: f"COCO_val2014_{entry.id:012d}", "name of the image file"),
-        (lambda entry: f"COCO_val2014_{entry.id:012d}.jpg", "file name"),
-        (lambda entry: entry.id, "number in the name"),
-    ],
-)
-def test_files_may_name_an_image_in_several_ways(tmp_path, of, named_by):
-    path = features.bottom_up(tmp_path / "a.tsv", {of(e): IMAGES[e.id] for e in ENTRIES})
-    known = [entry._replace(id=place) for place, entry in enumerate(ENTRIES)]
-    reader = ReadyFeatures([path], known)
-    assert reader.named_by == named_by
-    for entry, one in zip(ENTRIES, reader.read(known), strict=True):
-        np.testing.assert_array_equal(one.features, IMAGES[entry.id].features)
-
-
-@pytest.mark.parametrize("name", ["{}.jpg", "img_{}.jpg"])
-def test_a_position_of_an_image_is_not_the_name_of_a_file(tmp_path, name):
-    """Sorted names are 0, 1, 10, 11, 2: a position would take the features of another image."""
-    names = sorted(name.format(number) for number in range(12))
-    known = [Entry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
-    images = {number: features.image(number, regions=3) for number in range(12)}
-    reader = ReadyFeatures([features.folder(tmp_path / "a", images)], known)
-    for entry, one in zip(known, reader.read(known), strict=True):
-        number = int(entry.file_name.removeprefix("img_").removesuffix(".jpg"))
-        np.testing.assert_array_equal(one.features, images[number].features)
-
-
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
-    other = {"NFC": "NFD", "NFD": "NFC"}[form]
-    known = [Entry(0, unicodedata.normalize(form, "café.jpg"), "train", ("A dog.",))]
-    key = unicodedata.normalize(other, "café")
-    path = features.bottom_up(tmp_path / "a.tsv", {key: IMAGES[9]})
-    (found,) = ReadyFeatures([path], known).read(known)
-    np.testing.assert_array_equal(found.features, IMAGES[9].features)
-
-
 def test_a_whole_line_behind_a_cut_one_is_read(tmp_path):
     """Three images of the published features of test2014 have a cut line and a whole one."""
     path = features.bottom_up(tmp_path / "a.tsv", IMAGES)
@@ -357,34 +309,3 @@ def wrong_ids(path, content):
 def test_files_that_cannot_be_used_are_refused(tmp_path, write, reason):
     with pytest.raises(ValueError, match=reason):
         ReadyFeatures([write(tmp_path)], entries(9, 30, 391895))
-
-
-UNIT = np.array([[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]])
-PIXELS = UNIT * [640, 480, 640, 480]
-REGIONS = np.arange(12, dtype=np.float32).reshape(3, 4)
-PADDED = ((0, 5), (0, 0))
-
-
-@pytest.mark.parametrize(
-    "found, size, boxes",
-    [
-        ({"x": REGIONS, "boxes": UNIT}, None, UNIT),
-        ({"x": REGIONS, "boxes": PIXELS, "image_w": 640, "image_h": np.array([480])}, None, UNIT),
-        ({"x": REGIONS, "boxes": PIXELS + [-0.9, -0.9, 0.9, 0.9]}, (640, 480), UNIT),
-        ({"x": REGIONS, "boxes": PIXELS, "size": np.array([480, 640, 3])}, None, UNIT),
-        ({"x": REGIONS, "boxes": PIXELS, "size": np.array([0, 0])}, None, None),
-        ({"x": REGIONS, "boxes": PIXELS}, None, None),
-        ({"x": REGIONS[None]}, None, None),
-        ({"x": REGIONS[:, None]}, None, None),
-        ({"x": np.pad(REGIONS, PADDED), "bbox": np.pad(UNIT, PADDED), "num_bbox": 3}, None, UNIT),
-        ({"x": np.pad(REGIONS, PADDED).T, "bbox": np.pad(UNIT, PADDED), "num_bbox": 3}, None, UNIT),
-    ],
-)
-def test_features_and_boxes_are_brought_into_one_form(found, size, boxes):
-    read = checked(ENTRIES[0], found, lambda entry: size)
-    np.testing.assert_array_equal(read.features, REGIONS)
-    assert (read.boxes is None) == (boxes is None)
-    assert read.boxes_dropped == (boxes is None and "boxes" in found)
-    if boxes is not None:
-        np.testing.assert_allclose(read.boxes, boxes, atol=1 / 480)
-        assert read.boxes.min() == 0 and read.boxes.max() == 1

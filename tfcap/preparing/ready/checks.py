@@ -1,0 +1,187 @@
+"""Checks the arrays of an image that another program has written, and brings them into one form.
+
+Letters: R regions, F feature width, F2 width of the vector of a whole image, H rows and W columns
+of a grid.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfcap.preparing.pictures import Extracted
+from tfcap.preparing.ready.layouts import (
+    BOXES,
+    COUNTS,
+    FEATURES,
+    OTHERS,
+    SHAPES,
+    SIZES,
+    Arrays,
+)
+from tfcap.preparing.sources.entry import Entry
+
+_MOST_CELLS = 64  # along a side of a grid; more means that the axes have another order
+_PIXEL_ROUNDING = 1.0  # pixels by which a detector's box may leave its image
+_UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
+# VinVL appends x1, y1, x2, y2, width and height of a region, in 0..1, to its 2,048 features.
+_VINVL_WIDTH = 2054
+_VINVL_BOX = 6
+
+Size = tuple[Any, Any]  # width and height of an image in pixels
+
+
+def checked(
+    entry: Entry, arrays: Arrays, size_of: Callable[[Entry], Size | None] = lambda entry: None
+) -> Extracted:
+    """Converts the arrays of an image to features [R, F] and boxes in 0..1.
+
+    The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
+    becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
+    as in MCAN and OpenVQA, are transposed. Features of VinVL have the box in their last six
+    columns, which are used if there are no other boxes. Boxes are x1, y1, x2, y2 in 0..1, or in
+    pixels.
+
+    Args:
+      entry: the image.
+      arrays: its arrays, as a `FeatureFiles` reads them.
+      size_of: returns the size of the image, if the arrays do not have it.
+    """
+    name = name_of_features(arrays)
+    others = {n: np.asarray(arrays[n]) for n in OTHERS if n in arrays and n != name}
+    values = np.asarray(arrays[name])
+    boxes = _first(others, BOXES)
+    if boxes is not None and boxes.shape[:1] == values.shape[1:] != values.shape[:1]:
+        values = values.T
+    values, boxes = _without_padding(values, boxes, _first(others, COUNTS))
+    features, unit = _rows(values)
+    dropped = False
+    if boxes is not None:
+        size = _stated_size(others)
+        unit = _unit_boxes(boxes, len(features), size, lambda: size_of(entry))
+        dropped = unit is None
+    elif unit is None and features.shape[1] == _VINVL_WIDTH:
+        unit = _last_columns(features)
+    return Extracted(
+        entry,
+        np.asarray(features, np.float32),
+        None if unit is None else np.asarray(unit, np.float32),
+        None,
+        dropped,
+        image=_vector(others.get("image")),
+    )
+
+
+def _first(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray | None:
+    """Returns the first of the named arrays that is there."""
+    return next((arrays[name] for name in names if name in arrays), None)
+
+
+def _vector(image: np.ndarray | None) -> np.ndarray | None:
+    """Returns the vector [F2] of a whole image, or None for something else, such as its pixels."""
+    if image is None or image.dtype.kind != "f" or image.squeeze().ndim != 1:
+        return None
+    return image.astype(np.float32).ravel()
+
+
+def _without_padding(
+    values: np.ndarray, boxes: np.ndarray | None, count: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the first `count` rows of features and boxes."""
+    if count is None or count.size != 1 or values.ndim != 2:
+        return values, boxes
+    regions = int(count.item())
+    if not 0 < regions <= len(values):
+        raise ValueError(
+            f"{regions} regions do not fit features {list(values.shape)}: write them as "
+            "[regions, width]."
+        )
+    return values[:regions], None if boxes is None else boxes[:regions]
+
+
+def name_of_features(arrays: Arrays) -> str:
+    """Returns the name of the array of features."""
+    name = next((name for name in FEATURES if name in arrays), None)
+    if name is not None:
+        return name
+    left = [n for n in arrays if n not in OTHERS] or list(arrays)
+    if len(left) != 1:
+        raise ValueError(
+            f"no array {', '.join(FEATURES)}; it has: {', '.join(left)}. Rename the array of "
+            "the features to feat."
+        )
+    return left[0]
+
+
+def _stated_size(arrays: Mapping[str, np.ndarray]) -> Size | None:
+    """Returns width and height as the file has them, or None."""
+    for width, height in SIZES:
+        if width in arrays and height in arrays:
+            return arrays[width], arrays[height]
+    shape = _first(arrays, SHAPES)  # with the channels, if it is that of an array
+    return None if shape is None or shape.size not in (2, 3) else tuple(shape.ravel()[1::-1])
+
+
+def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns features [R, F], and the boxes of the cells if they were a grid."""
+    features = values
+    boxes = None
+    if features.ndim == 3 and len(features) == 1:
+        features = features[0]
+    # No grid is one cell wide. [2048, 1, 1] is neither: it has its channels first.
+    if features.ndim == 3 and features.shape[1] == 1 < features.shape[2]:
+        features = features[:, 0]
+    features = features[None] if features.ndim == 1 else features
+    if features.ndim == 3 and max(features.shape[:2]) <= _MOST_CELLS:
+        rows, columns, _ = features.shape
+        y, x = np.divmod(np.arange(rows * columns), columns)
+        boxes = np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], 1)
+        features = features.reshape(rows * columns, -1)
+    if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
+        raise ValueError(
+            f"features are {values.dtype} {list(values.shape)}: write floating point "
+            f"[regions, width], or a grid [rows, columns, width] of at most {_MOST_CELLS} rows."
+        )
+    return features, boxes
+
+
+def _last_columns(features: np.ndarray) -> np.ndarray | None:
+    """Returns the boxes [R, 4] in the last columns of VinVL's features, or None."""
+    columns = features[:, -_VINVL_BOX:].astype(np.float64)
+    boxes = columns[:, :4]
+    sides = columns[:, 4:]
+    fits = _inside(boxes, _UNIT_ROUNDING)
+    fits = fits and np.allclose(boxes[:, 2:] - boxes[:, :2], sides, atol=_UNIT_ROUNDING)
+    return np.clip(boxes, 0, 1) if fits and (sides >= 0).all() else None
+
+
+def _unit_boxes(
+    corners: np.ndarray, regions: int, size: Size | None, size_of: Callable[[], Size | None]
+) -> np.ndarray | None:
+    """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
+    if corners.shape != (regions, 4):
+        raise ValueError(f"the boxes have the shape {list(corners.shape)}: write [{regions}, 4].")
+    boxes = corners.astype(np.float64)
+    rounding = np.full(4, _UNIT_ROUNDING)
+    pixels = "of unknown size"
+    if not _inside(boxes, rounding):
+        size = size or size_of()
+        if size is None:
+            return None
+        sides = np.array([np.asarray(side).item() for side in size] * 2, np.float64)
+        if not (sides > 0).all():
+            return None
+        pixels = f"of {sides[0]:g} x {sides[1]:g} pixels (width x height)"
+        boxes = boxes / sides
+        rounding = _PIXEL_ROUNDING / sides
+    if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
+        raise ValueError(
+            f"the boxes have values from {corners.min()} to {corners.max()}, and the image is "
+            f"{pixels}: write x1, y1, x2, y2 inside the image, with x1 <= x2 and y1 <= y2."
+        )
+    return np.clip(boxes, 0, 1)
+
+
+def _inside(boxes: np.ndarray, rounding: np.ndarray | float) -> bool:
+    """True if all boxes [R, 4] lie in 0..1 up to rounding; False for NaN."""
+    return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())

@@ -1,0 +1,155 @@
+"""Reads ready-made features: finds how the files name the images, and checks what they hold.
+
+Letters: R regions, F feature width, F2 width of the vector of a whole image.
+"""
+
+import collections
+import io
+import os
+import pathlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tfcap.data import clips
+from tfcap.images import upright_size
+from tfcap.preparing.pictures import Extracted
+from tfcap.preparing.ready.checks import Size, checked, name_of_features
+from tfcap.preparing.ready.layouts import OTHERS, FeatureFiles, recognise
+from tfcap.preparing.sources.entry import Entry
+
+INDEX = ".features.index.json"  # in the prepared directory
+_PROBES = 20  # images by which the files are understood
+
+
+def _number(entry: Entry) -> str:
+    """Returns the number at the end of a name: 9 for COCO_val2014_000000000009.jpg."""
+    match = re.search(r"(\d{1,18})$", pathlib.PurePosixPath(entry.file_name).stem)
+    return str(int(match[1])) if match else ""
+
+
+# What an image may be called in the files, and how that is described. The first of equal ones
+# wins. Where a reader counted the images, their numbers name no file.
+_KEYS: dict[str, Callable[[Entry], str]] = {
+    "name of the image file": lambda entry: pathlib.PurePosixPath(entry.file_name).stem,
+    "image id": lambda entry: str(entry.id) if entry.has_id else "",
+    "number in the name": _number,
+    "path of the image file": lambda entry: str(
+        pathlib.PurePosixPath(entry.file_name).with_suffix("")
+    ),
+    "file name": lambda entry: entry.file_name,
+}
+
+
+class ReadyFeatures:
+    """Reads the features of each image from files.
+
+    The first images decide which form of the file name is the key, how wide features must be, and
+    whether there are vectors of whole images.
+
+    Args:
+      paths: files or directories.
+      entries: the images of the data set.
+      images: the directory of pictures, which give the size of an image if the files lack it.
+      cache: a directory in which an index is stored for later runs, or None.
+      frames: for clips, whose regions are frames: the number of frames to use, by the rule of
+        `tfcap.data.clips`. None uses all regions.
+
+    Attributes:
+      named_by: which form of an image's name is its key in the files.
+      dim: F.
+      image_dim: F2, or None without vectors of whole images.
+      regions: `frames`, or the mean R of the first images.
+      unread: names of the arrays of an image that are not read.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[pathlib.Path],
+        entries: Sequence[Entry],
+        images: str | os.PathLike | None = None,
+        cache: str | os.PathLike | None = None,
+        frames: int | None = None,
+    ):
+        self.frames = frames
+        self.images = None if images is None else pathlib.Path(images)
+        layout, inside = recognise(paths)
+        index = None if cache is None else os.path.join(cache, INDEX)
+        self.files: FeatureFiles = layout(inside, index)
+        self._described = f"{layout.title}, {', '.join(map(str, inside))}"
+        probes = entries[:_PROBES]
+        counts = {
+            name: sum(self.files.has(self._spelled(key)) for key in map(key_of, probes) if key)
+            for name, key_of in _KEYS.items()
+        }
+        self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
+        self.dim = 0  # until the first images are read
+        self.image_dim: int | None = None
+        first = [self._extracted(entry) for entry in probes]
+        usable = [extracted for extracted in first if extracted.features is not None]
+        if not usable:
+            looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
+            raise ValueError(
+                f"`features`: none of the first {len(probes)} images has usable features, looked "
+                f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
+            )
+        widths = collections.Counter(map(_widths, usable))
+        self.dim, self.image_dim = widths.most_common(1)[0][0]
+        arrays = self.files.read(self._spelled(_KEYS[self.named_by](usable[0].entry)))
+        self.unread = sorted(set(arrays) - {name_of_features(arrays), *OTHERS})
+        self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
+
+    def about(self) -> str:
+        """Describes the files and what they hold in a line."""
+        vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
+        unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
+        return f"{self._described}; named by {self.named_by}{vectors}{unread}"
+
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
+        """Yields an `Extracted` per entry, in order."""
+        yield from map(self._extracted, entries)
+
+    def _extracted(self, entry: Entry) -> Extracted:
+        key = self._spelled(_KEYS[self.named_by](entry))
+        if not key or not self.files.has(key):
+            reason = f"no {key} in {self._described}{self.files.near(key)}"
+            return Extracted(entry, None, None, reason)
+        try:
+            extracted = checked(entry, self.files.read(key), self._size)
+            if self.dim and not self.image_dim:
+                extracted = extracted._replace(image=None)
+            widths = _widths(extracted)
+            if self.dim and widths != (self.dim, self.image_dim):
+                raise ValueError(
+                    f"features are {widths[0]} wide, the vector of the whole image {widths[1]}; "
+                    f"most of the first images have {self.dim} and {self.image_dim}."
+                )
+        except Exception as error:  # of NumPy, h5py, zip and zlib
+            reason = f"{key} in {self._described}: {' '.join(str(error).split())[:300]}"
+            return Extracted(entry, None, None, reason)
+        if self.frames is not None:
+            features = np.asarray(extracted.features)
+            chosen = clips.frame_positions(len(features), self.frames).numpy()
+            boxes = clips.sheet_boxes(self.frames)
+            extracted = extracted._replace(features=features[chosen], boxes=boxes)
+        return extracted
+
+    def _spelled(self, key: str) -> str:
+        """Returns a key as the files spell it; on macOS an accent is a separate character."""
+        if key.isascii():
+            return key
+        forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
+        return next((form for form in forms if self.files.has(form)), key)
+
+    def _size(self, entry: Entry) -> Size | None:
+        if entry.content is not None:
+            return upright_size(io.BytesIO(entry.content.read()))
+        return None if self.images is None else upright_size(self.images / entry.file_name)
+
+
+def _widths(extracted: Extracted) -> tuple[int, int | None]:
+    """Returns F and F2."""
+    image = extracted.image
+    return np.asarray(extracted.features).shape[1], None if image is None else len(image)

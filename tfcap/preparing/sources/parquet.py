@@ -1,0 +1,258 @@
+"""Reads Parquet files with pictures, and joins rows that have the same picture."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfcap import progress
+from tfcap.preparing.sources.entry import (
+    SPLITS,
+    Entry,
+    FilePart,
+    Source,
+    check_size,
+    head,
+    with_captions_of,
+)
+from tfcap.preparing.sources.splits import files_of
+from tfcap.preparing.sources.tables import CAPTION_COLUMNS, Columns, columns_of, entry_of
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet
+
+METADATA = "metadata.parquet"  # of a folder of pictures; see `archives.imagefolder`
+_PICTURES = ("image", "img", "picture", "jpg", "jpeg", "png", "webp")
+_HASHED = 64  # pictures that are in memory while pictures are compared
+_lock = threading.Lock()  # several pictures are decoded at the same time
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """The bytes of a picture in a Parquet file; a `Content`."""
+
+    path: str
+    group: int  # row group
+    row: int  # of the row group
+    column: str  # of the bytes: `image.bytes` or `image`
+    digest: bytes = b""  # SHA-256 of the bytes; empty if there are none
+
+    def read(self) -> bytes:
+        with _lock:
+            column = _pictures(self.path, self.group, self.column, os.stat(self.path).st_mtime_ns)
+        value = column[self.row].as_py()
+        value = value["bytes"] if isinstance(value, dict) else value
+        if value is None:
+            raise ValueError("the cell has no bytes")
+        check_size(len(value))
+        return value
+
+
+@functools.lru_cache(maxsize=2)
+def _pictures(path: str, group: int, column: str, changed: int) -> "pyarrow.ChunkedArray":
+    """Returns the pictures of a row group of a file that was last changed at `changed`."""
+    del changed
+    with parquet_file(path) as file:
+        return file.read_row_group(group, columns=[column]).column(0)
+
+
+@contextlib.contextmanager
+def parquet_file(path: str | os.PathLike) -> Iterator["pyarrow.parquet.ParquetFile"]:
+    """Opens a Parquet file. Raises ValueError if the file is damaged."""
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path} is not a complete Parquet file: {error}. Copy it again."
+        ) from None
+
+
+def parquet_rows(
+    file: "pyarrow.parquet.ParquetFile", group: int, columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yields the values of some columns of a row group.
+
+    Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
+    schema.
+    """
+    column = columns_of(tuple(columns)).split
+    names: Sequence[str] = ()
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        schema = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
+        names = schema["info"]["features"][column]["names"]
+    for batch in file.iter_batches(row_groups=[group], columns=list(columns)):
+        for row in batch.to_pylist():
+            split = row.get(column)
+            if type(split) is int and 0 <= split < len(names):
+                row[column] = names[split]
+            yield row
+
+
+def is_parquet(path: pathlib.Path) -> bool:
+    """True for a Parquet file with pictures and captions that is no metadata of an imagefolder."""
+    if path.name == METADATA or not head(path, 4).startswith(b"PAR1"):
+        return False
+    with contextlib.suppress(ValueError):
+        require_pictures(path)
+        return True
+    return False
+
+
+def require_pictures(path: pathlib.Path) -> None:
+    """Raises ValueError if a Parquet file has no pictures, or no captions, or is damaged."""
+    with parquet_file(path) as file:
+        _parquet_columns(path, file.schema_arrow)
+
+
+def read_parquet(source: Source) -> list[Entry]:
+    """Reads Parquet files with a row per picture, or per caption, as on Hugging Face.
+
+    `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
+    with equal bytes are captions of one picture. The split is in a column, or else in the name of
+    the file. Pictures without bytes are read from `images`, and rows with the same path are those
+    of one picture. Ids are positions.
+    """
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for path, split in files_of(source.captions, "*.parquet"):
+            if path.name == METADATA:  # of `archives.imagefolder`
+                continue
+            with parquet_file(path) as file:
+                total = file.metadata.num_rows
+                label = f"reading {path}"
+                for row in progress.progress(_picture_rows(path, file), total, label, "row"):
+                    yield *row, split
+
+    def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:
+        if cell is not None:
+            # Hugging Face sometimes writes the path of the machine that made the file.
+            label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
+            name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
+        entry = entry_of({**row, "path": name})
+        return entry._replace(content=cell, split=entry.split or split)
+
+    entries = source.entries(rows(), parse, join=False)
+    return joined(entries, picture_of(entries), source.drawn)
+
+
+def _picture_rows(
+    path: pathlib.Path, file: "pyarrow.parquet.ParquetFile"
+) -> Iterator[tuple[Any, ...]]:
+    """Yields the location of each row, its columns, the name of its picture, and its `Cell`."""
+    picture, parts, columns = _parquet_columns(path, file.schema_arrow)
+    used = [*columns.captions, *columns.marks.values(), *filter(None, [columns.split])]
+    names = [f"{picture}.path"] if "path" in parts else []
+    names += filter(None, [columns.image])
+    leaf = f"{picture}.bytes" if parts else picture
+    for group in range(file.num_row_groups):
+        digests = list(_digests(file, group, leaf))
+        for number, row in enumerate(parquet_rows(file, group, [*used, *names])):
+            cell = None
+            if any(digests):  # else `path` is a file below `images`
+                cell = Cell(str(path.absolute()), group, number, leaf, digests[number])
+            inside = row.get(picture) or {}
+            name = inside.get("path") or row.get(columns.image or "") or ""
+            location = f"{path}: row {number} of row group {group}"
+            yield location, {column: row[column] for column in used}, name, cell
+
+
+def _digests(file: "pyarrow.parquet.ParquetFile", group: int, column: str) -> Iterator[bytes]:
+    """Yields the SHA-256 of each picture of a row group; empty for a picture without bytes.
+
+    Pictures are read twice: here, and when their features are made. To compare them otherwise, all
+    would have to be in memory.
+    """
+    for batch in file.iter_batches(_HASHED, row_groups=[group], columns=[column]):
+        pictures = batch.column(0)
+        pictures = pictures.flatten()[0] if "." in column else pictures  # of a structure
+        for picture in pictures:
+            yield hashlib.sha256(picture.as_buffer()).digest() if picture.is_valid else b""
+
+
+def _parquet_columns(
+    path: pathlib.Path, schema: "pyarrow.Schema"
+) -> tuple[str, list[str], Columns]:
+    """Returns the column of pictures, the names inside of it, and the other columns."""
+    from pyarrow import types
+
+    parts: dict[str, list[str]] = {}  # of each column of pictures
+    for field in schema:
+        is_struct = types.is_struct(field.type)
+        inside = {part.name: part.type for part in field.type} if is_struct else {}
+        kind = inside.get("bytes", field.type)
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            parts[field.name] = list(inside)
+    pictures = [name for name in _PICTURES if name in parts] or list(parts)
+    columns = columns_of(tuple(name for name in schema.names if name not in parts))
+    if not columns.captions or not pictures:
+        raise ValueError(
+            f"{path} must have a column with the bytes of pictures, such as image, and a "
+            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
+            f"{', '.join(schema.names)[:200]}."
+        )
+    return pictures[0], parts[pictures[0]], columns
+
+
+def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:
+    """Makes a function whose result is equal for entries with the same picture.
+
+    Of pictures in files, 64 bytes are read of each, and all bytes only of those that may be equal.
+    """
+    contents = (entry.content for entry in entries)
+    probes = {part: _probe(part) for part in contents if isinstance(part, FilePart)}
+    counts = collections.Counter(probes.values())
+
+    def picture(entry: Entry) -> Hashable:
+        content = entry.content
+        if isinstance(content, Cell):
+            return content.digest or content  # without bytes: prepare skips the image
+        if isinstance(content, FilePart) and counts[probes[content]] > 1:
+            with contextlib.suppress(ValueError):  # too large: prepare skips the image
+                return hashlib.sha256(content.read()).digest()
+        return entry.file_name if content is None else content
+
+    return picture
+
+
+def _probe(part: FilePart) -> tuple[int, bytes]:
+    """Returns the length and some bytes of a picture, which other pictures hardly share."""
+    middle = part.length // 2
+    some = dataclasses.replace(part, offset=part.offset + middle, length=min(64, middle))
+    return part.length, some.read()
+
+
+def joined(
+    entries: Iterable[Entry], picture_of: Callable[[Entry], Hashable], drawn: bool = False
+) -> list[Entry]:
+    """Returns an entry per picture and split, with all captions, and numbers them.
+
+    A note tells how many pictures are in several splits: the source states these, so they stay. If
+    train, val and test are `drawn` anew, such a picture is one image of them.
+    """
+    images: dict[tuple[Hashable, str | None], Entry] = {}
+    names: dict[Hashable, dict[str | None, str]] = {}  # of each picture: split -> file name
+    for entry in entries:
+        picture = picture_of(entry)
+        split = "" if drawn and entry.split in SPLITS else entry.split
+        names.setdefault(picture, {}).setdefault(split, entry.file_name)
+        first = images.setdefault((picture, split), entry)
+        if first is not entry:
+            images[picture, split] = with_captions_of(first, entry)
+    if several := [by_split for by_split in names.values() if len(by_split) > 1]:
+        parts = ((name, split or "train, val or test") for split, name in several[0].items())
+        example = " and ".join(f"{name} of {split}" for name, split in parts)
+        _log.info(f"note: pictures in several splits: {len(several)}, such as {example}")
+    return [entry._replace(id=number) for number, entry in enumerate(images.values())]
