@@ -17,7 +17,7 @@ from tfcap.backbones import DETECTOR, detector, is_hub
 from tfcap.backbones.network import Call
 from tfcap.backbones.networks import build
 from tfcap.backbones.saved import Digest, checked_weights
-from tfcap.data import pictures
+from tfcap.data import pictures, record
 
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
 # A network with more weights runs with its variables: as constants they would fill the memory.
@@ -219,7 +219,7 @@ class Backbone(tf.Module):
           float32 [B, R, F], cells row by row.
         """
         features = self.features(images)
-        return _through_half(features) if self.rounds else features
+        return record.rounded(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Computes the features of `extract` without rounding, so that they have gradients."""
@@ -257,7 +257,7 @@ class Backbone(tf.Module):
 
         @tf.function(input_signature=signature, autograph=False)
         def extract(images: tf.Tensor) -> tf.Tensor:
-            return _through_half(self._features(images, call))
+            return record.rounded(self._features(images, call))
 
         return extract
 
@@ -286,11 +286,6 @@ def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
     crops = tf.stack([image[y : y + size, x : x + size] for y, x in corners])
     return tf.concat([crops, tf.reverse(crops, [2])], 0)
-
-
-def _through_half(features: tf.Tensor) -> tf.Tensor:
-    """Rounds features to float16, the precision of records."""
-    return tf.cast(tf.cast(features, tf.float16), tf.float32)
 
 
 def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ from tfcap.backbones.boxes import (
     suppressed,
 )
 from tfcap.backbones.saved import Digest
-from tfcap.data import pictures
+from tfcap.data import pictures, record
 
 WEIGHTS = "detector.npz"
 CARD = "card.json"
@@ -318,8 +318,7 @@ class Detector(tf.Module):
         regions = tf.map_fn(detected, images, parallel_iterations=1, fn_output_signature=signature)
         if not self.rounds:
             return regions
-        halves = tf.cast(tf.cast(regions.features, tf.float16), tf.float32)
-        return regions._replace(features=halves)
+        return regions._replace(features=record.rounded(regions.features))
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled `regions`."""

@@ -60,6 +60,11 @@ def _halves(values: np.ndarray, what: str) -> np.ndarray:
     return stored
 
 
+def rounded(features: tf.Tensor) -> tf.Tensor:
+    """Rounds float32 features to float16 and back, so that they are as if read from a record."""
+    return tf.cast(tf.cast(features, tf.float16), tf.float32)
+
+
 def serialize(record: Record) -> bytes:
     """Writes a record as a serialized ``tf.train.Example``; features become float16."""
 
