@@ -309,7 +309,7 @@ def test_a_score_that_still_rises_at_the_last_step_is_told(small, tmp_path, caps
         ({"validation_data": {"split": "tset"}}, "eval", "split=tset: .*Did you mean 'test'"),
         ({"train_data": {"split": "none"}}, "train", "task.train_data.split=none: .* has only"),
         ({"train_data": {"global_batch_size": 65}}, "train", "global_batch_size=65 is more than"),
-        ({"backbone": {"trainable": True}}, "train", "--keep_pictures"),
+        ({"backbone": {"trainable": True}}, "train", "`keep_pictures`"),
     ],
 )
 def test_data_that_a_run_cannot_read(change, mode, word, small):
