@@ -15,16 +15,19 @@ class Backbones(tf.Module):
     one after the other.
 
     Args:
-      members: M backbones. Pictures are decoded and resized as the first one does it.
+      members: the backbones, M. Pictures are decoded and resized as the first one does it.
     """
 
     def __init__(self, members: Sequence[Backbone | Detector]):
         super().__init__(name="backbones")
         self.members = list(members)
         first = self.members[0]
-        self.decode, self.resize = first.decode, first.resize
-        self.boxes, self.boxes_in = first.boxes, first.boxes_in
-        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
+        self.decode = first.decode
+        self.resize = first.resize
+        self.boxes = first.boxes
+        self.boxes_in = first.boxes_in
+        self.decoded_shape = first.decoded_shape
+        self.num_regions = first.num_regions
         self.feature_dim = first.feature_dim * len(self.members)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
