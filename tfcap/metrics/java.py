@@ -456,9 +456,6 @@ def spice(
     directory = spice_directory()
     check_spice(java, directory)
     block = block or 250 * (os.cpu_count() or 1)
-    # 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory.
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", directory / "*"]
     for start in range(0, len(hypotheses), block):
         images: list[dict[str, Any]] = [
             {"image_id": position, "test": hypothesis, "refs": list(captions)}
@@ -470,19 +467,7 @@ def spice(
             request = pathlib.Path(scratch, "in.json")
             answer = pathlib.Path(scratch, "out.json")
             request.write_text(json.dumps(images), encoding="ascii")
-            command = java.command(
-                "-cp",
-                os.pathsep.join(map(str, classes)),
-                "edu.anu.spice.SpiceScorer",
-                str(request),
-                "-out",
-                str(answer),
-                "-subset",
-                "-silent",
-                heap_gb=max(2, min(8, memory * 3 // 4 // 2**30)),
-                open_modules=True,
-            )
-            process = launch(command, cwd=scratch)
+            process = launch(_spice_command(java, directory, request, answer), cwd=scratch)
             try:
                 if not start:
                     yield []
@@ -491,13 +476,39 @@ def spice(
                 finish(process, timeout=3600.0 + 0.5 * sentences)
             finally:
                 stop(process)
-            try:
-                entries = json.loads(answer.read_text(encoding="utf-8"))
-                values = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
-                scores = [float(values[position]) for position in range(len(images))]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise JavaError(
-                    "SPICE ended without a result that can be read; its program may be damaged. "
-                    "Install pycocoevalcap again"
-                ) from error
+            scores = _spice_scores(answer, len(images))
         yield scores
+
+
+def _spice_command(
+    java: Java, directory: pathlib.Path, request: pathlib.Path, answer: pathlib.Path
+) -> list[str]:
+    """Returns the command line that reads the file `request` and writes the file `answer`."""
+    # 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory.
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", directory / "*"]
+    return java.command(
+        "-cp",
+        os.pathsep.join(map(str, classes)),
+        "edu.anu.spice.SpiceScorer",
+        str(request),
+        "-out",
+        str(answer),
+        "-subset",
+        "-silent",
+        heap_gb=max(2, min(8, memory * 3 // 4 // 2**30)),
+        open_modules=True,
+    )
+
+
+def _spice_scores(answer: pathlib.Path, images: int) -> list[float]:
+    """Reads the F-score of each image from the file that SPICE has written."""
+    try:
+        entries = json.loads(answer.read_text(encoding="utf-8"))
+        values = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
+        return [float(values[position]) for position in range(images)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JavaError(
+            "SPICE ended without a result that can be read; its program may be damaged. Install "
+            "pycocoevalcap again"
+        ) from error
