@@ -75,10 +75,10 @@ def test_a_stage_that_cannot_follow_is_an_error_before_training(then, given, wor
     [
         (["--experiment=finetune"], "needs photographs"),
         (["--experiment=finetune_scst"], "needs photographs"),
-        (["--model_dir=none"], "`experiment` is missing"),
+        (["--model_dir=none"], "--experiment is missing"),
         (
             ["--experiment=mrnn", "--then=mrnn_scst", "--mode=train"],
-            "`then` needs `mode=train_and_eval`",
+            "--then needs --mode=train_and_eval",
         ),
         (["--experiment=mrnn", "--then_override=a=1"], "need --then"),
     ],
