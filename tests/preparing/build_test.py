@@ -195,7 +195,7 @@ def test_command_line(photos):
     del lines[:2]
     assert lines[0].startswith("12 images with 24 captions, about 36 x 194 features each; 3 shards")
     assert lines[1].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
-    with pytest.raises(errors.UsageError, match="`captions`, the caption file, is missing"):
+    with pytest.raises(errors.UsageError, match="--captions, the caption file, is missing"):
         commands.run_here(command, "--out", out)
     with pytest.raises(ValueError, match="none.json"):
         commands.run_here(command, "--captions", folder / "none.json", "--out", out, *image_flags)
