@@ -13,10 +13,11 @@ import tensorflow as tf
 import tfcap
 from tfcap import models
 from tfcap.layers import common, expansion, loops, multimodal, positions, recording
+from tfcap.metrics import bootstrap, chair, clipscore, coco, diversity, retrieval
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
 
-ROOMS = ("layers", "models", "metrics")
+ROOMS = ("layers", "models", "metrics", "objectives")
 # Functions that are used as layers are.
 BLOCKS = [
     common.linear,
@@ -33,7 +34,26 @@ BLOCKS = [
     recording.recording,
 ]
 # The functions and classes of `tfcap.metrics` that compute scores.
-METRICS: list = []
+METRICS = [
+    bootstrap.bleu,
+    bootstrap.compare,
+    bootstrap.differences,
+    bootstrap.intervals,
+    chair.chair,
+    clipscore.clipscore,
+    coco.CocoScorer,
+    coco.leave_one_out_cider,
+    diversity.distinct_share,
+    diversity.div,
+    diversity.mbleu,
+    diversity.novel_share,
+    diversity.self_cider,
+    retrieval.image_to_text,
+    retrieval.log_marginal,
+    retrieval.ranks,
+    retrieval.summarize,
+    retrieval.text_to_image,
+]
 
 
 def public(room):
