@@ -111,10 +111,10 @@ class LayerNorm(layers.LayerNormalization):
 
     def call(self, inputs):
         x, gamma, beta = (ops.cast(value, "float32") for value in (inputs, self.gamma, self.beta))
-        return ops.cast(normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
+        return ops.cast(_normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
 
 
-def normalise(x, gamma, beta, epsilon):
+def _normalise(x, gamma, beta, epsilon):
     """Normalises the last axis to mean 0 and variance 1, then multiplies by gamma and adds beta.
 
     Args:
@@ -298,7 +298,7 @@ class HeadNorm(Layer):
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
         if self.normalize:
             x, gamma, beta = (ops.cast(v, "float32") for v in (x, self.gamma, self.beta))
-            x = normalise(x, gamma, beta, 1e-5)
+            x = _normalise(x, gamma, beta, 1e-5)
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 
 

@@ -14,7 +14,7 @@ from tfcap.layers.trees import repeat
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
-class DeviationNorm(layers.Layer):
+class _DeviationNorm(layers.Layer):
     """Layer normalisation that divides by the unbiased standard deviation plus 1e-6.
 
     gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + 1e-6) + beta
@@ -36,7 +36,7 @@ class DeviationNorm(layers.Layer):
         return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
 
 
-class RefinerLayer(layers.Layer):
+class _RefinerLayer(layers.Layer):
     """One layer of the refiner: x + Dropout(AoA(LN x)), attention on attention of all regions.
 
     Args:
@@ -49,7 +49,7 @@ class RefinerLayer(layers.Layer):
 
     def __init__(self, width, heads, dropout, weight_dropout, block_dropout, **kwargs):
         super().__init__(**kwargs)
-        self.norm = DeviationNorm(name="norm")
+        self.norm = _DeviationNorm(name="norm")
         self.self_att = AttentionOnAttention(
             width, heads, dropout, weight_dropout=weight_dropout, name="self_att"
         )
@@ -74,7 +74,7 @@ class AoANet(RecurrentCaptioner):
 
     It follows the authors' code (husthuaan/AoANet, docs/systems.md 4.8) with the options of its
     training script. Words e_t are Dropout(ReLU(Emb)). Two facts of that code are easy to miss. Its
-    normalisations are `DeviationNorm`. It copies one refiner layer for all layers, and one map for
+    normalisations are `_DeviationNorm`. It copies one refiner layer for all layers, and one map for
     query, key and value of a layer, so that all of them start from the same numbers; `build` does
     the same. In training, the captions of an image share the dropout masks of the refiner; in the
     authors' code each caption has its own masks.
@@ -126,14 +126,14 @@ class AoANet(RecurrentCaptioner):
         self.width = self.output_width = width
         add_embeddings(self, width, word_dropout, region_dropout)
         self.refiner = [
-            RefinerLayer(
+            _RefinerLayer(
                 width, heads, aoa_dropout, weight_dropout, block_dropout, name=f"refiner_{i}"
             )
             for i in range(refiner_layers)
         ]
-        self.refiner_norm = DeviationNorm(name="refiner_norm") if refiner_layers else None
+        self.refiner_norm = _DeviationNorm(name="refiner_norm") if refiner_layers else None
         self.lstm = LSTMCell(2 * width, width, name="lstm")
-        self.query_norm = DeviationNorm(name="query_norm")
+        self.query_norm = _DeviationNorm(name="query_norm")
         self.attention = MultiHeadAttention(
             width, heads, weight_dropout, output=False, name="attention"
         )

@@ -32,7 +32,7 @@ _NO_OPTIONS = ("self", "vocab_size", "max_length", "feature_dim")  # the data ha
 Class = TypeVar("Class", bound=type["Captioner"])
 
 
-class Network(Protocol):
+class _Network(Protocol):
     """What a captioner uses of a `tfcap.backbones.network.Network`."""
 
     @property
@@ -51,7 +51,7 @@ class Backbone(Protocol):
     feature_dim: int  # F
 
     @property
-    def network(self) -> Network:
+    def network(self) -> _Network:
         """The network with its scaling."""
 
     @property

@@ -31,7 +31,7 @@ ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
 
 
-class FeedForward(layers.Layer):
+class _FeedForward(layers.Layer):
     """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual.
 
     Args:
@@ -50,7 +50,7 @@ class FeedForward(layers.Layer):
         return self.fc2(self.inner_dropout(ops.relu(self.fc1(x)), training=training))
 
 
-class PreNormLayer(layers.Layer):
+class _PreNormLayer(layers.Layer):
     """Base of encoder and decoder layers: x + Drop(block(LN x)), and the feed-forward block.
 
     Args:
@@ -74,7 +74,7 @@ class PreNormLayer(layers.Layer):
         self.block_dropout = Dropout(dropout, name="block_dropout")
         self.ff = None
         if block != "aoa":
-            self.ff = FeedForward(width, inner, dropout, name="ff")
+            self.ff = _FeedForward(width, inner, dropout, name="ff")
             self.ff_dropout = Dropout(dropout, name="ff_dropout")
 
     def _mix(self, x, visible, training):
@@ -93,10 +93,10 @@ class PreNormLayer(layers.Layer):
         return x + self.ff_dropout(self.ff(norm(x), training=training), training=training)
 
 
-class EncoderLayer(PreNormLayer):
+class _EncoderLayer(_PreNormLayer):
     """One encoder layer: the block over regions, then the feed-forward block.
 
-    The arguments are those of `PreNormLayer`.
+    The arguments are those of `_PreNormLayer`.
     """
 
     def __init__(self, block, width, **sizes):
@@ -115,10 +115,10 @@ class EncoderLayer(PreNormLayer):
         return self._feed_forward(x, self.norm_2, training)
 
 
-class DecoderLayer(PreNormLayer):
+class _DecoderLayer(_PreNormLayer):
     """One decoder layer: the block over words, attention to regions, feed-forward block.
 
-    The arguments are those of `PreNormLayer`.
+    The arguments are those of `_PreNormLayer`.
     """
 
     def __init__(self, block, width, heads, dropout, **sizes):
@@ -256,8 +256,12 @@ class ExpansionNet(Captioner):
         )
         encoder = dict(block=encoder_block, vectors=encoder_vectors, **shared)
         decoder = dict(block=decoder_block, vectors=decoder_vectors, **shared)
-        self.encoder = [EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)]
+        self.encoder = [
+            _EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)
+        ]
+        self.decoder = [
+            _DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)
+        ]
         # The end of each stack.
         self.encoder_norm = common.layer_norm("encoder_norm")
         self.decoder_norm = common.layer_norm("decoder_norm")

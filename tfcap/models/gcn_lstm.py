@@ -14,7 +14,7 @@ from tfcap.models.captioner import add_embeddings, register
 from tfcap.models.updown import TopDownCaptioner
 
 
-class RelationGraph(layers.Layer):
+class _RelationGraph(layers.Layer):
     """A graph convolution: each region reads itself and the regions that it is related to.
 
     y_i = g(W_l v_i) + sum_j s_ij sigmoid(a_s v_j + a[r_ij]) (W_s v_j + b[r_ij])
@@ -130,7 +130,7 @@ class GCNLSTM(TopDownCaptioner):
         self.width = width
         self.labels = labels
         self.region_width = self.feature_dim - regions
-        self.graph = RelationGraph(self.region_width, labels, name="graph")
+        self.graph = _RelationGraph(self.region_width, labels, name="graph")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         add_embeddings(self, width, word_dropout, 0.0, regions=False)
         self.add_decoder(

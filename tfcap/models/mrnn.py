@@ -17,7 +17,7 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @dataclasses.dataclass(frozen=True)
-class Paths:
+class _Paths:
     """What a variant reads where (docs/systems.md 6.2); the letters are those of `MRNN`.
 
     Attributes:
@@ -36,14 +36,14 @@ class Paths:
 
 
 VARIANTS = {
-    "base": Paths(),
-    "no_emb_input": Paths(word="none"),
-    "one_layer_emb": Paths(second_embedding=False),
-    "emb_one_input": Paths(word="first"),
-    "vis_in_rnn": Paths(image=False, image_in_words=True),
-    "vis_in_rnn_both": Paths(image_in_words=True),
-    "vis_in_rnn_both_shared": Paths(image_in_words=True, shared=True),
-    "rnn_base": Paths(image=False),
+    "base": _Paths(),
+    "no_emb_input": _Paths(word="none"),
+    "one_layer_emb": _Paths(second_embedding=False),
+    "emb_one_input": _Paths(word="first"),
+    "vis_in_rnn": _Paths(image=False, image_in_words=True),
+    "vis_in_rnn_both": _Paths(image_in_words=True),
+    "vis_in_rnn_both_shared": _Paths(image_in_words=True, shared=True),
+    "rnn_base": _Paths(image=False),
 }
 
 

@@ -17,7 +17,7 @@ from tfcap.models.captioner import Captioner, register
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
 
-class AttentionBlock(layers.Layer):
+class _AttentionBlock(layers.Layer):
     """Attention block with a residual, normalised at the end: LN(x + Dropout(attention of x)).
 
     Args:
@@ -47,7 +47,7 @@ class AttentionBlock(layers.Layer):
         return self.norm(x + self.dropout(attended, training=training))
 
 
-class EncoderLayer(layers.Layer):
+class _EncoderLayer(layers.Layer):
     """One encoder layer: self-attention of the regions, then the feed-forward block.
 
     Args:
@@ -60,7 +60,7 @@ class EncoderLayer(layers.Layer):
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, x, visible, training=False):
@@ -70,16 +70,16 @@ class EncoderLayer(layers.Layer):
         return self.ff_layer(x, training=training)
 
 
-class DecoderLayer(layers.Layer):
+class _DecoderLayer(layers.Layer):
     """One decoder layer: attention to the words so far, attention to regions, feed-forward block.
 
-    The arguments are those of `EncoderLayer`.
+    The arguments are those of `_EncoderLayer`.
     """
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
-        self.cross_att = AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
+        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.cross_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, past, regions, mask, training=False):
@@ -176,8 +176,8 @@ class Transformer(Captioner):
             weight_dropout=weight_dropout,
             dropout=block_dropout,
         )
-        self.encoder = [EncoderLayer(name=f"encoder_{i}", **shared) for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(name=f"decoder_{i}", **shared) for i in range(decoder_layers)]
+        self.encoder = [_EncoderLayer(name=f"encoder_{i}", **shared) for i in range(encoder_layers)]
+        self.decoder = [_DecoderLayer(name=f"decoder_{i}", **shared) for i in range(decoder_layers)]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")

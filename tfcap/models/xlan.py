@@ -20,7 +20,7 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @dataclasses.dataclass(frozen=True)
-class Flavour:
+class _Flavour:
     """Where the text of the paper and the released code differ (docs/systems.md 2.4).
 
     Attributes:
@@ -40,10 +40,10 @@ class Flavour:
 
 
 FLAVOURS = {
-    "released": Flavour(
+    "released": _Flavour(
         one_head=False, normalizes=True, separate=False, adds_context=True, joins_state=True
     ),
-    "paper": Flavour(
+    "paper": _Flavour(
         one_head=True, normalizes=False, separate=True, adds_context=False, joins_state=False
     ),
 }

@@ -22,7 +22,7 @@ from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, register
 
 
-class EncoderLayer(XLinearEncoderLayer):
+class _EncoderLayer(XLinearEncoderLayer):
     """X-LAN's encoder layer followed by a feed-forward block (docs/systems.md 3.2).
 
     Args:
@@ -46,10 +46,10 @@ class EncoderLayer(XLinearEncoderLayer):
         return g, self.ff_layer(x, training=training)
 
 
-class DecoderLayer(layers.Layer):
+class _DecoderLayer(layers.Layer):
     """One decoder layer (docs/systems.md 3.3).
 
-    The arguments are those of `EncoderLayer`, and one more.
+    The arguments are those of `_EncoderLayer`, and one more.
 
     Args:
       last: whether this is the last layer, which does not update the words.
@@ -193,11 +193,11 @@ class XTransformer(Captioner):
             feed_forward_dropout=feed_forward_dropout,
         )
         self.encoder = [
-            EncoderLayer(name=f"encoder_{i}", dropout=encoder_dropout, **shared)
+            _EncoderLayer(name=f"encoder_{i}", dropout=encoder_dropout, **shared)
             for i in range(encoder_layers)
         ]
         self.decoder = [
-            DecoderLayer(
+            _DecoderLayer(
                 name=f"decoder_{i}",
                 dropout=decoder_dropout,
                 last=i == decoder_layers - 1,
