@@ -93,7 +93,7 @@ def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
 
 def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
-    message = "The weights of heads can be recorded only in eager mode"
+    message = "The attention weights of heads can be recorded only in eager mode"
     with recording.recording() as records, pytest.raises(ValueError, match=message):
         tf.function(lambda *arrays: call(block, *arrays), autograph=False)(*arrays)
     assert not records

@@ -51,15 +51,15 @@ class LSTMCell(Recurring, common.Layer):
         self.recurrent_bias = weight("recurrent_bias", 4 * self.width)
 
     def call(self, x, h, c):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: output of the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
 
         Returns:
-          The new h and c, in the compute dtype.
+          A tuple: the new output h and the new state c, each [N, D] in the compute dtype.
         """
         z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
@@ -74,9 +74,9 @@ class MaxoutLSTMCell(common.Layer):
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
     c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
 
-    Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
-    section 2.1. The order of the gates and the two affine maps are those of
-    ImageCaptioning.pytorch.
+    g1 and g2 are the candidates, and `added` is an argument of `call`. Source: Rennie et al.,
+    "Self-critical Sequence Training for Image Captioning", CVPR 2017, section 2.1. The order of the
+    gates and the two affine maps are those of ImageCaptioning.pytorch.
 
     Args:
       inputs: width of the input, W.
@@ -97,17 +97,17 @@ class MaxoutLSTMCell(common.Layer):
         self.state_map = common.linear(width, 5 * width, "state_map", dtype=self.dtype_policy)
 
     def call(self, x, h, c, added=None):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: output of the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
-          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to those of the
-            gates, too; or None.
+          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to the sums of
+            the three gates, too; None adds nothing.
 
         Returns:
-          The new h and c, in the compute dtype.
+          A tuple: the new output h and the new state c, each [N, D] in the compute dtype.
         """
         z = self.input_map(x) + self.state_map(h)
         if added is not None:
@@ -125,9 +125,9 @@ class GRUCell(common.Layer):
 
     The cell computes what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05,
     0.05) as in the authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts
-    at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras cannot be
-    used: it has one initial value for all biases, and a random generator (a variable in
-    checkpoints) even without dropout.
+    at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras is not used:
+    it starts all biases with one value, and it has a random generator, a variable in checkpoints,
+    even without dropout.
 
     Args:
       inputs: width of the input, W.
@@ -159,14 +159,14 @@ class GRUCell(common.Layer):
         self.bias = bias("bias", self.width, "zeros")
 
     def call(self, x, h):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: state after the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: state after the step before [N, D], D the width of the cell.
 
         Returns:
-          The new h, in the compute dtype.
+          The new state [N, D], in the compute dtype.
         """
         gates = 2 * self.width
         z = precision.matmul(self, x, self.kernel)
