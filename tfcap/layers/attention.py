@@ -71,7 +71,7 @@ class AdditiveAttention(common.Layer):
         Queries do not change the result: call it once per image, not once per word.
 
         Args:
-          keys: [B, S, key_width].
+          keys: [B, S, key_width], S keys for each image.
 
         Returns:
           [B, S, attention_width].
@@ -84,10 +84,10 @@ class AdditiveAttention(common.Layer):
         Letters: N rows (captions) of B images, T queries of a row, S keys of an image.
 
         Args:
-          query: [N, query_width] or [N, T, query_width]. Row n reads the keys of image n // (N /
-            B).
-          keys: with `values`: [B, S, attention_width], the result of `project`. Without: [B, S,
-            key_width], which are then projected here.
+          query: [N, query_width] or [N, T, query_width]. Row n reads the keys of image n // G,
+            where G = N / B.
+          keys: with `values`: [B, S, attention_width], the result of `project`. Without:
+            [B, S, key_width], which are then projected here.
           values: [B, S, V]; None means that `keys` are the values, too.
           visible: bool [B, S] or [B, 1, S], True where a key may be read. Each image needs at least
             one True. None means `keys_mask`.

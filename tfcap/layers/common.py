@@ -48,7 +48,7 @@ def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
 
 
 def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
-    """Makes a word table, with first numbers from N(0, 1) as in `torch.nn.Embedding`.
+    """Makes an embedding layer for words that starts from N(0, 1), as `torch.nn.Embedding`.
 
     Args:
       vocab_size: number of words.
@@ -145,7 +145,7 @@ def activation(name: str) -> Callable:
       name: `relu`; `celu`, with alpha 1.3; or `none`, a function that returns its input.
 
     Raises:
-      ValueError: another name.
+      ValueError: there is no function with this name.
 
     Example:
       >>> print(activation("relu")(np.float32([-1, 2])).numpy())

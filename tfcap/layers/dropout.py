@@ -11,11 +11,12 @@ _VALUES = 1 << 16  # of a random number of 16 bits
 
 @keras.saving.register_keras_serializable("tfcap")
 class Dropout(layers.Dropout):
-    """Dropout that takes less time than that of Keras; its rate is rounded to 1/65536.
+    """Dropout that takes less time than that of Keras.
 
     Keras draws a float32 for each element and selects between two tensors. Here a mask is drawn
-    from 16 bits for each element, and input and gradient are multiplied by the mask. Kept elements
-    are divided by the probability of being kept, 1 - rate.
+    from 16 bits for each element, and input and gradient are multiplied by the mask. The rate is
+    rounded to a multiple of 1/65536. Kept elements are divided by the probability of being kept, 1
+    - rate.
 
     At the size of the papers, a training step on a CPU takes 1.6 % (X-LAN) to 5.6 % (X-Transformer)
     less time than with the layer of Keras. Any change of this code would draw other masks and so

@@ -218,10 +218,10 @@ class DynamicExpansion(_Expansion):
     class_b and selector are affine maps. Phi divides by the sum over the last axis, and Drop is
     dropout.
 
-    M[t, j] says whether position t may read position j; M1[tn, j] = M[t, j] and M2[t', tn] = M[t',
-    t]. With a causal M, the vectors of t are computed from positions up to t, and t' gathers the
-    vectors of positions up to t'. So vectors never change later, and `step` only adds one position
-    to a cache. The released code computes all positions so far again at every step.
+    M[t, j] says whether position t may read position j; M1[tn, j] = M[t, j] and M2[t', tn] =
+    M[t', t]. With a causal M, the vectors of t are computed from positions up to t, and t' gathers
+    the vectors of positions up to t'. So vectors never change later, and `step` only adds one
+    position to a cache. The released code computes all positions so far again at every step.
 
     Args:
       width: model width, D.

@@ -180,8 +180,8 @@ def _copies(weight, length):
 class Recurring:
     """Mix-in for Keras layers that multiply with the same weights in each step of a `loop`.
 
-    A layer inherits it before its Keras class, and multiplies with `times` or `multiply`. It gains
-    that `loop` casts each weight only once, before the first step.
+    A layer inherits it before its Keras class, and multiplies with `times` or `multiply`. In
+    return, `loop` casts each weight only once, before the first step.
     """
 
     compute_dtype: str  # an attribute of Keras layers, as the next
@@ -191,7 +191,7 @@ class Recurring:
         """Multiplies `x` by a weight; returns [N, D] in the compute dtype.
 
         Args:
-          x: [N, W].
+          x: [N, W], N rows.
           name: name of the attribute that holds the weight [W, D].
         """
         return ops.cast(self.multiply(x, name), self.compute_dtype)
@@ -202,7 +202,7 @@ class Recurring:
         That is the compute dtype, unless the policy of the layer is `precision.Products`.
 
         Args:
-          x: [N, W].
+          x: [N, W], N rows.
           name: name of the attribute that holds the weight [W, D].
         """
         key = (id(self), name)

@@ -108,7 +108,7 @@ class RegionPositions(common.Layer):
     raw features, so that one layer serves all systems. The number of regions has no limit.
 
     Args:
-      feature_dim: feature width, F.
+      feature_dim: number of features of a region.
 
     Example:
       >>> layer = RegionPositions(feature_dim=6)
@@ -121,7 +121,10 @@ class RegionPositions(common.Layer):
         self.project = common.linear(_CODE_WIDTH, feature_dim, "project", dtype=self.dtype_policy)
 
     def call(self, features):
-        """Returns `features` [B, R, F] plus the codes of the R regions, in the compute dtype."""
+        """Returns `features` [B, R, F] of B images plus the codes of their R regions.
+
+        The result is in the compute dtype.
+        """
         x = ops.cast(features, self.compute_dtype)
         rates = np.exp(-np.arange(0, _CODE_WIDTH, 2) * np.log(10000.0) / _CODE_WIDTH)
         positions = ops.cast(ops.arange(ops.shape(x)[1]), "float32")

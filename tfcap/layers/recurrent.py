@@ -17,9 +17,10 @@ class LSTMCell(Recurring, common.Layer):
     i, f, g, o = W x + b + U h + b'
     c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 
-    The cell has two biases, as `torch.nn.LSTMCell`. Both get the same gradient, so their sum
-    changes twice as fast as the single bias of the Keras cell. All four weights start from
-    U(-1/sqrt(D), 1/sqrt(D)).
+    i, f and o are the input, forget and output gates, and g is the new content. h is the output and
+    c the state of the cell. The cell has two biases, as `torch.nn.LSTMCell`. Both get the same
+    gradient, so their sum changes twice as fast as the single bias of the Keras cell. All four
+    weights start from U(-1/sqrt(D), 1/sqrt(D)).
 
     Args:
       inputs: width of the input, W.
@@ -74,9 +75,10 @@ class MaxoutLSTMCell(common.Layer):
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
     c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
 
-    g1 and g2 are the candidates, and `added` is an argument of `call`. Source: Rennie et al.,
-    "Self-critical Sequence Training for Image Captioning", CVPR 2017, section 2.1. The order of the
-    gates and the two affine maps are those of ImageCaptioning.pytorch.
+    i, f and o are the input, forget and output gates, g1 and g2 the candidates, and `added` is an
+    argument of `call`. Source: Rennie et al., "Self-critical Sequence Training for Image
+    Captioning", CVPR 2017, section 2.1. The order of the gates and the two affine maps are those of
+    ImageCaptioning.pytorch.
 
     Args:
       inputs: width of the input, W.
@@ -123,11 +125,12 @@ class GRUCell(common.Layer):
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
 
-    The cell computes what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05,
-    0.05) as in the authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts
-    at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras is not used:
-    it starts all biases with one value, and it has a random generator, a variable in checkpoints,
-    even without dropout.
+    r and u are the reset and update gates, n is the new content, and h the state. The cell computes
+    what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05, 0.05) as in the
+    authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
+    kernel holds the columns of r, u and n in this order. The cell of Keras is not used: it starts
+    all biases with one value, and it has a random generator, a variable in checkpoints, even
+    without dropout.
 
     Args:
       inputs: width of the input, W.

@@ -19,7 +19,7 @@ class Standardize(common.Layer):
     They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
 
     Args:
-      width: feature width, F.
+      width: number of channels, F.
 
     Example:
       >>> layer = Standardize(width=1)

@@ -234,7 +234,7 @@ class XLinearEncoderLayer(common.Layer):
 
     Args:
       width: model width, D.
-      attention: function that makes the attention block, given its `name`.
+      attention: function that makes an `XLinearAttention`, given the keyword `name`.
       dropout: dropout rate on the attended feature, g'.
       bifeat_dropout: dropout rate on the update of the regions.
       separate: whether the values have an update of their own; if not, they are the keys.

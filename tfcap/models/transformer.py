@@ -114,19 +114,21 @@ class _DecoderLayer(layers.Layer):
 class Transformer(Captioner):
     """Transformer with sinusoidal position codes for words and no positions for regions.
 
-    It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
-    layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
-    sqrt(D). X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was not
-    released (our reading: it is this model). Padded words are not hidden: they come only after EOS,
-    where nothing is predicted. Two things differ from xmodaler. Hidden logits are replaced, while
-    xmodaler adds -10000 to them. Regions are encoded once per image, not once per caption.
+    The class follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4). Layers
+    normalise after they add the residual. Regions are embedded as Dropout(LN(ReLU(Lin))), words as
+    Dropout(LN(Emb + positions)) without the factor sqrt(D). X-LAN's paper compares with a
+    Transformer "as in Sharma et al.", whose code was not released (our reading: it is this model).
+    Padded words are not hidden: they come only after EOS, where nothing is predicted. Two things
+    differ from xmodaler. Attention logits of padded regions are replaced by -1e9, while xmodaler
+    adds -10000 to them. Regions are encoded once per image, not once per caption.
 
-    Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
-    the encoded regions, which decoding does not read; `mask` [B, 1, R]. Cache: for each decoder
-    layer keys and values [N, H, T, d] of the words.
+    `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
+    [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
+    `mask` [B, 1, R]. The cache of `step` is a list with a tuple of keys and values [N, H, T, d] for
+    each decoder layer, for N rows (captions) of T words.
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: model width, D.
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder.
@@ -137,8 +139,8 @@ class Transformer(Captioner):
       weight_dropout: dropout rate on all attention weights.
       block_dropout: dropout rate on the output of each block, and inside the feed-forward blocks.
       head_dropout: dropout rate on the output of the last layer, before the logits.
-      stored_positions: whether the position codes are a weight that is not trained, instead of
-        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      stored_positions: whether the position codes are a saved weight, which is not trained, instead
+        of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
       **kwargs: the options of `Captioner`.
 
     Example:
