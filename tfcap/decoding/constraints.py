@@ -19,8 +19,8 @@ HALVINGS = 4  # steps of its search for them between two looks at how many are l
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
     """Computes log-probabilities of the next word, without padding (PAD) and start mark (BOS).
 
-    A caption never has these two after its beginning. Their probability is
-    divided among the other words in proportion.
+    A caption never has these two after its beginning. Their probability is divided among the other
+    words in proportion.
 
     Args:
       logits: scores of the model before the softmax, [..., V], for the V words of the vocabulary.

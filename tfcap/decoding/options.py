@@ -68,9 +68,9 @@ class Options:
         position; it is subtracted from the log-probability (natural logarithm).
       samples: number of captions drawn for each image, S.
       top_k: number of most probable words that a word is drawn from (Fan et al. 2018); 0 means all.
-      top_p: smallest sum of probabilities of the words that a word is drawn from: the most probable
-        words that together have at least so much (nucleus sampling, Holtzman et al. 2020). It
-        applies after `top_k`; 1 means all words.
+      top_p: least total probability of the words that a word is drawn from, which are the most
+        probable ones (nucleus sampling, Holtzman et al. 2020). It applies after `top_k`; 1 means
+        all words.
       order: what the samples of an image are ordered by, best first: `probability`, or
         `consensus`, the mean CIDEr-D against the other samples of the image (minimum Bayes risk).
       temperature: number by which the logits are divided. Scores of a beam search come from the

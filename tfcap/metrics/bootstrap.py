@@ -51,8 +51,8 @@ class Interval:
 
     Attributes:
       value: the score of all images.
-      low, high: ends of the interval: 95 % of the resamples, if no other share was given, score
-        between them. A resample has as many images, drawn at random with replacement.
+      low, high: ends of the interval. By default, 95 % of the resamples have a score between them.
+        A resample is as many images as the set has, drawn from it at random with replacement.
     """
 
     value: float

@@ -154,11 +154,11 @@ class CocoScorer:
         """Computes METEOR from sums of its counts, times 100, in a Java process.
 
         Args:
-          statistics: n sums over images of METEOR's 23 counts, float64 [n, 23], see
-            `java.counts_to_add`.
+          statistics: METEOR's 23 counts, summed over the images of each of n sets, float64 [n, 23],
+            see `java.counts_to_add`.
 
         Returns:
-          The n scores.
+          The score of each set.
 
         Raises:
           JavaError: Java is missing or failed.

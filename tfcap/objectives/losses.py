@@ -27,6 +27,7 @@ def cross_entropy(
       Three float32 scalars: the sum of the loss; the sum of the negative log-likelihood of the
       correct words, which equals the loss without smoothing; and the number of words. Logarithms
       are natural. Divide the sums by the number of words for means.
+
     Example:
       >>> loss, nll, words = cross_entropy(tf.zeros([1, 3, 4]), tf.constant([[1, 2, 0]]))
       >>> print(f"{loss / words:.4f}")  # the logarithm of 4 equally probable words

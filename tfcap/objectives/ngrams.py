@@ -175,9 +175,9 @@ class NgramF1:
     """Computes F1 of the n-grams of two captions, in 0 ... 1; m-RNN calls it BLEU in reranking.
 
     Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. The
-    result is the mean over n = 1 ... 4 of the F1 of precision and recall of the matching n-grams,
-    where a match counts at most as often as in either caption. Unlike BLEU it has no brevity
-    penalty. It is 0 if a caption has fewer than four words.
+    result is the mean over n = 1 ... 4 of the F1 of precision and recall of the matching n-grams;
+    an n-gram matches as often as it occurs in both captions. Unlike BLEU it has no brevity penalty.
+    It is 0 if a caption has fewer than four words.
 
     Args:
       vocab_size, count_eos, unknown_matches: as in `CiderD`.

@@ -47,8 +47,8 @@ def full_strength(weights: np.ndarray) -> float:
     """Returns the weight that is drawn with the strongest colour, for all words of a caption.
 
     It is the largest weight of any word, but at least 4 / R for R regions, and at most 1. So small
-    differences between nearly uniform weights are not drawn strongly. It is not chosen for each
-    word, because a weight of 0.03 among weights of 0.02 would then be as red as 0.9.
+    differences between nearly uniform weights are not drawn strongly. If each
+    word had its own, a weight of 0.03 among weights of 0.02 would be as red as 0.9.
 
     Args:
       weights: weights of the regions for each word, [..., R]; NaN counts as 0.
@@ -137,10 +137,11 @@ def figure(
     scale: int = 1,
     form: str = "png",
 ) -> bytes:
-    """Draws a picture, and beside it the picture again for each word of a caption with its weights.
+    """Draws a picture, and next to it the picture again for each word of a caption.
 
-    The colours mean the same for all words, see `full_strength`. Below the first picture stands the
-    weight that each region has if all are equal.
+    The pictures for the words show the weights of the regions, all with one scale of colours, see
+    `full_strength`. Below the first picture stands the weight that each region has if all are
+    equal.
 
     Args:
       picture: pixels of the picture, uint8 [height, width, 3].
@@ -178,12 +179,13 @@ def figure(
 def compared(
     picture: np.ndarray, models: Sequence[tuple[str, Attended]], size: int = SIZE
 ) -> bytes:
-    """Draws a block for each model: its name and caption, the picture, and it again for each word.
+    """Draws a figure that shows what several models looked at for each word of their captions.
 
-    The pictures for the words show the weights of the regions. The region with the largest weight
-    is outlined, as in figure 5 of the X-LAN paper (Pan et al., CVPR 2020). A long caption goes on
-    in the next row. The colours of two models differ in scale, because models may read different
-    regions; the weight that each region has if all are equal stands beside the name.
+    Each model has a block: its name and caption, the picture, and the picture again for each word
+    with the weights of the regions. The region with the largest weight is outlined, as in figure 5
+    of the X-LAN paper (Pan et al., CVPR 2020). A long caption goes on in the next row. Each model
+    has its own scale of colours, because models may read different regions; the weight that each
+    region has if all are equal stands beside the name.
 
     Args:
       picture: pixels of the picture, uint8 [height, width, 3].
@@ -297,7 +299,7 @@ def write_figure(path: str | os.PathLike, picture: np.ndarray, attended: Attende
     path = os.path.expanduser(path)
     if not path.lower().endswith(ENDINGS):
         raise ValueError(
-            f"{path} is no figure. Give a file name that ends in one of {', '.join(ENDINGS)}."
+            f"A figure needs a file name that ends in one of {', '.join(ENDINGS)}, not {path}."
         )
     _write(path, figure(picture, attended, scale=_PRINTED, form=path[-3:].lower()))
 

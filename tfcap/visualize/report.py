@@ -125,7 +125,7 @@ def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
     try:
         content = json.loads(data[1]) if data else {}
         if content["keys"] != _SCORE:
-            raise ValueError("the page has other scores than a page of write_captions")
+            raise ValueError  # it is a report of runs
         for image in content["images"]:
             [run] = image["runs"]
             yield [image["name"], run["text"], str(run["scores"][0])]
@@ -158,8 +158,8 @@ def page(name: str, title: str, package: str = __package__) -> list[str]:
     Args:
       name: the name of the page, whose file is NAME.html.
       title: the title of the page.
-      package: the package that has the files of the page. A file that it lacks is taken from this
-        package, which has the styles and scripts of all pages.
+      package: the package that has the files of the page. A file that it lacks is taken from
+        `tfcap.visualize`, which has the styles and scripts of all pages.
 
     Returns:
       The page as a list of texts: the parts before, between and after the marks {{data}} and
