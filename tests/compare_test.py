@@ -132,7 +132,7 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
         ("worse.json", 2, "two or more runs or files"),
         ("worse.json .", 2, ". is a run, and runs have references. Leave out --references"),
         ("worse.json worse.json", 2, "worse.json is given twice"),
-        ("worse.json better.json --scores B", 3, "metrics must be of BLEU, METEOR"),
+        ("worse.json better.json --scores B", 3, "metrics must be one or more of BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
     ],

@@ -184,11 +184,11 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
         ),
         ({}, {}, "nothing to score"),
         ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, "of images 1, 2 have no word"),
-        ({1: "a dog"}, {1: "a"}, "image 1 are a text. Give a list"),
+        ({1: "a dog"}, {1: "a"}, "image 1 are a single text. Give a list"),
     ],
 )
 def test_captions_that_cannot_be_scored_are_refused(references, predictions, message):
     with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
         one.score(references, predictions)
-    with pytest.raises(ValueError, match="metrics must be of BLEU, METEOR"):
+    with pytest.raises(ValueError, match="metrics must be one or more of BLEU, METEOR"):
         coco.CocoScorer(("CIDEr", "cider"))
