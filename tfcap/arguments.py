@@ -46,6 +46,7 @@ class Flag(NamedTuple):
 
     Attributes:
       help: the text of `--help` and of `help()`.
+      python: a sentence for `help()` only, on values that the command line cannot give.
       choices: the values that the flag accepts; empty for any.
       least, most: the smallest and the largest number that the flag accepts; None for any.
       many: "" for one value; "commas" for values with commas between them; "repeated" for a flag
@@ -55,6 +56,7 @@ class Flag(NamedTuple):
     """
 
     help: str
+    python: str
     choices: Sequence[str]
     least: float | None
     most: float | None
@@ -66,6 +68,7 @@ def argument(
     help: str,
     *,
     default: Any = dataclasses.MISSING,
+    python: str = "",
     choices: Sequence[str] = (),
     least: float | None = None,
     most: float | None = None,
@@ -76,11 +79,11 @@ def argument(
     """Returns the field of an argument.
 
     Args:
-      help, choices, least, most, many, name: see `Flag`.
+      help, python, choices, least, most, many, name: see `Flag`.
       default: the default; an argument without a default is required.
       kw_only: whether the function takes the argument only by its name.
     """
-    flag = Flag(help, choices, least, most, many, name)
+    flag = Flag(help, python, choices, least, most, many, name)
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"flag": flag})
 
 
@@ -146,7 +149,7 @@ def _described(docstring: str, cls: Any) -> str:
     """Returns the docstring with a section `Args:` of the fields of `cls`."""
     lines = ["Args:"]
     for field, flag in flags_of(cls).items():
-        text = f"{field.name}: {flag.help}"
+        text = f"{field.name}: {flag.help} {flag.python}".rstrip()
         lines += textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="    ")
     before, *sections = re.split(_SECTION, docstring)
     return "\n".join([before.rstrip(), "", *lines, *("\n" + section for section in sections)])

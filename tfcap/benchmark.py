@@ -52,7 +52,7 @@ class Benchmark:
     features: int = argument("Width of the features.", default=2048, least=1)
     vocab: int = argument("Size of the vocabulary.", default=9490, least=5)
     repeats: int = argument("Number of timed calls after the warm-up.", default=7, least=1)
-    data_dir: str | None = argument("For --what=input: prepared directory.", default=None)
+    data_dir: str | None = argument("For `what=input`: prepared directory.", default=None)
 
 
 def _define_flags() -> None:

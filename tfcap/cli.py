@@ -221,16 +221,19 @@ def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any
 def with_flags(text: str) -> str:
     """Returns a message with the flags of arguments: `last=3` in backticks becomes --last=3.
 
-    The library speaks of arguments. A name in backticks that is no argument stays as it is.
+    The library speaks of arguments. A name in backticks that is no argument of this command stays
+    as it is, but for "`splits` of tfcap.prepare", which names an argument of another command.
     """
     if "`" not in text:
         return text
     names = {vars(flags.FLAGS[name]).get(_ARGUMENT, name): name for name in flags.FLAGS}
 
     def flag(match: re.Match) -> str:
-        return f"--{names[match[1]]}{match[2]}" if match[1] in names else match[0]
+        if match[1] in names:
+            return f"--{names[match[1]]}{match[2]}"
+        return f"--{match[1]}{match[2]}" if match[3] else match[0]
 
-    return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
+    return re.sub(r"`(\w+)((?:=[^`]*)?)`(?=( of tfcap\.)?)", flag, text)
 
 
 def say_loading(models: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
+import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from tfcap.files import read_json, write_json
 from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 from tfcap.metrics.scoring_arguments import ScoringArguments
+
+_log = logging.getLogger(__name__)
 
 _BATCH = 16  # pictures that a run captions together
 _LISTED = 3  # images that gain most, and images that lose most
@@ -163,7 +166,11 @@ class Compare(ScoringArguments):
     samples: int = argument("Number of bootstrap resamples.", default=1000, least=1)
     seed: int = argument("Random seed of the resamples.", default=1, least=0)
     metrics: str | None = argument("File to write: all numbers as JSON.", default=None)
-    show: bool = argument("Whether to print what the command prints.", default=False, name="-")
+    show: bool = argument(
+        "Whether to print the scores, as the command does. Notes go to the logger `tfcap`.",
+        default=False,
+        name="-",
+    )
 
 
 def _define_flags() -> None:
@@ -264,7 +271,7 @@ def _read(args: Compare, paths: Mapping[str, str]) -> Task:
     captions = {name: results.load_results(path) for name, path in paths.items()}
     if args.partial:
         images = results.common(references, captions.values())
-        print(f"note: {len(images)} of {len(references)} images with references are scored")
+        _log.info(f"note: {len(images)} of {len(references)} images with references are scored")
         references = {image: references[image] for image in images}
         captions = {
             name: {image: texts[image] for image in images} for name, texts in captions.items()

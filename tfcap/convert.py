@@ -42,21 +42,21 @@ class Convert:
         default=None,
     )
     out: str | None = argument(
-        "With --from=bottom_up: the detector's directory, to write.", default=None
+        "With `family=bottom_up`: the detector's directory, to write.", default=None
     )
     objects_vocab: str | None = argument(
-        "With --from=bottom_up: objects_vocab.txt, a class per line.", default=None
+        "With `family=bottom_up`: objects_vocab.txt, a class per line.", default=None
     )
     attributes_vocab: str | None = argument(
-        "With --from=bottom_up: attributes_vocab.txt, one per line.", default=None
+        "With `family=bottom_up`: attributes_vocab.txt, one per line.", default=None
     )
     boxes: int | None = argument(
-        "With --from=bottom_up: regions of each picture, such as 36; default: 10 to 100.",
+        "With `family=bottom_up`: regions of each picture, such as 36; default: 10 to 100.",
         default=None,
         least=1,
     )
     form: str = argument(
-        "With --from=bottom_up: whose rules choose proposals, where the two codes differ.",
+        "With `family=bottom_up`: whose rules choose proposals, where the two codes differ.",
         default="caffe",
         choices=["caffe", "milvlg"],
     )
@@ -78,7 +78,7 @@ def _run(argv: list[str]) -> None:
         raise errors.UsageError(f"Give one checkpoint to convert, not {len(paths)}.")
     convert = _detector if args.family == DETECTOR else _captioner
     out, line = convert(args, paths[0])
-    print(f"{out}: {line}; {errors.duration(time.monotonic() - start)}")
+    print(f"{out}: {cli.with_flags(line)}; {errors.duration(time.monotonic() - start)}")
 
 
 def _captioner(args: Convert, path: str) -> tuple[str, str]:

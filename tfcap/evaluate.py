@@ -36,16 +36,17 @@ class Evaluate(
     """The arguments of `evaluate`."""
 
     predictions: inputs.Predictions | None = argument(
-        "Score this file instead of a model: a COCO result file or a file of `hypotheses`. In "
-        "Python also the caption of each image, by image id or as a list; a caption is text or a "
-        "tfcap.Caption.",
+        "Score this file instead of a model: a COCO result file or a file of `hypotheses`.",
         default=None,
+        python="It can also be the caption of each image, by image id or as a list; a caption is "
+        "text or a tfcap.Caption.",
         kw_only=False,
     )
     references: inputs.References | None = argument(
-        "References for `predictions`: a COCO annotation file. In Python also the references of "
-        "each image, by image id or as a list in the order of the predictions.",
+        "References for `predictions`: a COCO annotation file.",
         default=None,
+        python="It can also be the references of each image, by image id or as a list in the order "
+        "of the predictions.",
         kw_only=False,
     )
     metrics: str | Sequence[str] | None = argument(
@@ -104,7 +105,11 @@ class Evaluate(
         "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
         default=None,
     )
-    show: bool = argument("Whether to print what the command prints.", default=False, name="-")
+    show: bool = argument(
+        "Whether to print the scores, as the command does. Notes go to the logger `tfcap`.",
+        default=False,
+        name="-",
+    )
 
 
 def _define_flags() -> None:
@@ -190,10 +195,11 @@ def _load_run(args: Evaluate) -> Subject:
     run = runs.load_together(directories, args.checkpoint, args.dtype)
     run = run.with_decoding(args.decoding, args.beam or 0)
     data = runs.load_data(run, args.data_dir)
+    search = run.search(data_dir=data.folder)  # a wrong word or option is refused now
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
-    subject = subject_of_run(name, run, data, args.split, args.limit)
+    subject = subject_of_run(name, run, data, search, args.split, args.limit)
     if args.submission:
         results.check_submission(args.split, len(subject.images))
     needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
@@ -289,7 +295,7 @@ def _captions(args: Evaluate, subject: Subject) -> Hypotheses:
         subject.data,
         args.split,
         args.batch_size,
-        search=subject.run.search(data_dir=subject.data.folder),
+        search=subject.search,
         limit=args.limit,
         seed=args.seed,
     )
@@ -380,7 +386,7 @@ def _score(
         else:
             scores = scorer.score(subject.references, captions.best())
         if args.show:
-            print(_table(scores, scorer), flush=True)
+            _say(args, _table(scores, scorer))
             print(f"distinct captions: {diversity.distinct_share(captions.best()):.1f} %")
         if args.diversity:
             more = _diversity(args, subject, captions, scorer)
@@ -444,7 +450,7 @@ def _report(
     """Writes the page."""
     assert args.report is not None
     images = captions[subject.name]
-    notes = list(comparison.notes)
+    notes = list(map(cli.with_flags, comparison.notes))
     if any(comparison.intervals.values()):
         notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
     if subject.run and subject.run.signature:

@@ -117,17 +117,25 @@ class _Messages(logging.Handler):
         say(self._text_of(record.getMessage()), stream)
 
 
-def show_messages(text_of: Callable[[str], str] = str) -> None:
+def shown_level() -> int | None:
+    """Returns the level from which `show_messages` prints; None if it was not called."""
+    logger = logging.getLogger("tfcap")
+    is_shown = any(isinstance(handler, _Messages) for handler in logger.handlers)
+    return logger.level if is_shown else None
+
+
+def show_messages(text_of: Callable[[str], str] = str, level: int = logging.INFO) -> None:
     """Prints the messages of the logger "tfcap", as the commands do.
 
     A program that uses tfcap need not call this: it may configure `logging` as it likes.
 
     Args:
       text_of: returns what is printed for a message.
+      level: the lowest level of the messages that are printed, as `logging` numbers them.
     """
     logger = logging.getLogger("tfcap")
     logger.handlers = [_Messages(text_of)]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     logger.propagate = False
 
 

@@ -44,9 +44,9 @@ class Train:
         many="repeated",
     )
     params_override: Changes = argument(
-        "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last. In Python also a "
-        "dictionary.",
+        "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last.",
         default="",
+        python="It can also be a dictionary.",
     )
     mode: str = argument("Which parts to run.", default="train_and_eval", choices=MODES)
     then: str | Sequence[str] = argument(
@@ -121,8 +121,6 @@ def train(args: Train) -> str:
     """
     from tfcap.training import stages
 
-    if args.mode not in MODES:
-        raise errors.UsageError(f"`mode={args.mode}` is not one of {', '.join(MODES)}.")
     if (args.then_config_file or args.then_override) and not args.then:
         raise errors.UsageError("`then_config_file` and `then_override` need `then`.")
     first = (

@@ -1,6 +1,7 @@
 """Strict configurations: the order of sources, what is refused, files written and read."""
 
 import pytest
+import yaml
 
 from tfcap import configs, decoding
 from tfcap.configs import experiments
@@ -314,3 +315,17 @@ def test_keys_of_the_other_search_are_named_once(capsys, text, beam, note):
     if text.startswith("top_p"):
         configs.resolve(X, override="task.decoding.top_p=0.9")
         assert "no effect of task.decoding.top_p, which" in capsys.readouterr().err
+
+
+def test_the_file_of_a_run_may_have_keys_that_are_gone_unless_they_had_an_effect(tmp_path):
+    path = tmp_path / "params.yaml"
+    configs.save(configs.resolve(X), X, str(path))
+    content = yaml.safe_load(path.read_text())
+    content["task"]["train_data"]["pad_to_max"] = False
+    content["trainer"]["optimizer_config"]["schedule"]["model_width"] = 0
+    path.write_text(yaml.safe_dump(content))
+    assert configs.values(configs.load(str(path))) == configs.values(configs.resolve(X))
+    content["task"]["train_data"]["pad_to_max"] = True
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match="there is no key pad_to_max"):
+        configs.load(str(path))

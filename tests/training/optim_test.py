@@ -260,8 +260,8 @@ def test_patience_waits_until_the_loss_has_settled(settles, ends):
     assert over == ends
 
 
-def test_patience_goes_on_from_a_checkpoint_also_of_an_earlier_version(tmp_path):
-    """The lowest perplexity is in the checkpoint; earlier versions did not save it."""
+def test_patience_goes_on_from_a_checkpoint_also_from_one_without_perplexity(tmp_path):
+    """The lowest perplexity is in the checkpoint, unless it had no such variable."""
     first = optim.Patience(2, "CIDEr", True, settles=True)
     for score, perplexity in ((8.0, 29.0), (7.0, 28.9)):
         first({"CIDEr": score, "perplexity": perplexity})

@@ -377,8 +377,8 @@ def _remedy(fingerprint: Mapping[str, Any]) -> str:
     """Says what to do with a run that reads features and no pictures."""
     if "converted" in fingerprint:
         return (
-            "Convert it again with `regions=DETECTOR`, the directory of a detector of the same "
-            "regions; or use tfcap.evaluate on prepared features."
+            "Convert it again with `regions=DETECTOR` of tfcap.convert, the directory of a "
+            "detector of the same regions; or use tfcap.evaluate on prepared features."
         )
     return "Use tfcap.evaluate on prepared features."
 

@@ -74,6 +74,12 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 _TOO_LARGE = 2**32  # for random seeds and for the integers of TensorFlow
 _MAY_BE_INFINITE = ("trainer.loss_upper_bound", "task.self_critical.start_tolerance")
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
+# Keys that no longer exist, in the files of runs, with the value (as text) that had no effect.
+_GONE = {
+    "task.train_data.pad_to_max": "false",
+    "task.validation_data.pad_to_max": "false",
+    "trainer.optimizer_config.schedule.model_width": "0",
+}
 _OVERRIDE = "`params_override`"
 REGISTERED = "A system of your own needs `import=MODULE`, in Python the import of its module."
 
@@ -108,6 +114,13 @@ def _read_run(path: str) -> tuple[str, Experiment]:
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
+    for key, value in _GONE.items():
+        *groups, name = key.split(".")
+        group = content
+        for part in groups:
+            group = group.get(part) or {}
+        if group.get(name) == value:
+            del group[name]
     # A key that the file lacks has its plain default, and not the value of the experiment.
     apply(params, content, path)
     return experiment, params

@@ -219,8 +219,8 @@ class PreparedData:
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Run prepare again with `document_frequency=FILE`, or use "
-                "data with a train split."
+                "without a train split. Prepare it with `document_frequency=FILE` of "
+                "tfcap.prepare, or use data with a train split."
             )
         return load_document_frequencies(self.folder)
 
@@ -309,7 +309,7 @@ class PreparedData:
         if not self.has_pictures:
             raise ValueError(
                 f"A backbone that is trained reads pictures, and the records of {self.folder} have "
-                "none. Prepare the data again with `keep_pictures`."
+                "none. Prepare the data again with `keep_pictures` of tfcap.prepare."
             )
 
     def with_backbone(self, backbone: PictureBackbone, weights_sha256: str = "") -> "PreparedData":

@@ -229,7 +229,7 @@ def _assumed(checkpoint: Checkpoint, params: configs.Experiment) -> str:
         assumed.append(f"encoder_groups {options['encoder_groups']}")
     if "heads" in options and "heads" not in checkpoint.options:
         assumed.append(f"heads {options['heads']}")
-    why = "assumed, because tensor shapes do not show it (see --params_override)"
+    why = "assumed, because tensor shapes do not show it (see `params_override`)"
     text = f"{why}: {', '.join(assumed)}" if assumed else "tensor shapes show all of its options"
     if checkpoint.options.get("stored_positions"):
         text += "; position codes of the file, which are not sinusoids"

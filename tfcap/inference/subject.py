@@ -34,6 +34,7 @@ class Subject:
       captions: the captions from a file; None for a run.
       run: the run; None for captions from a file.
       data: the prepared data of the images; None for captions from a file without prepared data.
+      search: finds the captions of the run; None for captions from a file.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Subject:
     captions: Hypotheses | None = None
     run: "Run | None" = None
     data: "PreparedData | None" = None
+    search: "Search | None" = None
 
     @property
     def max_regions(self) -> int | None:
@@ -95,7 +97,12 @@ class Other:
 
 
 def subject_of_run(
-    name: str, run: "Run", data: "PreparedData", split: str, limit: int = 0
+    name: str,
+    run: "Run",
+    data: "PreparedData",
+    search: "Search",
+    split: str,
+    limit: int = 0,
 ) -> Subject:
     """Returns a run on a split. Notes name what the references lack.
 
@@ -103,6 +110,7 @@ def subject_of_run(
       name: the name of the run.
       run: the trained captioner, or an ensemble.
       data: prepared data that the captioner can read.
+      search: finds the captions, see `Run.search`.
       split: name of the split.
       limit: number of images, from the start of the split; 0 for all.
     """
@@ -116,7 +124,9 @@ def subject_of_run(
         _log.info(f"note: {missing} images have no captions and are not scored")
     if warning := unknown_words_note(data, split):
         _log.warning(f"warning: {warning}")
-    return Subject(errors.escaped(name), split, images, references, run=run, data=data)
+    return Subject(
+        errors.escaped(name), split, images, references, run=run, data=data, search=search
+    )
 
 
 def subject_of_captions(

@@ -43,7 +43,7 @@ class Ensemble(Captioner):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
             raise ValueError(
-                "The `members` of an ensemble must have the same `max_length`, not "
+                "The members of an ensemble must have the same longest caption, max_length, not "
                 f"{', '.join(str(member.max_length) for member in members)}."
             )
         width = first.feature_dim * (len(members) if side_by_side else 1)

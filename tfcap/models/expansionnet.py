@@ -249,7 +249,8 @@ class ExpansionNet(Captioner):
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
             raise ValueError(
-                f"`positions` must be at least `max_length`, {self.max_length}, not {positions}."
+                f"The option positions must be at least the longest caption, {self.max_length}, "
+                f"not {positions}."
             )
         self.width = width
         self.reduce = reduce

@@ -127,9 +127,9 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}: each row of the "
-                f"feature files has {self.feature_dim} numbers, and the last `regions` of them are "
-                "labels."
+                f"The option regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
+                f"of the feature files has {self.feature_dim} numbers, and the last of them, as "
+                "many as this option says, are labels."
             )
         self.width = width
         self.labels = labels

@@ -319,7 +319,7 @@ class _Packing:
             raise ValueError(
                 f"The vocabulary has {vocab_size} words, but CIDEr-D and BLEU as rewards allow at "
                 f"most {LARGEST_VOCABULARY}, because they store four words in one 64-bit number. "
-                "Prepare the data with a larger `min_count`."
+                "Prepare the data with a larger `min_count` of tfcap.prepare."
             )
         self.base = vocab_size + 2
         self.count_eos = count_eos

@@ -61,7 +61,8 @@ def with_backbone(
     if backbone.model is None:
         raise ValueError(
             f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Prepare "
-            "the data with another `backbone` and with `keep_pictures`."
+            "the data with another `backbone` of tfcap.prepare, and with `keep_pictures` of "
+            "tfcap.prepare."
         )
     return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)
 

@@ -13,8 +13,9 @@ from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
 
 _REMEDY = (
-    "The options of task.model must be those in the params.yaml of its run. With `then`, a later "
-    "stage has those of the stage before it; the second stage of finetune is finetune_scst."
+    "The options of task.model must be those in the params.yaml of its run. With `then` of "
+    "tfcap.train, a later stage has those of the stage before it; the second stage of finetune is "
+    "finetune_scst."
 )
 
 

@@ -52,7 +52,8 @@ def check_data(
         remedy = f"Use the data that {directory} was trained on"
         if name == "vocabulary":
             words = os.path.join(directory, VOCABULARY)
-            remedy += f", or prepare the data again with the words of the run: `vocab={words}`"
+            remedy += ", or prepare the data again with the words of the run: "
+            remedy += f"`vocab={words}` of tfcap.prepare"
         raise ValueError(
             f"{data_dir} has another {name} ({received}) than {directory} ({expected}). {remedy}."
         )

@@ -95,7 +95,7 @@ def _check_validation(params: configs.Experiment, mode: str) -> None:
     if "eval" in mode and "CLIPScore" in params.task.metrics:
         raise errors.UsageError(
             "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
-            "with tfcap.evaluate: `scores=CLIPScore` and `clip=DIRECTORY`."
+            "with `clip=DIRECTORY` of tfcap.evaluate."
         )
 
 

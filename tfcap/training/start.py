@@ -112,7 +112,7 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
         raise ValueError(
             f"{path} has another vocabulary than {data.folder}. Set task.remap_vocab=true to keep "
             "the weights of the words that both have, or prepare the data with the words of the "
-            f"checkpoint: `vocab={words}`."
+            f"checkpoint: `vocab={words}` of tfcap.prepare."
         )
     ids = {word: number for number, word in enumerate(other.words)}
     rows = np.array([ids.get(word, -1) for word in data.vocab.words])

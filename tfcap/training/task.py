@@ -377,7 +377,7 @@ class CaptionTask(base_task.Task):
         if not self.data.has_document_frequencies:
             self.notes.append(
                 f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies. "
-                "Prepare it with `document_frequency=FILE`"
+                "Prepare it with `document_frequency=FILE` of tfcap.prepare"
             )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
         return logs if np.isnan(self.greedy) else logs | {"greedy_CIDEr-D": self.greedy}

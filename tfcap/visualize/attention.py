@@ -66,8 +66,8 @@ def attend(
     """
     if not _has_boxes(boxes):
         raise ValueError(
-            "Attention is drawn over the boxes of regions, but `boxes` has none. Prepare the data "
-            "from pictures, or from features with boxes."
+            "Attention is drawn over the boxes of regions, but the regions have none. Prepare the "
+            "data from pictures, or from features with boxes."
         )
     tensors = {
         key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)

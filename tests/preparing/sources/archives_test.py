@@ -180,7 +180,7 @@ def test_settings_have_no_images_if_the_captions_alone_name_the_folder(tmp_path)
     made = sources.sidecar(tmp_path)
     prepare(tmp_path / "out", made.captions[0], backbone="pixels", min_count=1)
     state = json.loads((tmp_path / "out" / ".prepare.json").read_text())
-    assert state["settings"]["images"] is None  # as in directories of older versions
+    assert state["settings"]["images"] is None
 
 
 def write(path, *members):
