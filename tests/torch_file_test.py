@@ -406,7 +406,7 @@ def test_a_promised_header_allocates_no_memory(path):
     path.write_bytes((99_000_000).to_bytes(8, "little") + b'{"w": {}}')
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="the file is cut. Copy it again"):
+        with pytest.raises(ValueError, match="the file is cut: .* Copy it again"):
             torch_file.read_tensors(path)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

@@ -34,10 +34,10 @@ def mark_of(annotation: Mapping[str, Any]) -> str:
 
 
 def left_out(marks: Iterable[str]) -> str:
-    """Returns a note on captions that are left out, such as "... (3 is_rejected, 1 is_precanned)".
+    """Returns a note: "captions with a mark are left out (3 is_rejected, 1 is_precanned)".
 
     Args:
-      marks: the mark of each of these captions, see `mark_of`.
+      marks: the mark of each caption that is left out, see `mark_of`.
     """
     counts = collections.Counter(marks).items()
     listed = ", ".join(f"{number} {mark}" for mark, number in counts)

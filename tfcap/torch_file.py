@@ -259,7 +259,7 @@ def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
     first = 8 + int.from_bytes(file.read(8), "little")
     left = file.seek(0, os.SEEK_END) - first
     if left < 0:  # `read` would allocate what the file promises
-        raise ValueError("the file is cut")
+        raise ValueError("the file is cut: it ends before its header does")
     file.seek(8)
     entries = json.loads(file.read(first - 8))
     arrays = {}

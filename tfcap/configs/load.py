@@ -103,7 +103,7 @@ def load(path: str) -> Experiment:
       path: the `params.yaml` of the run.
 
     Raises:
-      ValueError: the file is missing, is not of a run, or has a key or type that does not exist.
+      ValueError: the file is missing, is not of a run, or has an unknown key or a wrong type.
     """
     return _read_run(path)[1]
 

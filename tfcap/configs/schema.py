@@ -52,9 +52,10 @@ class Data(hyperparams.Config):
     """One split of a prepared data set, and how training or validation reads it in batches.
 
     Attributes:
-      split: train, val, test, or another split of the prepared data. `validation_data` has `val`.
+      split: train, val, test, or another split of the prepared data. The default is val in
+        `validation_data`.
       is_training: true reads shuffled batches endlessly, false reads the split once in file order.
-        `validation_data` has false.
+        The default is false in `validation_data`.
       global_batch_size: number of images in a step, over all replicas.
       captions_per_image: number of captions, S, that are drawn for each image of a batch.
       max_regions: largest number of regions of an image; further regions are ignored; 0 uses all.
@@ -276,7 +277,8 @@ class Optimizer(hyperparams.Config):
       early_steps: for radam, what the first steps do, in which its variance cannot be computed.
         momentum follows the first moment (released X-Transformer); none changes no weight (released
         ExpansionNet).
-      clip: value (each element to +-clip_threshold), norm (global norm) or none.
+      clip: how the gradient is clipped. value limits each element to +-`clip_threshold`. norm
+        limits the norm of the whole gradient. none does not clip.
       clip_threshold: the limit that `clip` applies to the gradient of all replicas together.
       ema_decay: d of the moving average d * average + (1 - d) * weights, updated after every step.
         It starts as the weights after the first step. Validation, the best checkpoint and
@@ -364,7 +366,7 @@ class Runtime(hyperparams.Config):
     Attributes:
       distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
         of several workers, mirrored is multi_worker_mirrored.
-      enable_xla: whether XLA compiles the network and the search in training and validation. All
+      enable_xla: true compiles the network and the search with XLA in training and validation. All
         batches are then padded to one shape. The first step takes longer. Dropout draws other
         masks than without XLA, and scheduled sampling other words. On a TPU XLA always compiles.
       tpu: address of the TPU.
@@ -375,7 +377,7 @@ class Runtime(hyperparams.Config):
       all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
       num_packs: number of groups in which gradients are added; not used with `mirrored` and
         `multi_worker_mirrored`.
-      mixed_precision_dtype: float32, bfloat16 or float16.
+      mixed_precision_dtype: the type in which layers compute: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a larger number divides the processor into as many
         logical devices.
@@ -401,7 +403,7 @@ class Runtime(hyperparams.Config):
 
 @dataclasses.dataclass
 class Experiment(hyperparams.Config):
-    """A whole configuration of training and of what follows it.
+    """The whole configuration of a run.
 
     Attributes:
       task: what is trained, on which data and with which objective.

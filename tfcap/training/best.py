@@ -24,7 +24,8 @@ class BestCheckpoint:
     """Keeps the best checkpoint of a run on disk, and its scores in `info.json` beside it.
 
     Call `keep` after each validation. The checkpoint before the first step of cross-entropy
-    training can have the best score by chance: `_start_is_past` says when a later one replaces it.
+    training can have the best score by chance. A later one replaces it, too, if the perplexity has
+    fallen by more than half and the images are too few to tell the two scores apart.
 
     Args:
       checkpoint: what is saved: the model, the optimizer and the counters of the run.

@@ -121,8 +121,8 @@ def _split_processor(devices: int) -> None:
         tf.config.set_logical_device_configuration(processor, parts)
     except RuntimeError as error:
         raise errors.UsageError(
-            "TensorFlow has already started in this process, and not with the "
-            f"runtime.replicas={devices} of this run. Train in a new process."
+            "TensorFlow has already started in this process, with another number of replicas than "
+            f"runtime.replicas={devices}. Train in a new process."
         ) from error
 
 

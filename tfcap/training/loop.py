@@ -320,8 +320,8 @@ class Loop:
         step = self.done
         if not step:
             raise errors.Interrupted(
-                f"{name} ended training before its first step, so nothing was saved. The same "
-                "command starts again.",
+                f"{name} ended training before its first step, so nothing was saved. Give the "
+                "same command again.",
                 code,
             )
         self._save()

@@ -79,7 +79,7 @@ class Adam(private_api.SharedScalarsOptimizer):
 
         Returns:
           a, e, beta_1, beta_2 and 0, float32 scalars. A weight changes by -a m / (sqrt(v) + e),
-          where m and v are the moments before the bias correction.
+          where m and v are its moments; a and e include the bias corrections.
         """
         # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
         rate = ops.cast(learning_rate, "float64")
@@ -326,8 +326,8 @@ class Plateau(tf.Module):
     `LearningRate` reads, by `factor` after more than `patience` validations in a row without a
     better score. A score is better if it exceeds the best score by more than 1e-4 of the absolute
     value of the best, as in PyTorch's ReduceLROnPlateau. The released code gives PyTorch negated
-    scores, of which it also accepts slightly worse ones; this class does not. Save the object in
-    checkpoints, so that a resumed run goes on counting.
+    scores, with which PyTorch accepts slightly worse scores, too; this class does not. Save the
+    object in checkpoints, so that a resumed run goes on counting.
 
     Args:
       patience: number of validations; 0 never changes the rate.
@@ -401,7 +401,7 @@ class Patience(Plateau):
         return 0 < self.patience <= int(self.waited.numpy())
 
     def react(self) -> None:
-        """Leaves the learning rate and the count of validations as they are."""
+        """Does nothing: the learning rate stays, and `over` reads the count of validations."""
 
 
 # ---- the average of the weights -----------------------------------------------------------------
@@ -411,10 +411,11 @@ class Average:
     """The exponential moving average of a model's weights.
 
     After every step average += (1 - decay) (weights - average). The average starts as the weights
-    after the first step, so it needs no bias correction. It also starts so if training resumes from
-    a checkpoint without an average. Keras' own average (`use_ema`) is not used: the optimizer keeps
-    it in a numbered list before its other variables, and a run that is resumed with another setting
-    would restore each variable from its neighbour. Here each average has the name of its weight.
+    after the first step, so it needs no bias correction. If training resumes from a checkpoint
+    without an average, it starts as the weights after the next step. Keras' own average (`use_ema`)
+    is not used: the optimizer keeps it in a numbered list before its other variables, and a run
+    that is resumed with another setting would restore each variable from its neighbour. Here each
+    average has the name of its weight.
 
     Args:
       model: the captioner with the weights.

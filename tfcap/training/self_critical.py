@@ -86,9 +86,10 @@ class SelfCriticalTask(CaptionTask):
     among the samples of an image, percent), `function_word_endings` (share of captions whose last
     word is one of `tokens.FUNCTION_WORDS`, percent).
 
-    With `gradient: rescoring`, sampling and greedy decoding share one loop over the words, and
-    images are encoded once for both. This departs from the released code: samples are drawn without
-    dropout, and the pass that has the gradient draws new dropout masks.
+    With the option `gradient: rescoring`, samples are drawn first, and the model computes their
+    log-probabilities again for the gradient. Sampling and greedy decoding then share one loop over
+    the words, and images are encoded once for both. This departs from the released code: samples
+    are drawn without dropout, and the pass that has the gradient draws new dropout masks.
 
     Args:
       config: the configuration of the task.
@@ -210,8 +211,8 @@ class SelfCriticalTask(CaptionTask):
           done: number of finished optimizer steps.
 
         Returns:
-          float32 [B, S, T] in [0, 1), one number for each of T words of S captions of an image.
-          They depend only on `task.seed`, the step and the replica.
+          float32 [B, S, T] in [0, 1): for each image a number for each of T words of S captions.
+          The numbers depend only on `task.seed`, the step and the replica.
         """
         shape = [tf.shape(batch["mask"])[0], self.options.samples, self.task_config.max_length]
         return tf.random.stateless_uniform(shape, self.seed(done))

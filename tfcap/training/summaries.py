@@ -48,7 +48,10 @@ class Summaries:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Context in which functions of `tf.summary` write into these curves at this step."""
+        """Context for functions of `tf.summary`: what they write appears beside these curves.
+
+        It has the present step as its step.
+        """
         if self._writer is None:  # the directory exists once there is a value
             self._writer = tf.summary.create_file_writer(self._directory)
         with self._writer.as_default(step=int(self._step.numpy())):

@@ -38,9 +38,7 @@ DRAWS = -1  # second number of the seeds of draws; in those of the data order it
 
 
 class Perplexity(keras.metrics.Mean):
-    """A Keras metric: exp of the mean of its values, negative log-likelihoods of words in nats.
-
-    Label smoothing is no part of it.
+    """A Keras metric: exp of the mean of its values, the negative log-likelihoods of words in nats.
 
     Example:
       >>> metric = Perplexity()
@@ -148,7 +146,7 @@ class CaptionTask(base_task.Task):
     def build_inputs(
         self, params: configs.Data, input_context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """Makes the batches of one replica: of training, without end, or of one validation.
+        """Makes the data set of batches of one replica: endless for training, or one validation.
 
         Args:
           params: the group `train_data` or `validation_data` of the task's configuration.
@@ -176,9 +174,10 @@ class CaptionTask(base_task.Task):
         return pipeline.decoding_batches(self.data, options, limit=params.limit or None)
 
     def with_references(self, options: pipeline.BatchOptions) -> pipeline.BatchOptions:
-        """Adds to the options of training batches which references the objective reads.
+        """Returns the options of training batches, with references if the objective needs them.
 
-        Cross-entropy reads none, and returns the options as they are; a subclass may add them.
+        Cross-entropy needs none and leaves the options as they are. A subclass may set which
+        references a batch holds.
 
         Args:
           options: the options of the batches.
@@ -311,9 +310,10 @@ class CaptionTask(base_task.Task):
           metrics: the metrics to update; None updates none.
 
         Returns:
-          a dictionary: `id`, the image ids, int64 [B]; `tokens`, the word ids of the best caption,
-          at most T, int32 [B, T]; and `greedy`, the CIDEr-D of the greedy caption, float32 [B]. The
-          last is NaN if the data has no document frequencies or too many words.
+          a dictionary: `id`, the image ids, int64 [B]; `tokens`, the word ids of the best caption
+          of each image, at most T words, int32 [B, T]; and `greedy`, the CIDEr-D of the greedy
+          caption, float32 [B]. The last is NaN if the data has no document frequencies or its
+          vocabulary is too large.
         """
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
@@ -371,8 +371,8 @@ class CaptionTask(base_task.Task):
             replica.
 
         Returns:
-          image id -> the caption as text, and the CIDEr-D of the greedy caption. An image that
-          fills up a batch, and so comes twice, is there once.
+          image id -> (the caption as text, the CIDEr-D of the greedy caption). An image that was
+          repeated to fill up a batch is there once.
         """
         captions = {} if state is None else state
         columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
@@ -409,7 +409,7 @@ class CaptionTask(base_task.Task):
         Images without references do not count.
 
         Args:
-          aggregated_logs: image id -> the caption as text, and the CIDEr-D of the greedy caption.
+          aggregated_logs: image id -> (the caption as text, the CIDEr-D of the greedy caption).
           start: whether this is the validation before the first step. Cross-entropy ignores it; a
             subclass may check the scores then.
 

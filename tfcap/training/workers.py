@@ -43,7 +43,7 @@ _ADDRESS = re.compile(r"(?:\[[\da-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.IGNORECAS
 
 
 def cluster_position(several: bool = False) -> tuple[int, int]:
-    """Reads which worker this process is from the environment variable `TF_CONFIG`.
+    """Reads from the environment variable `TF_CONFIG` which worker this process is.
 
     Args:
       several: true also checks the address of a single worker, to which a strategy for several
@@ -233,10 +233,7 @@ class Workers:
             self.wait()
 
     def quiet(self) -> contextlib.AbstractContextManager:
-        """Returns a context without standard output for all workers but worker 0.
-
-        The output of worker 0 stays.
-        """
+        """Returns a context that hides the standard output of every worker but worker 0."""
         if self.is_chief:
             return contextlib.nullcontext()
         return contextlib.redirect_stdout(io.StringIO())
