@@ -260,9 +260,9 @@ def written(path, **tensors):
         (dict(key="../data.pkl"), "no usable file"),
         (dict(count=6.0), "no tensors by name"),
         (dict(offset=1), "reaches out of its storage"),
-        (dict(offset=-1), "as its sizes"),
+        (dict(offset=-1), "below 0 or not whole"),
         (dict(strides=(4, 1)), "reaches out of its storage"),
-        (dict(strides=(-3, 1)), "as its sizes"),
+        (dict(strides=(-3, 1)), "below 0 or not whole"),
         (dict(shape=(1 << 70, 1)), "reaches out of its storage"),
         (dict(shape=(1 << 40, 1 << 40), strides=(0, 0)), "reaches out of its storage"),
     ],
@@ -374,14 +374,14 @@ def test_safetensors_are_read(path):
     ("changes", "reason"),
     [
         ({"shape": [4, 7]}, "has 96 bytes, not 112"),
-        ({"shape": [-4, -6]}, "reaches out of the file"),
-        ({"shape": [4.0, 6]}, "reaches out of the file"),
-        ({"data_offsets": [0, 1 << 60]}, "reaches out of the file"),
-        ({"data_offsets": [-8, 88]}, "reaches out of the file"),
+        ({"shape": [-4, -6]}, "the tensor w reaches out of it"),
+        ({"shape": [4.0, 6]}, "the tensor w reaches out of it"),
+        ({"data_offsets": [0, 1 << 60]}, "the tensor w reaches out of it"),
+        ({"data_offsets": [-8, 88]}, "the tensor w reaches out of it"),
         # It would be read up to the end of the file, like each further tensor of its kind.
-        ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "reaches out of the file"),
+        ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "the tensor w reaches out of it"),
         ({"data_offsets": "ab"}, "no usable file"),
-        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3. Save"),
+        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3, which is not read. Save"),
     ],
 )
 def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
@@ -390,7 +390,7 @@ def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
     with pytest.raises(ValueError, match=reason):
         torch_file.read_tensors(path)
     safe(path, {"w": BASE}, w=entry, again=entry)  # many names of the same bytes
-    with pytest.raises(ValueError, match="again reaches out of the file"):
+    with pytest.raises(ValueError, match="the tensor again reaches out of it"):
         torch_file.read_tensors(path)
 
 
@@ -406,7 +406,7 @@ def test_a_promised_header_allocates_no_memory(path):
     path.write_bytes((99_000_000).to_bytes(8, "little") + b'{"w": {}}')
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="it is cut. Copy it again"):
+        with pytest.raises(ValueError, match="the file is cut: .* Copy it again"):
             torch_file.read_tensors(path)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

@@ -197,7 +197,7 @@ def test_the_limits_of_the_ranges_are_inside():
         ("trainer.optimizer_config.name=adagrad", ["must be one of adam, radam, sgd"]),
         (
             "task.objective=scst,runtime.enable_xla=true,task.self_critical.gradient=sampling",
-            ["must be rescoring with runtime.enable_xla"],
+            ["gradient=sampling does not go together with runtime.enable_xla=true"],
         ),
         ("task.decoding.beam=0", ["task.decoding.beam must be from 1 to 500"]),
         ("nothing.yaml", ["`params_override` nothing.yaml: the file does not exist"]),

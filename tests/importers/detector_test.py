@@ -134,7 +134,7 @@ def test_a_caffe_layer_of_another_shape_is_refused(path):
 def test_a_file_of_another_format_is_named(path):
     with open(path, "wb") as file:
         file.write(b"\x89HDF\r\n\x1a\n")
-    with pytest.raises(ValueError, match="it is an HDF5 file") as caught:
+    with pytest.raises(ValueError, match="the file is an HDF5 file") as caught:
         conversion.read_weights(path, NARROW)
     assert "caffe" not in str(caught.value) and "Copy" not in str(caught.value)
 
