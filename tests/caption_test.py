@@ -55,12 +55,15 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
         (["--write=xml", "a.png"], "--write must be txt, csv, jsonl or html, and not 'xml'"),
-        (["--write=csv,html", "--out=a.csv", "a.png"], "--out needs --write.*one of them"),
-        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
+        (
+            ["--write=csv,html", "--out=a.csv", "a.png"],
+            "--out is a single file, so it needs --write",
+        ),
+        (["--write=txt", "--out=a.txt", "a.png"], "needs --write with one of csv"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
         (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
-        (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
+        (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures have the same name"),
         (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
     ],
 )

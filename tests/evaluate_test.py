@@ -257,7 +257,7 @@ def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ("", "Give --model_dir, or --predictions"),
+        ("", "Give --model_dir to evaluate a run, or --predictions"),
         ("--predictions RESULTS", "--references is missing"),
         ("--predictions RESULTS --references REFERENCES --rerank oracle", "needs --data_dir"),
         ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),

@@ -18,7 +18,7 @@ from tfcap.importers import FAMILIES
 
 
 @arguments
-class Convert:
+class _Arguments:
     """The arguments of the command."""
 
     family: str | None = argument(
@@ -63,25 +63,30 @@ class Convert:
 
 
 def _define_flags() -> None:
-    cli.define(Convert)
+    cli.define(_Arguments)
 
 
 def _run(argv: list[str]) -> None:
     start = time.monotonic()
-    args = Convert(**cli.values(Convert))
+    args = _Arguments(**cli.values(_Arguments))
     paths = argv[1:]
     needed = ["out"] if args.family == DETECTOR else ["vocab", "model_dir"]
     for name in ("family", *needed):
         if not getattr(args, name):
-            raise errors.UsageError(f"`{name}` is missing.")
+            raise errors.UsageError(
+                f"`{name}` is missing. A conversion needs "
+                f"{', '.join(f'`{other}`' for other in ('family', *needed))} and a checkpoint."
+            )
     if len(paths) != 1:
-        raise errors.UsageError(f"Give one checkpoint to convert, not {len(paths)}.")
+        raise errors.UsageError(
+            f"Give the path of one checkpoint to convert, not {len(paths)} paths."
+        )
     convert = _detector if args.family == DETECTOR else _captioner
     out, line = convert(args, paths[0])
     print(f"{out}: {cli.with_flags(line)}; {errors.duration(time.monotonic() - start)}")
 
 
-def _captioner(args: Convert, path: str) -> tuple[str, str]:
+def _captioner(args: _Arguments, path: str) -> tuple[str, str]:
     """Converts a captioner; returns the directory and a line that describes it."""
     from tfcap.importers.convert import convert
 
@@ -98,7 +103,7 @@ def _captioner(args: Convert, path: str) -> tuple[str, str]:
     return args.model_dir, line
 
 
-def _detector(args: Convert, path: str) -> tuple[str, str]:
+def _detector(args: _Arguments, path: str) -> tuple[str, str]:
     """Converts a detector; returns the directory and a line that describes it."""
     from tfcap.importers import detector
 

@@ -33,7 +33,7 @@ _OF_REFERENCES = ("metrics_file", "per_image", "report", "perplexity", "diversit
 class Evaluate(
     RerankArguments, cli.DecodingArguments, cli.SeedArguments, ScoringArguments, cli.RunArguments
 ):
-    """The arguments of `evaluate`."""
+    """The arguments of the function `evaluate`; the command makes its flags of these fields."""
 
     predictions: inputs.Predictions | None = argument(
         "Score this file instead of a model: a COCO result file or a file of `hypotheses`.",
@@ -122,12 +122,14 @@ def _run() -> None:
 
 @takes(Evaluate)
 def evaluate(args: Evaluate) -> Scores:
-    """Computes the official scores of COCO, those of pycocoevalcap, times 100.
+    """Captions a split with a run, or reads captions, and scores them against references.
 
-    Without Java, the scores that need Java are left out, and `Scores.unavailable` says why.
+    The scores are those of COCO's official code, pycocoevalcap, times 100. Without Java, the scores
+    that need Java are left out, and `Scores.unavailable` says why.
 
     Returns:
-      The scores, for example `scores.corpus["CIDEr"]`; empty for a split without captions.
+      The scores: `scores.corpus["CIDEr"]` of all captions, and `scores.per_image`. Both are empty
+      if the split has no references.
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
@@ -160,21 +162,28 @@ def _say(args: Evaluate, text: str) -> None:
 def _check(args: Evaluate) -> None:
     """Raises UsageError for arguments that are wrong at sight, and makes directories of files."""
     if args.predictions is None and not args.model_dir:
-        raise errors.UsageError("Give `model_dir`, or `predictions` and `references`.")
+        raise errors.UsageError(
+            "Give `model_dir` to evaluate a run, or `predictions` and `references` for captions."
+        )
     if args.predictions is not None and not (args.references or args.submission):
-        raise errors.UsageError("`references` is missing: the captions to score against.")
+        raise errors.UsageError(
+            "`references` is missing. Give the captions to score against, a COCO annotation file."
+        )
     metrics = _metrics(args)
     if not metrics or set(metrics) - set(results.METRICS):
         raise errors.UsageError(
-            f"{','.join(metrics) or 'nothing'!r} is not among the scores: "
-            f"{','.join(results.METRICS)}."
+            f"`metrics`: {','.join(metrics) or 'nothing'!r} is not among the scores: "
+            f"{','.join(results.METRICS)}. Give some of them."
         )
     if args.beside and not (args.report or args.attention):
         raise errors.UsageError(
-            "`beside` needs `report` or `attention`. To compare without a page, use tfcap.compare."
+            "`beside` needs `report` or `attention`, which show captions side by side. To compare "
+            "scores only, use tfcap.compare."
         )
     if args.predictions is not None and args.rerank and not args.data_dir:
-        raise errors.UsageError("`rerank` of `predictions` needs `data_dir`.")
+        raise errors.UsageError(
+            "`rerank` of `predictions` needs `data_dir`, the prepared data with similar images."
+        )
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -205,7 +214,7 @@ def _load_run(args: Evaluate) -> Subject:
     needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
     if needs and not subject.references:
         raise errors.UsageError(
-            f"Split {args.split} has no reference captions. Leave out "
+            f"Split {args.split} has no reference captions. Leave out what needs them: "
             f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
         )
     return subject

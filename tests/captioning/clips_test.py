@@ -132,5 +132,5 @@ def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_
     wanted = captioner([paths[0], paths[1], folders / "0" / "0.png", content])
     assert [str(caption) for caption in found] == [str(caption) for caption in wanted]
     assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
-    with pytest.raises(ValueError, match="no folders of frames"):
+    with pytest.raises(ValueError, match="no directories of frames"):
         served(folders / "0")

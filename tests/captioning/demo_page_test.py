@@ -162,7 +162,7 @@ def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
     [prediction] = rows[0]["predictions"]
     for inputs in ([row], row, {"image_bytes": [lines]}, {"image_bytes": row}):
         assert predict({"inputs": inputs}) == {"outputs": {k: [v] for k, v in prediction.items()}}
-    with pytest.raises(demo_page.Refused, match="one value for each picture"):
+    with pytest.raises(demo_page.RequestError, match="one value for each picture"):
         predict({"inputs": {"image_bytes": [row, row], "seed": [1]}})
 
 

@@ -187,7 +187,7 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
             lambda captioner, path: captioner.stream(path, attention="gaze"),
             "`attention` must be attention, contribution or None",
         ),
-        (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
+        (lambda captioner, path: captioner.stream(3), "`images` must be a path"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),
         (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "does not have zebra"),
     ],

@@ -44,7 +44,7 @@ def _one(images):
         (PIXELS[..., 0], "uint8 [4, 6]"),
         (PIXELS[:0], "uint8 [0, 6, 3]"),
         (Image.new("RGB", (0, 5)), "uint8 [5, 0, 3]"),
-        (_cut(), "Pillow cannot read it"),
+        (_cut(), "Pillow cannot read the picture"),
         ((PIXELS, 1), "tuple"),
         (None, "NoneType"),
         ({"a.jpg": PIXELS}, "not of the type dict"),

@@ -77,5 +77,7 @@ def test_what_is_no_preset_is_refused(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="is not a CLIP preset of keras-hub"):
             KerasHubClip(str(tmp_path))
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(ValueError, match=r"`clip` needs keras-hub.*pip install 'tfcap\[hub\]'"):
+    with pytest.raises(
+        ValueError, match=r"`clip` needs the package keras-hub.*pip install 'tfcap\[hub\]'"
+    ):
         KerasHubClip(str(tmp_path))
