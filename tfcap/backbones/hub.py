@@ -67,7 +67,7 @@ class Hub(Network):
             converter = _load(hub.layers.ImageConverter, preset, path)
             uncropped = _saved_uncropped(path)
             if converter is None:
-                converter, uncropped = preprocessor(preset, path, image_size)
+                converter, uncropped = _preprocessor(preset, path, image_size)
             usual = _side(f"hub:{preset}", converter.image_size or ())
             side = image_size or usual or fixed
             if not side:
@@ -271,7 +271,7 @@ def _load(cls: Any, preset: str, path: str, **options: str) -> Any:
         raise _not_loaded(f"{cls.__name__} of hub:{preset}", error) from error
 
 
-def preprocessor(
+def _preprocessor(
     preset: str, path: str, image_size: int | None = None
 ) -> tuple[keras.layers.Layer, int]:
     """Makes an image converter from preprocessor_config.json of Hugging Face.

@@ -98,7 +98,7 @@ def build(
     keys = {}
     # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
     if name == "vgg16" and (from_torch or scaling):
-        scale = torch_scaled
+        scale = _torch_scaled
         keys = {"scaling": "torch"}
     is_vector = len(model.output.shape) == 2
     width = model.output.shape[-1]
@@ -148,7 +148,7 @@ def _with_weights(
     return model
 
 
-def torch_scaled(images: tf.Tensor) -> tf.Tensor:
+def _torch_scaled(images: tf.Tensor) -> tf.Tensor:
     """Scales RGB pictures [B, H, W, 3] of 0 to 255 as torchvision's networks expect them."""
     return (images / 255.0 - _TORCH_MEAN) / _TORCH_STD
 
@@ -351,7 +351,7 @@ def swin_row(size: swin.Size) -> Row:
     """Returns the row of a Swin Transformer."""
     return Row(
         functools.partial(swin.build, size),
-        torch_scaled,
+        _torch_scaled,
         4 * 2 ** (len(size.depths) - 1),
         "a state dict of microsoft/Swin-Transformer, a .pth file, or a .weights.h5 file",
         size.image_size,
@@ -368,7 +368,7 @@ TABLE = {
     name: Row(None, functools.partial(_scaled_by_keras, name), 32, _KERAS) for name in NETWORKS
 } | {
     LITE: Row(efficientnet_lite2, _lite_scaled, 32, _LITE, tensors=_lite_tensors),
-    "alexnet": Row(alexnet, torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
+    "alexnet": Row(alexnet, _torch_scaled, None, _ALEX, tensors=_alexnet_tensors),
     "small_cnn": Row(small_cnn, _with_positions, 16, _SMALL, 96),
 }
 TABLE |= {name: swin_row(size) for name, size in swin.SIZES.items()}

@@ -18,7 +18,18 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running
 
 
 def engine(options: Sequence[str]) -> Engine:
-    """Returns an engine that runs a pipeline with these options of Beam."""
+    """Returns an engine that writes shards with a pipeline of Apache Beam.
+
+    Args:
+      options: options of the pipeline in the form of Beam, such as `--runner=FlinkRunner`.
+
+    Returns:
+      A function that calls `work` with each task, on the workers of the pipeline. It yields the
+      names of the tasks when all are finished.
+
+    Raises:
+      UsageError: Beam cannot read the options.
+    """
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):  # Beam's parser prints all of its options

@@ -54,17 +54,23 @@ Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their n
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set. Continues an interrupted call; does nothing if all is finished.
+    """Prepares a data set: writes its features and captions as shards, and its vocabulary.
+
+    An interrupted call is continued. If the directory is finished already, nothing is written.
 
     Returns:
-      The directory that was written: a Path, or text if it is remote.
+      The directory that was written: a Path, or text if it is remote, such as gs://bucket/data.
+
+    Raises:
+      UsageError: the settings cannot work.
+      ValueError: the data cannot be used, or the directory has other content.
     """
     settings = settings.checked()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
     if files.is_file(out):
         raise errors.UsageError(f"`out={out}` is a file. Name a directory.")
-    run_on = choose_engine(settings.engine, settings.workers, settings.engine_options)
+    run_on = _choose_engine(settings.engine, settings.workers, settings.engine_options)
     if settings.is_built_in:
         settings = _draw(settings)
     with local_captions(settings) as local:
@@ -78,7 +84,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     return out if files.is_remote(out) else pathlib.Path(out)
 
 
-def choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
+def _choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
     """Returns the engine that writes the shards.
 
     Args:

@@ -36,7 +36,14 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields the settings with local caption files; copies remote files for the block."""
+    """Copies remote caption files to this machine while the `with` block runs.
+
+    Args:
+      settings: the settings of prepare.
+
+    Yields:
+      The settings, in which `captions` names the copies. Without a remote file they are unchanged.
+    """
     captions = settings.captions
     texts = [captions] if isinstance(captions, str | os.PathLike) else captions or []
     paths = [path for text in texts for path in os.fspath(text).split(",") if path]
@@ -49,13 +56,13 @@ def local_captions(settings: Settings) -> Iterator[Settings]:
 
 
 class Inputs(NamedTuple):
-    """What prepare reads before it writes.
+    """What prepare reads before it writes anything.
 
     Attributes:
-      settings: the settings, with the detected source.
-      entries: the images; all have a split.
+      settings: the settings; `source` is the detected layout in place of "auto".
+      entries: the images; each has a split.
       divided: the same images, and how they were divided into splits.
-      skipped: rows of the caption files that cannot be used.
+      skipped: rows of the caption files that cannot be used, with the reasons.
     """
 
     settings: Settings
@@ -74,7 +81,12 @@ def _say_further(entries: Sequence[Entry]) -> None:
 
 
 def read(settings: Settings) -> Inputs:
-    """Detects the layout, reads the images, and divides them into splits."""
+    """Reads the caption files: detects their layout and divides the images into splits.
+
+    Raises:
+      UsageError: a setting is missing.
+      ValueError: the files cannot be used, or more rows than `max_skipped` cannot be used.
+    """
     settings = _with_source(settings)
     path = settings.caption_paths[0]
     source = _source(settings)
@@ -163,7 +175,19 @@ def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Raises ValueError if `images` does not exist or has none of the first pictures."""
+    """Checks that pictures or ready-made features are where the settings say.
+
+    Only the first pictures are looked for. One that exists is enough: later, prepare skips those
+    that are missing.
+
+    Args:
+      settings: the settings of prepare.
+      entries: the images.
+
+    Raises:
+      UsageError: `images` or `frames` is missing.
+      ValueError: the directory or file does not exist, or has none of the first pictures.
+    """
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ready.ReadyFeatures` looks for the first images under several names

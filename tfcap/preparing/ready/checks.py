@@ -34,18 +34,29 @@ Size = tuple[Any, Any]  # width and height of an image in pixels
 def checked(
     entry: Entry, arrays: Arrays, size_of: Callable[[Entry], Size | None] = lambda entry: None
 ) -> Extracted:
-    """Converts the arrays of an image to features [R, F] and boxes in 0..1.
+    """Checks the arrays of one image from feature files, and brings them into one form.
 
-    The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
-    becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
-    as in MCAN and OpenVQA, are transposed. Features of VinVL have the box in their last six
-    columns, which are used if there are no other boxes. Boxes are x1, y1, x2, y2 in 0..1, or in
-    pixels.
+    R is the number of regions, F the width of a feature vector. The features may be
+
+    * [R, F], [1, R, F], [R, 1, F] or one vector [F];
+    * a grid [rows, columns, F]: its cells become regions, row by row, with the boxes of the cells;
+    * [F, R] beside R boxes, as in MCAN and OpenVQA: they are transposed;
+    * those of VinVL: if there are no other boxes, their last six columns give the boxes.
+
+    Boxes are corners x1, y1, x2, y2, in 0..1 or in pixels.
 
     Args:
       entry: the image.
-      arrays: its arrays, as a `FeatureFiles` reads them.
-      size_of: returns the size of the image, if the arrays do not have it.
+      arrays: the arrays of the image by name, as `FeatureFiles.read` returns them.
+      size_of: a function that returns width and height of the image in pixels, or None. It is
+        called if boxes are in pixels and the arrays do not have the size. With None the boxes are
+        dropped.
+
+    Returns:
+      Features float32 [R, F]; boxes float32 [R, 4] in 0..1, or None.
+
+    Raises:
+      ValueError: the arrays do not fit each other or have another form.
     """
     name = name_of_features(arrays)
     others = {n: np.asarray(arrays[n]) for n in OTHERS if n in arrays and n != name}
@@ -100,7 +111,14 @@ def _without_padding(
 
 
 def name_of_features(arrays: Arrays) -> str:
-    """Returns the name of the array of features."""
+    """Returns the name of the array that has the features.
+
+    It is a usual name, such as `feat` or `features`, or that of the only array with an unknown
+    name.
+
+    Raises:
+      ValueError: there is no such array, or there are several.
+    """
     name = next((name for name in FEATURES if name in arrays), None)
     if name is not None:
         return name

@@ -21,12 +21,13 @@ from tfcap.preparing.sources.entry import Entry, Source, head, names_of
 
 
 class Layout(NamedTuple):
-    """A layout of captions.
+    """A layout of caption files that prepare can read.
 
     Attributes:
-      read: returns the images.
-      recognises: returns whether a path of `captions` has this layout, by its first bytes; never
-        raises. A layout without a caption file gets the path of `images`.
+      read: a function that returns the images of the files.
+      recognises: a function that returns whether a file or directory has this layout. It looks at
+        the beginning of the file, and never raises. The argument is a path of `captions`; for a
+        layout without a caption file, it is the path of `images`.
     """
 
     read: Callable[[Source], list[Entry]]
@@ -62,7 +63,17 @@ READERS = {  # by the value of `source`
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
-    """Returns the name of the layout that all paths have, for `source=auto`."""
+    """Finds the layout of caption files, for `source=auto`.
+
+    Args:
+      paths: files or directories; all must have the same layout.
+
+    Returns:
+      The name of the layout, a key of `READERS`.
+
+    Raises:
+      ValueError: a path does not exist, or no layout or several layouts fit all paths.
+    """
     for path in paths:
         if not path.exists():
             raise ValueError(f"Cannot read {path}: No such file or directory.")
