@@ -16,7 +16,7 @@ from PIL import Image
 import tfcap
 from tfcap import runs
 from tfcap.backbones.backbone import Backbone
-from tfcap.backbones.hub import preprocessor
+from tfcap.backbones.hub import _preprocessor
 from tfcap.backbones.saved import digest, save
 from tfcap.doctor import findings
 
@@ -150,7 +150,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
     refused("resnet_50_imagnet could not be loaded", "resnet_50_imagnet")
     folder = preset("vit")[0]
     refused(r"\[32\] pixels.* 64", folder, image_size=64)
-    refused("must be 1 to 4", folder, grid=5)
+    refused("must be from 1 to 4", folder, grid=5)
     hub.models.BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8).save_to_preset(
         str(tmp_path / "t")
     )
@@ -326,7 +326,7 @@ PROCESSORS = [
 def test_a_processor_of_hugging_face_resizes_and_crops_as_it_says(hub, tmp_path, changes, expected):
     config = {**presets.PROCESSOR, **changes}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    converter, before = preprocessor("x", str(tmp_path))
+    converter, before = _preprocessor("x", str(tmp_path))
     side, *_ = converter.image_size
     assert (side, before, converter.crop_to_aspect_ratio) == expected
     np.testing.assert_allclose(converter.scale, 1 / 255 / np.array([0.2, 0.3, 0.4]))
@@ -334,9 +334,12 @@ def test_a_processor_of_hugging_face_resizes_and_crops_as_it_says(hub, tmp_path,
 
 REFUSED = {
     "do_resize is false.*give `image_size`, for example 16": {"do_resize": False},
-    r"squares of one size. It names \[20, 24\]": {**ONE_SIZE, "size": {"height": 20, "width": 24}},
-    "must have a size of height and width or shortest_edge, not None": {"size": None},
-    "crops 16 pixels out of 12": {"size": {"shortest_edge": 12}},
+    r"squares, but its sides are \[20, 24\]": {
+        **ONE_SIZE,
+        "size": {"height": 20, "width": 24},
+    },
+    "must have a size with height and width or shortest_edge, not None": {"size": None},
+    "crops 16 pixels out of only 12": {"size": {"shortest_edge": 12}},
     "crops and has the resample nearest": {"resample": 0},
 }
 
@@ -346,15 +349,15 @@ def test_a_processor_that_cannot_be_followed_is_refused(hub, tmp_path, message):
     config = {**presets.PROCESSOR, **REFUSED[message]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
-        preprocessor("x", str(tmp_path))
+        _preprocessor("x", str(tmp_path))
     if "resize" in message:
-        assert preprocessor("x", str(tmp_path), image_size=32)[1] == 20
+        assert _preprocessor("x", str(tmp_path), image_size=32)[1] == 20
 
 
 def test_what_is_not_normalized_keeps_its_values(hub, tmp_path):
     config = {**presets.PROCESSOR, "do_normalize": False, "do_rescale": False}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    converter, _ = preprocessor("x", str(tmp_path))
+    converter, _ = _preprocessor("x", str(tmp_path))
     assert (converter.scale, converter.offset) == ([1.0] * 3, [0.0] * 3)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.data import pictures
-from tfcap.preparing.pictures import kept
+from tfcap.preparing.pictures import _kept
 
 SIZE = 56  # of the backbone; the shorter side of a kept picture is then at most 64
 
@@ -30,7 +30,7 @@ def decoded(content):
 
 
 def keep(content):
-    return kept(tf.constant(content), pictures.decode(content), SIZE).numpy()
+    return _kept(tf.constant(content), pictures.decode(content), SIZE).numpy()
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF"])

@@ -18,7 +18,18 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running
 
 
 def engine(options: Sequence[str]) -> Engine:
-    """Returns an engine that runs a pipeline with these options of Beam."""
+    """Returns an engine that writes shards with a pipeline of Apache Beam.
+
+    Args:
+      options: options of the pipeline in the form of Beam, such as `--runner=FlinkRunner`.
+
+    Returns:
+      A function that calls `work` with each task, on the workers of the pipeline. It yields the
+      names of the tasks when all are finished.
+
+    Raises:
+      UsageError: Beam cannot read the options.
+    """
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):  # Beam's parser prints all of its options
@@ -26,7 +37,9 @@ def engine(options: Sequence[str]) -> Engine:
             parsed.get_all_options(retain_unknown_options=True)
     except SystemExit:
         reason = output.getvalue().rpartition("error: ")[2].strip()
-        raise errors.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
+        raise errors.UsageError(
+            f"Apache Beam cannot read its options: {reason}. Correct or leave out that option."
+        ) from None
 
     def run(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
         listed = list(tasks)

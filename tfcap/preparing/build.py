@@ -54,17 +54,23 @@ Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their n
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set. Continues an interrupted call; does nothing if all is finished.
+    """Prepares a data set: writes its features and captions as shards, and its vocabulary.
+
+    An interrupted call is continued. If the directory is finished already, nothing is written.
 
     Returns:
-      The directory that was written: a Path, or text if it is remote.
+      The directory that was written: a Path, or text if it is remote, such as gs://bucket/data.
+
+    Raises:
+      UsageError: the settings cannot work.
+      ValueError: the data cannot be used, or the directory has other content.
     """
     settings = settings.checked()
     out = os.fspath(settings.out).rstrip("/") or "/"
     settings = dataclasses.replace(settings, out=out)
     if files.is_file(out):
         raise errors.UsageError(f"`out={out}` is a file. Name a directory.")
-    run_on = choose_engine(settings.engine, settings.workers, settings.engine_options)
+    run_on = _choose_engine(settings.engine, settings.workers, settings.engine_options)
     if settings.is_built_in:
         settings = _draw(settings)
     with local_captions(settings) as local:
@@ -78,7 +84,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     return out if files.is_remote(out) else pathlib.Path(out)
 
 
-def choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
+def _choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
     """Returns the engine that writes the shards.
 
     Args:
@@ -89,9 +95,7 @@ def choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
     if name == "local":
         return functools.partial(in_processes, workers) if workers > 1 else inline
     if importlib.util.find_spec("apache_beam") is None:
-        raise errors.UsageError(
-            "`engine=beam` needs Apache Beam: pip install 'tfcap[beam]' installs it."
-        )
+        raise errors.UsageError("`engine=beam` needs Apache Beam. Run: pip install 'tfcap[beam]'")
     from tfcap.preparing import beam
 
     return beam.engine(options)
@@ -268,8 +272,8 @@ class _Preparation:
             shard = shards.read_description(self.out, self.digest, name)
             if shard is None:
                 raise ValueError(
-                    f"{os.path.join(self.out, name)} was not written. All workers must see "
-                    "`out` under the same path."
+                    f"{os.path.join(self.out, name)} was not written, or not on this machine. Give "
+                    "a directory as `out` that all workers see under the same path."
                 )
             skipped += shard["skipped"]
             if run_on is not inline:
@@ -293,7 +297,10 @@ class _Preparation:
         unusable = {item["id"] for item in _skipped(finished)}
         kept = [image for image in self.images if image.id not in unusable]
         if not kept:
-            raise ValueError(f"{self.out}: no image can be used; the reasons are printed above.")
+            raise ValueError(
+                f"No image can be used, so {self.out} is not finished. The reasons are printed "
+                "above. Repair the images and add `overwrite`."
+            )
         vocab, frequencies = vocabulary.finish(kept)
         vocab.save(os.path.join(self.out, VOCABULARY))
         if frequencies is not None:

@@ -12,12 +12,12 @@ _FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)
 
 
 class Rendered(NamedTuple):
-    """A picture or clip.
+    """A drawn picture or clip.
 
     Attributes:
-      save: writes it to a path.
-      captions: its captions.
-      keys: further keys for its entry in the caption file.
+      save: a function that writes the picture or clip to a path.
+      captions: the captions of the picture or clip.
+      keys: further keys and values of the picture or clip in the caption file, such as `boxes`.
     """
 
     save: Callable[[str], None]
@@ -26,16 +26,18 @@ class Rendered(NamedTuple):
 
 
 class BuiltIn(NamedTuple):
-    """A built-in data set.
+    """A built-in data set, whose pictures or clips are drawn at random.
 
     Attributes:
       name: name of the data set.
       folder: directory of the pictures or clips, beside the caption file.
-      ending: the end of their names.
-      seed: a word that is hashed with the seed.
-      counts: number of pictures or clips of train, val and test, in this order.
-      draw: draws a scene or clip at random: something that can be compared and hashed.
-      render: renders a scene or clip.
+      ending: ending of the names of picture files, "png" or "gif".
+      seed: a word that is part of the random seed, so that each data set has random numbers of its
+        own.
+      counts: default number of pictures or clips by split: train, val and test.
+      draw: a function that chooses at random what a picture or clip shows. Its results can be
+        compared and hashed.
+      render: a function that paints a result of `draw`.
     """
 
     name: str
@@ -51,9 +53,16 @@ class BuiltIn(NamedTuple):
         return f"dataset_{self.name}.json"
 
     def different(self, counts: Mapping[str, int], seed: int) -> dict[str, list[Any]]:
-        """Draws the scenes or clips of each split; all are different.
+        """Draws at random what the pictures or clips of each split show; no two are equal.
 
-        The drawings of `val` and `test` do not depend on the number for `train`.
+        `val` and `test` are drawn first, so they do not depend on the number for `train`.
+
+        Args:
+          counts: number of pictures or clips by split: train, val and test.
+          seed: random seed.
+
+        Returns:
+          The results of `draw` by split.
         """
         rng = random.Random(f"{self.seed} {seed}")
         earlier = set()
@@ -74,23 +83,26 @@ class BuiltIn(NamedTuple):
         seed: int = 1,
         overwrite: bool = False,
     ) -> str:
-        """Writes the pictures or clips and, last, the caption file, whose path it returns.
+        """Draws and writes the pictures or clips and, last, the caption file in Karpathy's layout.
 
-        The file has Karpathy's layout. A directory that was written with the same settings is not
-        changed.
+        A directory that was written with the same arguments is not changed.
 
         Args:
           directory: the directory to write.
-          counts: number of pictures or clips of a split, where it is not the default.
+          counts: number of pictures or clips by split; a split that is missing gets its default.
           seed: random seed.
-          overwrite: whether drawings with other settings are replaced.
+          overwrite: whether pictures that were drawn with other arguments are replaced. Otherwise
+            ValueError is raised.
+
+        Returns:
+          The path of the caption file.
         """
         counts = {**self.counts, **(counts or {})}
         settings = {**counts, "seed": seed, "version": 1}
         path = os.path.join(directory, self.caption_file)
         if counts["train"] < 1 or min(counts.values()) < 0:
             raise ValueError(
-                f"{self.name} needs at least 1 as `train`, and at least 0 as `val` and `test`."
+                f"`train` of {self.name} must be at least 1, and `val` and `test` at least 0."
             )
         old = _settings_of(path)
         if old == settings:  # without a lock: the directory may be read-only

@@ -21,11 +21,14 @@ ENGINES = ("local", "beam")
 
 
 class NamedTask(Protocol):
-    """A piece of work."""
+    """Protocol of a unit of work, such as a shard to write: it needs a name and nothing else.
+
+    An engine passes the task to `work` and reports by its name that it is finished.
+    """
 
     @property
     def name(self) -> str:
-        """A name that no other task has."""
+        """The name of the task; no other task has it."""
 
 
 Work = Callable[[Any], None]
@@ -33,14 +36,32 @@ Engine = Callable[[Work, Iterable[NamedTask]], Iterator[str]]
 
 
 def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
-    """Runs tasks in this process, in their order."""
+    """Calls `work` with each task in this process, one after the other.
+
+    It is the engine for one local worker.
+
+    Yields:
+      The name of each task when it is finished.
+    """
     for task in tasks:
         work(task)
         yield task.name
 
 
 def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
-    """Runs tasks in new processes of this machine."""
+    """Calls `work` with each task in new processes of this machine.
+
+    Args:
+      workers: number of processes.
+      work: a picklable function that handles one task and writes its result into a file.
+      tasks: picklable tasks.
+
+    Yields:
+      The name of each task when it is finished, in any order.
+
+    Raises:
+      ValueError: a process was killed.
+    """
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)

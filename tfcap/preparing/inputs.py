@@ -36,7 +36,14 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields the settings with local caption files; copies remote files for the block."""
+    """Copies remote caption files to this machine while the `with` block runs.
+
+    Args:
+      settings: the settings of prepare.
+
+    Yields:
+      The settings, in which `captions` names the copies. Without a remote file they are unchanged.
+    """
     captions = settings.captions
     texts = [captions] if isinstance(captions, str | os.PathLike) else captions or []
     paths = [path for text in texts for path in os.fspath(text).split(",") if path]
@@ -49,13 +56,13 @@ def local_captions(settings: Settings) -> Iterator[Settings]:
 
 
 class Inputs(NamedTuple):
-    """What prepare reads before it writes.
+    """What prepare reads before it writes anything.
 
     Attributes:
-      settings: the settings, with the detected source.
-      entries: the images; all have a split.
+      settings: the settings; `source` is the detected layout in place of "auto".
+      entries: the images; each has a split.
       divided: the same images, and how they were divided into splits.
-      skipped: rows of the caption files that cannot be used.
+      skipped: rows of the caption files that cannot be used, with the reasons.
     """
 
     settings: Settings
@@ -74,7 +81,12 @@ def _say_further(entries: Sequence[Entry]) -> None:
 
 
 def read(settings: Settings) -> Inputs:
-    """Detects the layout, reads the images, and divides them into splits."""
+    """Reads the caption files: detects their layout and divides the images into splits.
+
+    Raises:
+      UsageError: a setting is missing.
+      ValueError: the files cannot be used, or more rows than `max_skipped` cannot be used.
+    """
     settings = _with_source(settings)
     path = settings.caption_paths[0]
     source = _source(settings)
@@ -85,8 +97,8 @@ def read(settings: Settings) -> Inputs:
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
-            f"{len(source.skipped)} rows cannot be used, `max_skipped` allows {most}. Repair the "
-            "rows or raise `max_skipped`."
+            f"{len(source.skipped)} rows cannot be used, but `max_skipped` allows {most}. Repair "
+            "the rows or raise `max_skipped`."
         )
     if source.images is not None:
         entries = [
@@ -105,11 +117,13 @@ def _with_source(settings: Settings) -> Settings:
     """Returns the settings with the detected layout, and its images and frames."""
     paths = settings.caption_paths
     if not paths:
-        raise errors.UsageError("`captions`, the caption file, is missing.")
+        raise errors.UsageError(
+            "`captions`, the caption file, is missing. Give the file or its directory."
+        )
     for name in ("vocab", "document_frequency"):
         # Loading them would say "Run prepare", and only after all captions are read.
         if (path := getattr(settings, name)) is not None and not files.is_file(path):
-            raise ValueError(f"`{name}`: there is no file {path}.")
+            raise ValueError(f"`{name}`: there is no file {path}. Correct the path.")
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
@@ -163,7 +177,19 @@ def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
 
 
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
-    """Raises ValueError if `images` does not exist or has none of the first pictures."""
+    """Checks that pictures or ready-made features are where the settings say.
+
+    Only the first pictures are looked for. One that exists is enough: later, prepare skips those
+    that are missing.
+
+    Args:
+      settings: the settings of prepare.
+      entries: the images.
+
+    Raises:
+      UsageError: `images` or `frames` is missing.
+      ValueError: the directory or file does not exist, or has none of the first pictures.
+    """
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ready.ReadyFeatures` looks for the first images under several names
@@ -174,15 +200,16 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     captions = settings.caption_paths[0]
     if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
         raise errors.UsageError(
-            f"`frames` is missing: {names[0]} is a film. `frames=16` reads clips."
+            f"`frames` is missing: {names[0]} is a film. Give the number of frames that are used "
+            "of each, such as `frames=16`."
         )
     if folder is None:
         raise errors.UsageError(
-            "`images`, the directory of the pictures, is missing. Ready-made features are given "
-            "with `features`."
+            "`images`, the directory of the pictures, is missing. Give it, or give ready-made "
+            "features with `features`."
         )
     if not files.is_directory(folder):
-        raise ValueError(f"`images`: there is no directory {folder}.")
+        raise ValueError(f"`images`: there is no directory {folder}. Correct the path.")
     if any(files.exists(os.path.join(folder, name)) for name in names):
         return
     hint = "" if files.is_remote(folder) else spelling.near(folder, names[0])
@@ -194,6 +221,6 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}{hint}: wrong `images`? Give the directory that these names are relative to"
+        f"{names[0]}{hint}. Give the directory as `images` that these names are relative to"
         f"{', or correct the names' if hint else ''}."
     )

@@ -43,7 +43,7 @@ _LANES = (25.0, 71.0)  # middles of the two shapes, across the direction of thei
 _PAUSE = 0.06  # share of the time at the ends of a step in which nothing happens
 
 
-class Actor(NamedTuple):
+class _Actor(NamedTuple):
     """One shape of a clip."""
 
     kind: str
@@ -51,35 +51,36 @@ class Actor(NamedTuple):
     offset: int  # 0 to 8, a cell of 3 x 3: where around the middle of its lane its path lies
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """What happens in one part of a clip."""
 
     actor: int  # position among the actors
     action: str  # a key of `ACTIONS`
 
 
-class Clip(NamedTuple):
+class _Clip(NamedTuple):
     """What a clip shows.
 
     Attributes:
-      actors: one or two; two actors move in separate lanes.
-      steps: one or two, in order.
-      lanes: "rows" or "columns", the direction in which two actors move; "none" for one actor.
+      actors: one or two shapes; two shapes move in separate lanes.
+      steps: one or two movements, in the order of time.
+      lanes: "rows" if two shapes move left and right, one above the other; "columns" if they move
+        up and down, side by side; "none" for one shape.
       frames: number of frames.
     """
 
-    actors: tuple[Actor, ...]
-    steps: tuple[Step, ...]
+    actors: tuple[_Actor, ...]
+    steps: tuple[_Step, ...]
     lanes: str
     frames: int
 
 
-def draw_clip(rng: random.Random) -> Clip:
+def _draw_clip(rng: random.Random) -> _Clip:
     """Draws a random clip: one step, two steps of a shape, or a step of each of two shapes."""
     kind = rng.choice(("one", "two steps", "two steps", "two actors", "two actors"))
     number = 2 if kind == "two actors" else 1
     colours = rng.sample(COLOURS, number)
-    actors = tuple(Actor(rng.choice(KINDS), colour, rng.randrange(9)) for colour in colours)
+    actors = tuple(_Actor(rng.choice(KINDS), colour, rng.randrange(9)) for colour in colours)
     lanes = rng.choice(("rows", "columns")) if number == 2 else "none"
     outside = {"rows": ("up", "down"), "columns": ("left", "right"), "none": ()}[lanes]
     allowed = [action for action in ACTIONS if action not in outside]  # others leave a lane
@@ -87,10 +88,10 @@ def draw_clip(rng: random.Random) -> Clip:
     second = rng.choice(allowed)
     if kind == "two steps":
         first, second = _pair(rng)
-    steps = [Step(0, first)]
+    steps = [_Step(0, first)]
     if kind != "one":
-        steps.append(Step(number - 1, second))
-    return Clip(actors, tuple(steps), lanes, rng.randint(*FRAMES))
+        steps.append(_Step(number - 1, second))
+    return _Clip(actors, tuple(steps), lanes, rng.randint(*FRAMES))
 
 
 def _pair(rng: random.Random) -> tuple[str, str]:
@@ -104,7 +105,7 @@ def _pair(rng: random.Random) -> tuple[str, str]:
             return first, second
 
 
-def _caption(clip: Clip, rng: random.Random) -> str:
+def _caption(clip: _Clip, rng: random.Random) -> str:
     names = [_phrase(actor) for actor in clip.actors]
     does = [rng.choice(ACTIONS[step.action]) for step in clip.steps]
     if len(does) == 1:
@@ -125,11 +126,11 @@ def _caption(clip: Clip, rng: random.Random) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _phrase(actor: Actor) -> str:
+def _phrase(actor: _Actor) -> str:
     return f"a {actor.colour} {actor.kind}"
 
 
-def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
+def _render(clip: _Clip, rng: random.Random) -> list[Image.Image]:
     """Draws the frames of a clip, RGB images of 96 x 96 pixels, with a random background."""
     back = ground(rng)
     fills = [tint(actor.colour, rng) for actor in clip.actors]
@@ -147,7 +148,7 @@ def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
     return drawn
 
 
-def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
+def _state(clip: _Clip, actor: int, time: float) -> tuple[float, float, float]:
     """Returns the middle and the radius of an actor at a time from 0 to 1; radius 0 hides it."""
     x, y = _middle(clip, actor)
     size = 0.0
@@ -170,7 +171,7 @@ def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
     return x, y, _RADIUS * _GROWTH**size if visible else 0.0
 
 
-def _middle(clip: Clip, actor: int) -> tuple[float, float]:
+def _middle(clip: _Clip, actor: int) -> tuple[float, float]:
     """Returns the middle of the path of an actor, in pixels."""
     across, along = ((part - 1) * 5.0 for part in divmod(clip.actors[actor].offset, 3))
     half = IMAGE_SIZE / 2
@@ -181,7 +182,7 @@ def _middle(clip: Clip, actor: int) -> tuple[float, float]:
     return (middle, lane) if clip.lanes == "rows" else (lane, middle)
 
 
-def save(frames: Sequence[Image.Image], path: str) -> None:
+def _save(frames: Sequence[Image.Image], path: str) -> None:
     """Writes frames as a GIF file, with at most 255 colours in all frames together."""
     width, height = frames[0].size
     whole = Image.new("RGB", (width, height * len(frames)))
@@ -201,15 +202,15 @@ def save(frames: Sequence[Image.Image], path: str) -> None:
     parts[0].save(path, format="GIF", save_all=True, append_images=parts[1:], duration=120, loop=0)
 
 
-def _rendered(clip: Clip, rng: random.Random) -> built_in.Rendered:
+def _rendered(clip: _Clip, rng: random.Random) -> built_in.Rendered:
     """Returns the drawn clip, its captions, and the action and the shape of each step, in order."""
-    frames = render(clip, rng)
+    frames = _render(clip, rng)
     steps = [
         {"action": step.action, "shape": _phrase(clip.actors[step.actor])[2:]}
         for step in clip.steps
     ]
     captions = [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)]
-    return built_in.Rendered(functools.partial(save, frames), captions, {"steps": steps})
+    return built_in.Rendered(functools.partial(_save, frames), captions, {"steps": steps})
 
 
 DATA = built_in.BuiltIn(
@@ -218,6 +219,6 @@ DATA = built_in.BuiltIn(
     ending="gif",
     seed="clips",
     counts={"train": 2400, "val": 200, "test": 200},
-    draw=draw_clip,
+    draw=_draw_clip,
     render=_rendered,
 )

@@ -37,17 +37,22 @@ _QUALITY = 95  # of JPEG
 class Extracted(NamedTuple):
     """The features of one image, or the reason why it cannot be used.
 
+    R is the number of regions, F the width of a feature vector.
+
     Attributes:
       entry: the image.
-      features: [R, F], or None.
-      boxes: [R, 4], x1, y1, x2, y2 in 0..1, or None.
-      reason: why the image cannot be used, or None.
-      boxes_dropped: whether boxes were dropped because the size of the image is unknown.
-      animated: whether the picture is the first frame of an animated GIF.
-      image: the vector [F2] of the whole image, or None.
-      picture: bytes of the picture file to store in the record, or None.
-      objects: the names and scores of detected classes and attributes, by their names in the
-        record, or None.
+      features: float32 [R, F]; None if the image cannot be used, or has not been computed yet.
+      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the regions in 0..1 of the picture; None
+        if they are unknown.
+      reason: why the image cannot be used; None if it can be used.
+      boxes_dropped: whether boxes were left out, because they are in pixels and the size of the
+        image is unknown.
+      animated: whether the picture file is an animated GIF, of which the first frame is used.
+      image: one feature vector of the whole image, float32 [F2]; None if the source has no such
+        vectors.
+      picture: bytes of the picture file to store in the record; None if it is not stored.
+      objects: `image/size`, and names and scores of detected classes and attributes, each under its
+        key in the record; None if they are not stored.
     """
 
     entry: Entry
@@ -62,12 +67,18 @@ class Extracted(NamedTuple):
 
 
 class Pictures:
-    """Extracts features from pictures with a backbone.
+    """Extracts features from picture files with a backbone.
 
     Args:
       directory: the directory of the picture files; None if each entry has `content`.
       backbone: the network.
-      keep: whether each `Extracted` also has the picture file to store, see `kept`.
+      keep: whether `Extracted.picture` is set, so that the picture is stored in the record, at most
+        a little larger than the network reads it.
+
+    Attributes:
+      dim: width of a feature vector.
+      image_dim: None, because a backbone gives no further vector of the whole image.
+      regions: number of regions of an image.
     """
 
     def __init__(
@@ -78,7 +89,7 @@ class Pictures:
     ):
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(f"`images={directory}` is not a directory.")
+            raise ValueError(f"`images={directory}` is not a directory. Correct the path.")
         self.backbone = backbone
         self.keep = keep
         self.dim = backbone.feature_dim
@@ -92,10 +103,16 @@ class Pictures:
         self._read = read.get_concrete_function()  # a sixth faster to call
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order.
+        """Reads pictures and computes their features, in batches.
 
         A batch never mixes entries of two calls, so that a shard has the same bytes when it is
         written again.
+
+        Args:
+          entries: the images.
+
+        Yields:
+          An `Extracted` for each entry, in order; with a reason if the picture cannot be used.
         """
         waiting: list[tuple[Extracted, np.ndarray | None]] = []
         usable = 0
@@ -153,7 +170,7 @@ class Pictures:
     def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the resized picture, its height and width before, and the file to store."""
         picture = pictures.decode(content)
-        stored = kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
+        stored = _kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
         return self.backbone.resize(picture), tf.shape(picture)[:2], stored
 
     def _bytes(self, entry: Entry) -> bytes:
@@ -165,23 +182,24 @@ class Pictures:
             try:
                 return tf.io.read_file(path).numpy()
             except tf.errors.NotFoundError:
-                raise ValueError("no such file") from None
+                raise ValueError("the picture file does not exist") from None
         if not os.path.isfile(path):
+            if os.path.exists(path):
+                raise ValueError("the path is not a regular file")
             near = spelling.near(*os.path.split(path))
-            exists = os.path.exists(path)
-            raise ValueError("not a regular file" if exists else f"no such file{near}")
+            raise ValueError(f"the picture file does not exist{near}")
         check_size(os.path.getsize(path))
         with open(path, "rb") as file:
             return file.read()
 
 
 class DetectedRegions(Pictures):
-    """Extracts regions and their boxes with a detector, one picture at a time.
+    """Extracts regions and their boxes from pictures with a detector, one picture at a time.
 
     Args:
-      directory: as in `Pictures`.
+      directory: the directory of the picture files; None if each entry has `content`.
       detector: the detector.
-      objects: whether each `Extracted` also gets the names of the classes and attributes.
+      objects: whether `Extracted.objects` is set: the names and scores of classes and attributes.
     """
 
     def __init__(
@@ -190,7 +208,8 @@ class DetectedRegions(Pictures):
         super().__init__(directory, detector)
         if objects and not detector.card.get("classes"):
             raise ValueError(
-                "`objects`: the detector has no names of classes. Convert it again with them."
+                "`objects` needs the names of the classes, but the detector has none. Convert the "
+                "detector again with the files of names, or leave out `objects`."
             )
         self._detector = detector
         self._objects = objects
@@ -225,9 +244,9 @@ class ClipFeatures(Pictures):
     A clip is a GIF file, a film, another picture file, or a folder of frames.
 
     Args:
-      directory: as in `Pictures`.
-      backbone: the network; it gives one vector per picture.
-      frames: number of frames of a clip, N.
+      directory: the directory of the clips; None if each entry has `content`.
+      backbone: the network; it must give one vector per picture.
+      frames: number of frames that are used of a clip.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
@@ -253,11 +272,15 @@ class ClipFeatures(Pictures):
 
 
 def shorter_side(image_size: int) -> int:
-    """Returns the largest shorter side that a stored picture can have, in pixels."""
+    """Returns the largest shorter side, in pixels, that a picture stored in a record can have.
+
+    Args:
+      image_size: pixels along a side of the square that the backbone reads.
+    """
     return round(image_size * _MARGIN)
 
 
-def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
+def _kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
     """Returns the file to store: the file itself if it is small, else a smaller upright JPEG.
 
     A small file is stored byte for byte, so that training decodes what a server decodes. A large
@@ -268,9 +291,9 @@ def kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
     the picture again.
 
     Args:
-      content: the file, string [].
-      image: the result of `data.pictures.decode` for it.
-      image_size: pixels along a side of what the backbone reads.
+      content: the bytes of the file, string [].
+      image: the decoded file, as `data.pictures.decode` returns it.
+      image_size: pixels along a side of the square that the backbone reads.
     """
     sides = tf.shape(image)[:2]
     short = shorter_side(image_size)

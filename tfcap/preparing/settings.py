@@ -27,7 +27,10 @@ _LARGEST_HASHED = 1 << 30  # bytes; a larger caption file has pictures, and its 
 
 @arguments
 class Settings:
-    """The arguments of `tfcap.prepare.prepare`."""
+    """The settings of prepare, which are also the flags of `tfcap.prepare`.
+
+    Each field has a help text. `checked` fills in the defaults that depend on other settings.
+    """
 
     out: str | os.PathLike = argument(
         "Directory to write, on a disk or as in gs://bucket/data.", kw_only=False
@@ -139,34 +142,40 @@ class Settings:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the pictures and captions are drawn."""
+        """Whether the data set is built in, so that its pictures and captions are drawn."""
         return self.source in BUILT_IN
 
     @property
     def backbone_name(self) -> str:
-        """The backbone, or the one that is the default."""
+        """The name of the backbone; if the user named none, the default for the source."""
         return self.backbone or ("pixels" if self.is_built_in else "mobilenet_v2")
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
-        """The paths in `captions`, or in `images` if there is no caption file."""
+        """The paths in `captions`; if there are none, the paths in `images`.
+
+        Some layouts have the captions beside the pictures.
+        """
         return _paths(self.captions) or _paths(self.images)
 
     @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
-        """The paths in `features`."""
+        """The paths in `features`; empty if a backbone extracts the features."""
         return _paths(self.features)
 
     @property
     def data_name(self) -> str:
-        """The name of the data set."""
+        """The name of the data set: `name`, else that of the first caption file without ending."""
         return self.name or self.caption_paths[0].stem
 
     def checked(self) -> "Settings":
-        """Returns the settings with the defaults that depend on other settings.
+        """Checks the settings, and fills in defaults that depend on other settings.
+
+        Returns:
+          A copy with `backbone`, `weights` and `frames` filled in, and `~` in paths replaced.
 
         Raises:
-          UsageError: the settings cannot work.
+          UsageError: the settings cannot work together, or a value is not allowed.
         """
         settings = self._completed()
         settings._check_values()
@@ -196,7 +205,7 @@ class Settings:
         try:
             shares(self.splits)
         except ValueError as error:
-            raise errors.UsageError(f"`splits` {error}.") from None
+            raise errors.UsageError(f"{error}.") from None
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
@@ -220,19 +229,25 @@ class Settings:
                     "`vector`, `image_size` and `frames`."
                 )
             if self.keep_pictures:
-                raise errors.UsageError(f"{DETECTOR} cannot be trained: leave out `keep_pictures`.")
+                raise errors.UsageError(
+                    f"{DETECTOR} cannot be trained, so it needs no stored pictures. Leave out "
+                    "`keep_pictures`."
+                )
         elif self.objects:
-            raise errors.UsageError(f"`objects` needs `backbone={DETECTOR}`.")
+            raise errors.UsageError(
+                f"`objects` needs `backbone={DETECTOR}`. Give it, or leave out `objects`."
+            )
         is_of_pictures = self.crops != 1 or self.vector or self.keep_pictures
         if self.features and (is_of_pictures or self.image_size or self.grid):
             raise errors.UsageError(
-                "`crops`, `vector`, `image_size`, `grid` and `keep_pictures` are for a backbone, "
-                "and `features` replaces it. Leave them out."
+                "`crops`, `vector`, `image_size`, `grid` and `keep_pictures` are settings of a "
+                "backbone, but `features` replaces the backbone. Leave them out, or leave out "
+                "`features`."
             )
         if self.keep_pictures and self.crops != 1:
             raise errors.UsageError(
-                "`keep_pictures` cannot be used with `crops`: the network that it is for reads one "
-                "whole picture."
+                "`keep_pictures` cannot be used with `crops`, because a network that is trained "
+                "further reads one whole picture. Leave out one of them."
             )
         if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
             raise errors.UsageError(
@@ -253,21 +268,27 @@ class Settings:
                 f"`source={BUILT_IN[1]}`. Leave them out."
             )
         if self.split_ids is not None and self.splits != "source":
-            raise errors.UsageError("`split_ids` and `splits` both divide the images. Give one.")
+            raise errors.UsageError(
+                "`split_ids` and `splits` both divide the images. Give only one of them."
+            )
         if self.document_frequency is not None and self.vocab is None:
             raise errors.UsageError(
-                "`document_frequency` needs `vocab`, the vocabulary that it was counted with."
+                "`document_frequency` needs `vocab`, the vocabulary that it was counted with. Give "
+                "both files of one prepared directory."
             )
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
-        """Returns the settings on which the finished shards depend, as values of JSON.
+        """Returns the settings on which the content of finished shards depends.
 
-        A setting at its default is left out where that is possible: a prepared directory stays
-        valid if tfcap gets another setting.
+        Prepare compares them with those in the directory to decide whether it can continue. A newer
+        setting at its default is left out, so that directories of earlier versions stay valid.
 
         Args:
           entries: the images; they are hashed if the captions are not one ordinary file.
-          splits: the digest of splits that do not come from the source.
+          splits: SHA-256 of the splits if they do not come from the caption files, else None.
+
+        Returns:
+          Name of the setting -> its value as JSON has it; files are replaced by their SHA-256.
         """
         from tfcap.data import tokens
 
@@ -300,7 +321,7 @@ class Settings:
         if weights not in (None, "imagenet"):
             saved = digest(weights)  # of a file, or of the directory of a detector
             if saved is None:
-                raise ValueError(f"`weights`: there is no file {weights}.")
+                raise ValueError(f"`weights`: there is no file {weights}. Correct the path.")
             weights = saved.sha256
         result = {"backbone": self.backbone_name, "weights": weights, "grid": self.grid}
         result |= self.changed("crops", "keep_pictures", "vector", "objects", "image_size")
@@ -309,7 +330,7 @@ class Settings:
         return dict.fromkeys(result) if self.features else result
 
     def changed(self, *names: str) -> dict[str, Any]:
-        """Returns those of the named settings that are not at their defaults."""
+        """Returns the settings among `names` that are not at their defaults, as name -> value."""
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value != getattr(Settings, name)}
 
@@ -355,7 +376,15 @@ def _paths(value: Paths | None) -> tuple[pathlib.Path, ...]:
 
 
 def allowed_skips(max_skipped: str | int, images: int) -> int:
-    """Returns how many images may be skipped, from `100`, or from `1%` of `images`."""
+    """Returns how many images prepare may skip.
+
+    Args:
+      max_skipped: a number such as `100`, or a share of the images such as "1%".
+      images: number of images of the data set.
+
+    Raises:
+      UsageError: `max_skipped` is neither.
+    """
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(max_skipped))
     if match is None:
         raise errors.UsageError(

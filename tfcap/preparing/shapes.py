@@ -49,7 +49,7 @@ _LAYOUTS: list[tuple[int, ...]] = [(1,), (1,), (2,), (3,), (4,), (1, 1), (1, 1),
 _LAYOUTS += [(1, 2), (2, 1), (1, 3), (2, 2), (1, 1, 1), (1, 1, 2)]
 
 
-class Shape(NamedTuple):
+class _Shape(NamedTuple):
     """One object of a scene; the objects of a scene are sorted by these fields."""
 
     row: int
@@ -59,10 +59,10 @@ class Shape(NamedTuple):
     size: str
 
 
-Scene = tuple[Shape, ...]  # sorted: equal scenes are equal tuples
+_Scene = tuple[_Shape, ...]  # sorted: equal scenes are equal tuples
 
 
-class Group(NamedTuple):
+class _Group(NamedTuple):
     """Objects that a caption counts together."""
 
     kind: str
@@ -71,7 +71,7 @@ class Group(NamedTuple):
     cells: tuple[tuple[int, int], ...]  # (row, column)
 
 
-def draw_scene(rng: random.Random) -> Scene:
+def _draw_scene(rng: random.Random) -> _Scene:
     """Draws a random scene, whose groups differ in kind or colour."""
     layout = rng.choice(_LAYOUTS)
     cells = rng.sample([(r, c) for r in range(_CELLS) for c in range(_CELLS)], sum(layout))
@@ -81,24 +81,24 @@ def draw_scene(rng: random.Random) -> Scene:
         size = rng.choice(tuple(SIZES))
         for _ in range(number):
             row, column = cells.pop()
-            shapes.append(Shape(row, column, kind, colour, size))
+            shapes.append(_Shape(row, column, kind, colour, size))
     return tuple(sorted(shapes))
 
 
-def groups(scene: Scene) -> list[Group]:
-    """Returns the groups of a scene: big objects first, then from left to right."""
+def _groups(scene: _Scene) -> list[_Group]:
+    """Returns the groups of a scene: big objects first, among equal sizes from left to right."""
     members: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)
         members.setdefault(look, []).append((shape.row, shape.column))
     unsorted = [
-        Group(kind, colour, size, tuple(cells)) for (kind, colour, size), cells in members.items()
+        _Group(kind, colour, size, tuple(cells)) for (kind, colour, size), cells in members.items()
     ]
     return sorted(unsorted, key=lambda g: (g.size, sum(c for _, c in g.cells) / len(g.cells), g))
 
 
-def relation(first: Group, second: Group) -> str | None:
-    """Returns in words on which side of `second` all of `first` lies, or None."""
+def _relation(first: _Group, second: _Group) -> str | None:
+    """Returns on which side of `second` all of `first` lies, such as "above"; else None."""
     for axis, before, after in ((1, "to the left of", "to the right of"), (0, "above", "below")):
         of_first = [cell[axis] for cell in first.cells]
         of_second = [cell[axis] for cell in second.cells]
@@ -109,7 +109,7 @@ def relation(first: Group, second: Group) -> str | None:
     return None
 
 
-def _caption(mentioned: list[Group], rng: random.Random) -> str:
+def _caption(mentioned: list[_Group], rng: random.Random) -> str:
     """Returns a caption: an opening, the groups, sometimes the background."""
     if len(mentioned) == 1:
         text = _phrase(mentioned[0], rng)
@@ -122,7 +122,7 @@ def _caption(mentioned: list[Group], rng: random.Random) -> str:
         text = _phrase(mentioned[0], rng)
     elif len(mentioned) == 2:
         mentioned = mentioned[::-1] if rng.random() < 0.25 else mentioned
-        side = relation(*mentioned)
+        side = _relation(*mentioned)
         joint = side if side and rng.random() < 0.7 else rng.choice(("and", "and", "with"))
         text = f"{_phrase(mentioned[0], rng)} {joint} {_phrase(mentioned[1], rng)}"
     else:
@@ -138,7 +138,7 @@ def _caption(mentioned: list[Group], rng: random.Random) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _phrase(group: Group, rng: random.Random) -> str:
+def _phrase(group: _Group, rng: random.Random) -> str:
     """Returns `a big red circle` or `two blue squares`, sometimes without the size."""
     words = [group.colour, group.kind]
     if rng.random() < 0.7:
@@ -150,11 +150,13 @@ def _phrase(group: Group, rng: random.Random) -> str:
     return " ".join(("an" if words[0][0] in "aeiou" else "a", *words))
 
 
-def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[float]]]:
+def _render(scene: _Scene, rng: random.Random) -> tuple[Image.Image, list[list[float]]]:
     """Draws a scene at four times the size and averages it to an RGB image of 96 x 96 pixels.
 
-    Also returns the box [x1, y1, x2, y2] in 0..1 of each object. Position and colour of each object
-    and the background vary at random.
+    Position and colour of each object and the background vary at random.
+
+    Returns:
+      The image, and the box [x1, y1, x2, y2] in 0..1 of each object.
     """
     image = ground(rng)
     draw = ImageDraw.Draw(image)
@@ -170,7 +172,11 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
 
 
 def ground(rng: random.Random) -> Image.Image:
-    """Draws a background: a gradient between two light colours, 384 x 384 pixels."""
+    """Draws a background: a gradient between two random light colours.
+
+    Returns:
+      An RGB image of 384 x 384 pixels, four times the side of the final picture.
+    """
     side = IMAGE_SIZE * SUPERSAMPLING
     start, end = rng.sample(_BACKGROUNDS, 2)
     slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
@@ -180,7 +186,15 @@ def ground(rng: random.Random) -> Image.Image:
 
 
 def tint(colour: str, rng: random.Random) -> tuple[int, ...]:
-    """Returns a random variation of a colour, as red, green and blue."""
+    """Returns a random variation of a colour.
+
+    Args:
+      colour: a key of `COLOURS`.
+      rng: the generator of random numbers.
+
+    Returns:
+      Red, green and blue, each 0 to 255.
+    """
     return tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[colour])
 
 
@@ -191,10 +205,17 @@ def paint(
     radius: float,
     fill: tuple[int, ...],
 ) -> tuple[float, float, float, float]:
-    """Paints a shape on a picture of four times the final size; returns its box.
+    """Paints a filled shape on a picture that is four times as large as the final picture.
 
-    `middle`, `radius` and the box x1, y1, x2, y2 are in pixels of the final picture; `fill` is red,
-    green and blue.
+    Args:
+      draw: draws on the large picture.
+      kind: name of the shape, such as "circle".
+      middle: x and y of the middle, in pixels of the final picture.
+      radius: radius in pixels of the final picture.
+      fill: red, green and blue, each 0 to 255.
+
+    Returns:
+      The box x1, y1, x2, y2 of the shape, in pixels of the final picture.
     """
     x, y = middle
     outline = [(x + radius * u, y + radius * v) for u, v in _outline(kind)]
@@ -227,14 +248,14 @@ def _outline(kind: str) -> list[tuple[float, float]]:
     }[kind]()
 
 
-def _rendered(scene: Scene, rng: random.Random) -> built_in.Rendered:
+def _rendered(scene: _Scene, rng: random.Random) -> built_in.Rendered:
     """Returns the drawn scene, its captions, and the names and boxes of the objects.
 
     A box is [x1, y1, x2, y2] in 0..1.
     """
-    image, boxes = render(scene, rng)
+    image, boxes = _render(scene, rng)
     names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
-    captions = [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
+    captions = [_caption(_groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
     save = functools.partial(image.save, format="PNG")
     return built_in.Rendered(save, captions, {"objects": names, "boxes": boxes})
 
@@ -245,6 +266,6 @@ DATA = built_in.BuiltIn(
     ending="png",
     seed="scenes",
     counts={"train": 3000, "val": 200, "test": 200},
-    draw=draw_scene,
+    draw=_draw_scene,
     render=_rendered,
 )

@@ -35,11 +35,11 @@ Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and
 
 
 class Task(NamedTuple):
-    """One shard to write.
+    """The work of writing one shard, that is, one TFRecord file.
 
     Attributes:
       name: file name of the shard.
-      images: the images, with the captions for their records.
+      images: the images of the shard, with the captions to store.
     """
 
     name: str
@@ -49,12 +49,16 @@ class Task(NamedTuple):
 def open_reader(
     settings: Settings, entries: Sequence[Entry], backbone: Backbone | None = None
 ) -> Reader:
-    """Opens the source of features: a network with its weights, or files of features.
+    """Opens what gives the features of images: a network with its weights, or feature files.
 
     Args:
       settings: the settings of prepare.
-      entries: at least the first `PROBES` images.
-      backbone: the network, if it is loaded already.
+      entries: the images, or at least the first `PROBES` of them, by which feature files find how
+        they name the images.
+      backbone: the network, if it is loaded already; None loads it.
+
+    Returns:
+      A `Pictures` or a `ReadyFeatures`; `read` of both yields an `Extracted` per image.
     """
     if settings.features is not None:
         return ReadyFeatures(
@@ -81,17 +85,20 @@ def open_reader(
 
 
 def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
-    """Divides images into shards.
+    """Divides the images of each split into shards.
 
-    The result depends only on the captions: unusable images count, too, so that a later run plans
-    the same shards.
+    The result depends only on the captions. Images that turn out to be unusable count, too, so that
+    a later run plans the same shards.
 
     Args:
-      entries: the images; all have a split.
+      entries: the images; each has a split.
       size: the largest number of images of a shard.
 
     Returns:
-      The images of each shard by the file name of the shard.
+      File name of the shard -> its images; train, val and test come first.
+
+    Raises:
+      ValueError: the name of a split cannot be part of a file name.
     """
     by_split: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -113,14 +120,20 @@ def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
 
 
 def shard_name(split: str, number: int, total: int) -> str:
-    """Returns the file name of a shard: ``train-00000-of-00004.tfrecord``."""
+    """Returns the file name of a shard, such as ``train-00000-of-00004.tfrecord``.
+
+    Args:
+      split: name of the split.
+      number: index of the shard in the split, from 0.
+      total: number of shards of the split.
+    """
     return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
 
 
 def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | None:
-    """Reads the description of a shard that `ShardWriter` wrote.
+    """Reads the description of a finished shard, a JSON file that `ShardWriter` wrote.
 
-    A shard without a record has no file.
+    A shard without a record has a description but no shard file.
 
     Args:
       folder: the prepared directory.
@@ -128,8 +141,9 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
       name: file name of the shard.
 
     Returns:
-      The description; None if there is none, if it belongs to other settings, or if the shard file
-      has changed.
+      The fields of `ShardInfo`, and `sums`, `skipped`, `dropped_boxes`, `animated` and `settings`.
+      None if the shard must be written, because it has no description, belongs to other settings,
+      or has a file of another size.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -148,16 +162,18 @@ def _description_path(folder: str | os.PathLike, name: str) -> str:
 
 @dataclasses.dataclass
 class ShardWriter:
-    """Writes a shard and its description; call it with a `Task`.
+    """Writes shards and their descriptions: call it with a `Task` for each shard.
+
+    Engines may send it to worker processes, each of which opens its own `reader`.
 
     Attributes:
       settings: the settings of prepare, with absolute paths.
       digest: SHA-256 of the settings that determine the content of shards.
-      probes: the first images, for `ready.ReadyFeatures`.
-      backbone: entry of dataset.json that names the network and its weights in the directory; None
-        for ready-made features.
-      reader: the source of features, opened at the first task if it is None.
-      bar: counts the images that are done.
+      probes: the first images, by which feature files find how they name the images.
+      backbone: the entry `backbone` of dataset.json, which names the network and its weights in the
+        prepared directory; None for ready-made features.
+      reader: what gives the features, see `open_reader`; with None it is opened at the first call.
+      bar: the progress bar, which counts images that are done; None shows no progress.
     """
 
     settings: Settings
@@ -168,7 +184,7 @@ class ShardWriter:
     bar: progress.Bar | None = None
 
     def __call__(self, task: Task) -> None:
-        """Writes a shard, unless it exists already."""
+        """Writes the shard and its description, unless both exist already."""
         folder = self.settings.out
         if read_description(folder, self.digest, task.name) is not None:
             return  # another worker has written it: engines may repeat a task
@@ -236,14 +252,14 @@ def _record(extracted: Extracted) -> Record:
 
 
 class ShardInfo(NamedTuple):
-    """A finished shard.
+    """What a finished shard holds.
 
     Attributes:
-      file: its name.
+      file: name of the shard file.
       records: number of records.
-      bytes: size of the file.
-      offsets: the byte at which each record starts.
-      ids: the id of the image of each record.
+      bytes: size of the file in bytes.
+      offsets: the position in bytes at which each record starts.
+      ids: the image id of each record.
     """
 
     file: str
@@ -254,12 +270,22 @@ class ShardInfo(NamedTuple):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The entry of the shard in dataset.json."""
+        """The entry of the shard in dataset.json, with the keys `file`, `records` and `bytes`."""
         return {"file": self.file, "records": self.records, "bytes": self.bytes}
 
 
 def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo:
-    """Writes one shard atomically. Errors of `records` are raised; no file is left behind."""
+    """Writes records into one TFRecord file, which appears only when it is complete.
+
+    If `records` raises an error, the error is passed on and no file is left.
+
+    Args:
+      path: path of the shard file.
+      records: the records, in the order of the file.
+
+    Returns:
+      The number, positions and image ids of the records.
+    """
     offsets = []
     ids = []
     end = 0
@@ -275,7 +301,16 @@ def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo
 
 
 def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInfo]) -> None:
-    """Writes <split>.index.npz from the split's shards, in their order."""
+    """Writes the index of a split, <split>.index.npz, with one row per record.
+
+    It has three arrays: `shard`, the index of the shard, `offset`, the position in it in bytes, and
+    `id`, the image id.
+
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+      shards: the shards of the split, in their order.
+    """
     files.write_npz(
         os.path.join(folder, f"{split}.index.npz"),
         shard=np.repeat(np.arange(len(shards), dtype=np.int32), [s.records for s in shards]),
@@ -285,8 +320,8 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
 
 
 @dataclasses.dataclass
-class Sums:
-    """Running sums over features, for mean and deviation."""
+class _Sums:
+    """Running sums over features, for their mean and standard deviation."""
 
     regions: int = 0
     most_regions: int = 0
@@ -315,7 +350,7 @@ class _Description:
       animated: number of animated GIF files.
     """
 
-    sums: Sums = dataclasses.field(default_factory=Sums)
+    sums: _Sums = dataclasses.field(default_factory=_Sums)
     skipped: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     dropped_boxes: int = 0
     animated: int = 0

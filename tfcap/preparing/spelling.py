@@ -13,12 +13,23 @@ from collections.abc import Callable, Iterator
 
 
 def nfc(name: str) -> str:
-    """Returns a name in Unicode form NFC, in which names are compared."""
+    """Returns a name in the Unicode form NFC, in which names are compared.
+
+    NFC has one character for a letter with its accent; macOS writes two.
+    """
     return unicodedata.normalize("NFC", name)
 
 
 def on_disk(folder: str | os.PathLike, name: str) -> str:
-    """Returns a name below a local folder as it is spelled on the disk; else `name`."""
+    """Returns a file name as the disk spells it, with accents as one or two characters.
+
+    Args:
+      folder: a local directory.
+      name: a path relative to `folder`.
+
+    Returns:
+      The path relative to `folder`; `name` itself if no such file exists.
+    """
     if name.isascii():
         return name
     path = ""
@@ -29,22 +40,37 @@ def on_disk(folder: str | os.PathLike, name: str) -> str:
 
 
 def near(folder: str | os.PathLike, name: str) -> str:
-    """Returns `; photo.JPG is there` for a missing photo.jpg, or an empty text."""
+    """Looks for a missing file under a name with another ending or other case.
+
+    Args:
+      folder: a local directory.
+      name: path of the missing file, relative to `folder`.
+
+    Returns:
+      A hint for an error, such as `; photo.JPG is there` for photo.jpg, or "".
+    """
     directory, base = os.path.split(os.path.join(folder, name))
-    same = _listed(directory, loose).get(loose(base), [])
+    same = _listed(directory, _loose).get(_loose(base), [])
     return f"; {same[0]} is there" if same else ""
 
 
 def elsewhere(folder: str | os.PathLike, name: str) -> str:
-    """Returns `; train/photo.jpg is there` for a missing photo.jpg, or an empty text.
+    """Looks for a missing file in all subdirectories, by its name or else by the number in it.
 
-    Else a file with the same number counts: `a_0012.jpg` for `b_12.jpg`.
+    For example, `a_0012.jpg` has the same number as `b_12.jpg`.
+
+    Args:
+      folder: a local directory.
+      name: path of the missing file, relative to `folder`.
+
+    Returns:
+      A hint for an error, such as `; train/photo.jpg is there` for photo.jpg, or "".
     """
-    base = loose(os.path.basename(name))
+    base = _loose(os.path.basename(name))
     digits = number(name)
     same = ""
     for file in below(folder):
-        if loose(os.path.basename(file)) == base:
+        if _loose(os.path.basename(file)) == base:
             return f"; {file} is there"
         if digits is not None and number(file) == digits:
             same = same or f"; {file} is there"
@@ -52,20 +78,23 @@ def elsewhere(folder: str | os.PathLike, name: str) -> str:
 
 
 def number(name: str) -> int | None:
-    """Returns the number at the end of a file name without its ending, or None."""
+    """Returns the number at the end of a file name: 12 for `b_0012.jpg`; else None."""
     match = re.search(r"(\d{1,18})(\.\w+)?$", name)
     return int(match[1]) if match else None
 
 
 def below(folder: str | os.PathLike) -> Iterator[str]:
-    """Yields the names of all files below a local folder, relative to it."""
+    """Yields the paths of all files in a local directory and its subdirectories.
+
+    The paths are relative to the directory, with forward slashes, and sorted in each directory.
+    """
     for directory, subdirectories, names in os.walk(os.fspath(folder)):
         subdirectories.sort()
         for name in sorted(names):
             yield pathlib.Path(directory, name).relative_to(folder).as_posix()
 
 
-def loose(name: str) -> str:
+def _loose(name: str) -> str:
     """Returns a name without its ending and case."""
     return os.path.splitext(nfc(name))[0].casefold()
 

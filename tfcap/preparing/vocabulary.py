@@ -34,13 +34,20 @@ _log = logging.getLogger(__name__)
 
 
 def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entry]:
-    """Sets the words of the captions; removes captions without a word.
+    """Splits the captions of images into words, and removes captions without a word.
 
     Args:
       entries: the images.
-      words_of_file: whether the words come from the caption file (`Entry.words`). Records then hold
-        these words with spaces between them. Training splits the captions of records with the
-        tokenizer, so the tokenizer also splits words of the file that contain punctuation.
+      words_of_file: whether to take the words from the caption file (`Entry.words`) instead of
+        splitting `Entry.captions`. Records then store these words with spaces between them. Words
+        that contain punctuation are still split, because training splits the stored captions again.
+
+    Returns:
+      The images with `words` set, and with the remaining captions. With `words_of_file`, `stored`
+      has the captions for the records.
+
+    Raises:
+      ValueError: the words of a caption are missing from the file.
     """
     images = list(_tokenized(entries, words_of_file))
     if not words_of_file:
@@ -78,8 +85,8 @@ def _texts(entry: Entry) -> list[str]:
     """Returns the words of each caption in the file, with spaces between them."""
     if len(entry.words) < len(entry.captions):
         raise ValueError(
-            f"`tokens=given` needs words in the caption file, and image {entry.id} "
-            f"({entry.file_name}) has none. Leave `tokens` out."
+            f"`tokens=given` needs words in the caption file, but image {entry.id} "
+            f"({entry.file_name}) has none. Add them, or leave out `tokens`."
         )
     return [" ".join(words) for words in entry.words]
 
@@ -110,20 +117,32 @@ def _comparable(images: Sequence[Entry]) -> list[Entry]:
 
 
 def lengths(images: Iterable[Entry]) -> list[int]:
-    """Returns how many captions have 0, 1, 2, ... words."""
+    """Counts captions by their length.
+
+    Args:
+      images: images with their words, see `tokenize`.
+
+    Returns:
+      The number of captions with 0, 1, 2, ... words.
+    """
     counts = collections.Counter(len(words) for image in images for words in image.words)
     return [counts[number] for number in range(max(counts, default=-1) + 1)]
 
 
 class Vocabulary:
-    """The vocabulary of a data set: made before the features are extracted, and finished after.
+    """Makes the vocabulary of a data set, in two steps around the extraction of features.
 
-    The constructor reads the files of `vocab` and `document_frequency`, and says how many words
-    become <unk>. Its errors come before the features are extracted, which can take hours.
+    The constructor reads the files of `vocab` and `document_frequency` and logs how many words will
+    become the unknown word <unk>. So its errors come before the extraction, which can take hours.
+    Afterwards `finish` counts the words of the images that could be used.
 
     Args:
       settings: the settings of prepare.
       images: the images with their words, see `tokenize`.
+
+    Attributes:
+      vocab: the vocabulary from the file; None if words are counted.
+      frequencies: the document frequencies from the file; None if n-grams are counted.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Entry]):
@@ -180,9 +199,17 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
-        """Counts words and n-grams of the images that have a record, unless files give them.
+        """Returns vocabulary and document frequencies, from the user's files or by counting.
 
-        There are no document frequencies without a training image and a file.
+        Args:
+          images: the images that have a record, with their words.
+
+        Returns:
+          The vocabulary, and how many training images have each n-gram in a reference. The latter
+          is None if there is no file of it and no training image.
+
+        Raises:
+          ValueError: words must be counted, but there is no training image.
         """
         train = [image for image in images if image.split == "train"]
         if not train and self.vocab is None:

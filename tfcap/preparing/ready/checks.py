@@ -34,18 +34,29 @@ Size = tuple[Any, Any]  # width and height of an image in pixels
 def checked(
     entry: Entry, arrays: Arrays, size_of: Callable[[Entry], Size | None] = lambda entry: None
 ) -> Extracted:
-    """Converts the arrays of an image to features [R, F] and boxes in 0..1.
+    """Checks the arrays of one image from feature files, and brings them into one form.
 
-    The features are [R, F], [1, R, F], [R, 1, F], one vector [F], or a grid [H, W, F], which
-    becomes H * W regions, row by row, with the boxes of its cells. Features [F, R] beside R boxes,
-    as in MCAN and OpenVQA, are transposed. Features of VinVL have the box in their last six
-    columns, which are used if there are no other boxes. Boxes are x1, y1, x2, y2 in 0..1, or in
-    pixels.
+    R is the number of regions, F the width of a feature vector. The features may be
+
+    * [R, F], [1, R, F], [R, 1, F] or one vector [F];
+    * a grid [rows, columns, F]: its cells become regions, row by row, with the boxes of the cells;
+    * [F, R] beside R boxes, as in MCAN and OpenVQA: they are transposed;
+    * those of VinVL: if there are no other boxes, their last six columns give the boxes.
+
+    Boxes are corners x1, y1, x2, y2, in 0..1 or in pixels.
 
     Args:
       entry: the image.
-      arrays: its arrays, as a `FeatureFiles` reads them.
-      size_of: returns the size of the image, if the arrays do not have it.
+      arrays: the arrays of the image by name, as `FeatureFiles.read` returns them.
+      size_of: a function that returns width and height of the image in pixels, or None. It is
+        called if boxes are in pixels and the arrays do not have the size. With None the boxes are
+        dropped.
+
+    Returns:
+      Features float32 [R, F]; boxes float32 [R, 4] in 0..1, or None.
+
+    Raises:
+      ValueError: the arrays do not fit each other or have another form.
     """
     name = name_of_features(arrays)
     others = {n: np.asarray(arrays[n]) for n in OTHERS if n in arrays and n != name}
@@ -93,22 +104,29 @@ def _without_padding(
     regions = int(count.item())
     if not 0 < regions <= len(values):
         raise ValueError(
-            f"{regions} regions do not fit features {list(values.shape)}: write them as "
-            "[regions, width]."
+            f"the file states {regions} regions, but its features have the shape "
+            f"{list(values.shape)}: write features [regions, width]."
         )
     return values[:regions], None if boxes is None else boxes[:regions]
 
 
 def name_of_features(arrays: Arrays) -> str:
-    """Returns the name of the array of features."""
+    """Returns the name of the array that has the features.
+
+    It is a usual name, such as `feat` or `features`, or that of the only array with an unknown
+    name.
+
+    Raises:
+      ValueError: there is no such array, or there are several.
+    """
     name = next((name for name in FEATURES if name in arrays), None)
     if name is not None:
         return name
     left = [n for n in arrays if n not in OTHERS] or list(arrays)
     if len(left) != 1:
         raise ValueError(
-            f"no array {', '.join(FEATURES)}; it has: {', '.join(left)}. Rename the array of "
-            "the features to feat."
+            f"the file has no array with a name of features ({', '.join(FEATURES)}); it has: "
+            f"{', '.join(left)}. Rename the array of the features to feat."
         )
     return left[0]
 
@@ -139,8 +157,9 @@ def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         features = features.reshape(rows * columns, -1)
     if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
         raise ValueError(
-            f"features are {values.dtype} {list(values.shape)}: write floating point "
-            f"[regions, width], or a grid [rows, columns, width] of at most {_MOST_CELLS} rows."
+            f"the features are {values.dtype} with the shape {list(values.shape)}: write "
+            "floating-point numbers [regions, width], or a grid [rows, columns, width] of at most "
+            f"{_MOST_CELLS} rows and columns."
         )
     return features, boxes
 
@@ -160,7 +179,10 @@ def _unit_boxes(
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
-        raise ValueError(f"the boxes have the shape {list(corners.shape)}: write [{regions}, 4].")
+        raise ValueError(
+            f"the boxes have the shape {list(corners.shape)}, but there are {regions} regions: "
+            f"write [{regions}, 4], a row per region."
+        )
     boxes = corners.astype(np.float64)
     rounding = np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"

@@ -54,16 +54,20 @@ _log = logging.getLogger(__name__)
 
 
 class FeatureFiles(abc.ABC):
-    """Opened files of features; a subclass for each layout.
+    """Base class of the layouts of feature files; an instance has opened the files of a data set.
+
+    A subclass sets `title`, and implements `read`. It sets `endings` or overrides `recognise`, and
+    sets `keys` or overrides `has`. If it is added to `LAYOUTS`, prepare detects its files.
 
     Args:
       paths: the files and directories that `recognise` returns, at least one.
-      cache: a file in which an index may be stored, or None.
+      cache: path of a file in which an index may be stored for later runs; None stores none.
 
     Attributes:
       title: the name of the layout in messages.
-      endings: a regular expression for the endings of file names.
-      keys: the keys of the images, if the files list them.
+      endings: a regular expression for the endings of file names, without the dot.
+      keys: the keys of the images, if the files list them. The key of an image is its id or a form
+        of its file name.
     """
 
     title: ClassVar[str]
@@ -75,41 +79,53 @@ class FeatureFiles(abc.ABC):
 
     @classmethod
     def recognise(cls, path: pathlib.Path, inside: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-        """Returns the files of this layout, or an empty list.
+        """Finds the files of this layout.
 
         Args:
-          path: a file or a directory.
-          inside: the file, or the files in the directory.
+          path: a file or a directory that the user named.
+          inside: `path` itself if it is a file, else the files directly in the directory.
+
+        Returns:
+          The files or directories with which the layout can be opened; an empty list if `path` has
+          another layout.
         """
         ending = re.compile(rf"(?i)\.({cls.endings})$")
         return [file for file in inside if ending.search(file.name)]
 
     def has(self, key: str) -> bool:
-        """Whether the files have the features of an image."""
+        """Returns whether the files have the features of the image with this key."""
         return key in self.keys
 
     @abc.abstractmethod
     def read(self, key: str) -> Arrays:
-        """Reads the arrays of a key, under the names that `checks.checked` reads."""
+        """Reads the arrays of the image with this key.
+
+        Returns:
+          The arrays by name. Names that `checks.checked` knows are, for example, `feat`, `boxes`,
+          `image_w`, `image_h` and `image`.
+        """
 
     def near(self, key: str) -> str:
-        """Returns a hint for the error about a missing key, or ""."""
+        """Returns a hint for the error about a missing key: `; another is 391895`, or ""."""
         other = next(iter(self.keys), None)
         return "" if other is None else f"; another is {other}"
 
 
 class Tsv(FeatureFiles):
-    r"""Lines of text with a tab between their fields; arrays are float32 in base64.
+    """Layout of feature files: lines with tabs between the fields; arrays are float32 in base64.
+
+    R is the number of regions, F the width of a feature vector. There are three kinds:
 
     * bottom-up attention (Anderson et al., CVPR 2018): image_id, image_w, image_h, num_boxes,
-      boxes [R, 4] in pixels, features [R, F]. Names may end in a number, as karpathy_train.tsv.0.
+      boxes [R, 4] in pixels, features [R, F]. Names of files may end in a number, as in
+      karpathy_train.tsv.0.
     * LXMERT (Tan and Bansal, EMNLP 2019): img_id, img_h, img_w, objects_id, objects_conf, attrs_id,
-      attrs_conf, num_boxes, boxes, features; the height is before the width.
+      attrs_conf, num_boxes, boxes, features. Here the height comes before the width.
     * VinVL (Zhang et al., CVPR 2021): a key and `{"num_boxes": R, "features": [R, 2054]}`.
 
-    If the first line names the columns, those behind the key may have another order. The files are
-    read once from end to end to find the position of each line, and later line by line: they may be
-    larger than the memory.
+    If the first line names the columns, the columns after the key may be in any order. The files
+    may be larger than the memory: they are read once from end to end to find the position of each
+    line, and later line by line.
     """
 
     title = "tsv of regions"
@@ -138,10 +154,12 @@ class Tsv(FeatureFiles):
         return names if {"num_boxes", "boxes", "features"} <= set(names) else []
 
     def read(self, key: str) -> Arrays:
-        """Reads the first whole line of an image.
+        """Reads the line of an image; if it has several lines, the first one that is not cut.
 
-        Three images of the published features of test2014 have a truncated line before the complete
-        line.
+        Three images of the published features of test2014 have a cut line before the complete line.
+
+        Returns:
+          `features`, and, except for VinVL, `boxes` and the width and height of the image.
         """
         *cut, last = self.keys[key]
         for line in cut:
@@ -159,7 +177,10 @@ class Tsv(FeatureFiles):
         names = self._headers[index] or _COLUMNS.get(len(fields), ())
         if len(fields) != len(names):
             wanted = len(names) or "2, 6 or 10"
-            raise ValueError(f"a line must have {wanted} fields; this one has {len(fields)}.")
+            raise ValueError(
+                f"the line of the image has {len(fields)} fields, but must have {wanted}. It may "
+                "be cut: copy the file again."
+            )
         row = dict(zip(names, fields, strict=True))
         count = int(row["num_boxes"])
         sizes = {name: int(row[name]) for pair in SIZES for name in pair if name in row}
@@ -188,13 +209,15 @@ class Tsv(FeatureFiles):
 
 
 class Hdf5(FeatureFiles):
-    """HDF5 files.
+    """Layout of feature files: HDF5 files. `ID` is the id of an image, or a form of its file name.
 
-    * M2, ExpansionNet and DLCT: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and the
-      other arrays of an npz file, such as `ID_size` (height, width) and `ID_image` [F2].
-      `ID_cls_prob`, `ID_grids` and `ID_mask` are not read.
+    R is the number of regions, F the width of a feature vector. There are three kinds:
+
+    * M2, ExpansionNet and DLCT: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and
+      other arrays, such as `ID_size` (height, width) and `ID_image`, a vector of the whole image.
+      `ID_cls_prob`, `ID_grids` and `ID_mask` are not used.
     * ruotianluo/ImageCaptioning.pytorch: a data set `ID` [R, F] or [14, 14, F] for each image.
-    * a group `ID` with the arrays of an npz file, see `Folder`.
+    * a group `ID` with the arrays that an npz file may have, see `Folder`.
     """
 
     title = "HDF5"
@@ -231,10 +254,11 @@ class Hdf5(FeatureFiles):
 
 
 class Lmdb(FeatureFiles):
-    """LMDB databases of ruotianluo/ImageCaptioning.pytorch: a directory with data.mdb, or a file.
+    """Layout of feature files: LMDB databases, each a directory with data.mdb or a file.
 
-    A key is an image id, a value the bytes of an npz or npy file. Values of keys such as `__keys__`
-    are pickles and are never read.
+    ruotianluo/ImageCaptioning.pytorch writes them. A key is an image id, and its value is the
+    content of an npz or npy file. Keys such as `__keys__` have pickles as values, which are never
+    read.
     """
 
     title = "LMDB"
@@ -269,11 +293,12 @@ class Lmdb(FeatureFiles):
 
 
 class Matrix(FeatureFiles):
-    """One matrix of all images and a list of their ids, as SCAN has them (Lee et al., ECCV 2018).
+    """Layout of feature files: one matrix of all images, and a list of their ids.
 
-    `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line; a matrix [N, F] has one region per
-    image. The matrix is memory-mapped. The list may have five equal lines per row, one for each
-    caption.
+    SCAN (Lee et al., ECCV 2018) has it. `NAME_ims.npy` is [N, R, F], for N images with R regions
+    and feature width F, or [N, F], which is one region per image. `NAME_ids.txt` has the id of each
+    row on a line. It may repeat each id five times, once for each caption. The matrix is not read
+    into the memory as a whole.
     """
 
     title = "ids + matrix"
@@ -316,16 +341,20 @@ class Matrix(FeatureFiles):
 
 
 class Folder(FeatureFiles):
-    """Folders with one npz or npy file per image.
+    """Layout of feature files: a directory with one npz or npy file per image.
+
+    `ID` is the id of an image or a form of its file name, R the number of regions, F the width of a
+    feature vector. Known names are those of
 
     * JDAI-CV/image-captioning: `ID.npz` with `feat` [R, F].
     * MILVLG/bottom-up-attention.pytorch: `ID.npz` with `x` [R, F], `bbox` [R, 4] in pixels,
       `num_bbox`, `image_h`, `image_w` and `info`, a pickle, which is not read.
     * YehLi/xmodaler: `ID.npz` with `features`, `boxes`, `image_w` and `image_h`.
     * ruotianluo/ImageCaptioning.pytorch: `NAME_att/ID.npz` with `feat` or `z` [R, F] or
-      [14, 14, F]; beside that folder `NAME_fc/ID.npy` [F2] and `NAME_box/ID.npy` [R, 4] in pixels.
+      [14, 14, F]. Beside that directory there may be `NAME_fc/ID.npy`, a vector of the whole image,
+      and `NAME_box/ID.npy` [R, 4] in pixels.
 
-    A file may also hold the vector of the whole image as the array `image` [F2].
+    Any of these files may also hold a vector of the whole image as the array `image`.
     """
 
     title = "one file per image"
@@ -368,15 +397,21 @@ LAYOUTS: tuple[type[FeatureFiles], ...] = (Tsv, Hdf5, Lmdb, Matrix, Folder)
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[FeatureFiles], list[pathlib.Path]]:
-    """Finds the layout that recognises all paths.
+    """Finds the layout of feature files.
+
+    Args:
+      paths: files or directories; all must have the same layout.
 
     Returns:
-      The layout and its files.
+      The class of the layout, and the files and directories with which it is opened.
+
+    Raises:
+      ValueError: a path does not exist, or no layout fits all paths.
     """
     inside = []
     for path in paths:
         if not path.exists():
-            raise ValueError(f"`features`: there is no file or directory {path}.")
+            raise ValueError(f"`features`: there is no file or directory {path}. Correct the path.")
         entries = os.scandir(path) if path.is_dir() else ()
         names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
         inside.append([path / name for name in names] if path.is_dir() else [path])
@@ -406,5 +441,6 @@ def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
         return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
     except ValueError as error:
         raise ValueError(
-            f"the line is not base64 of {rows} regions ({error}). It may be cut."
+            f"the line of the image does not hold {rows} regions in base64 ({error}). It may be "
+            "cut: copy the file again."
         ) from None

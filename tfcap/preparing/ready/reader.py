@@ -44,25 +44,26 @@ _KEYS: dict[str, Callable[[Entry], str]] = {
 
 
 class ReadyFeatures:
-    """Reads the features of each image from files.
+    """Reads features of images that another program has written into files.
 
-    The first images decide which form of the file name is the key, how wide features must be, and
-    whether there are vectors of whole images.
+    The first images decide three things: which form of an image's name is its key in the files, how
+    wide the feature vectors of all images must be, and whether there are vectors of whole images.
 
     Args:
-      paths: files or directories.
+      paths: files or directories of features, all in one layout.
       entries: the images of the data set.
-      images: the directory of pictures, which give the size of an image if the files lack it.
-      cache: a directory in which an index is stored for later runs, or None.
-      frames: for clips, whose regions are frames: the number of frames to use, by the rule of
-        `tfcap.data.clips`. None uses all regions.
+      images: the directory of the pictures. It is needed only if boxes are in pixels and the files
+        lack the size of the images. With None, such boxes are dropped.
+      cache: a directory in which an index is stored for later runs; None stores none.
+      frames: for clips, whose regions are frames: number of frames to use, chosen as
+        `tfcap.data.clips` does. None uses all regions.
 
     Attributes:
-      named_by: which form of an image's name is its key in the files.
-      dim: F.
-      image_dim: F2, or None without vectors of whole images.
-      regions: `frames`, or the mean R of the first images.
-      unread: names of the arrays of an image that are not read.
+      named_by: which form of an image's name is its key, in words, such as "image id".
+      dim: width of a feature vector.
+      image_dim: width of the vector of a whole image; None if there are no such vectors.
+      regions: number of regions of an image: `frames`, or the mean of the first images.
+      unread: names of the arrays in the files that are not used.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class ReadyFeatures:
         if not usable:
             looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
             raise ValueError(
-                f"`features`: none of the first {len(probes)} images has usable features, looked "
-                f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
+                f"`features`: none of the first {len(probes)} images has usable features. The "
+                f"first was looked for as {' or '.join(filter(None, looked))}: {first[0].reason}"
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
@@ -102,13 +103,18 @@ class ReadyFeatures:
         self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
     def about(self) -> str:
-        """Describes the files and what they hold in a line."""
+        """Returns one line of text: layout, files, form of the keys, and what is not read."""
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
         unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
         return f"{self._described}; named by {self.named_by}{vectors}{unread}"
 
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
-        """Yields an `Extracted` per entry, in order."""
+        """Reads the features of images.
+
+        Yields:
+          An `Extracted` for each entry, in order; with a reason if the files have no usable
+          features of the image.
+        """
         yield from map(self._extracted, entries)
 
     def _extracted(self, entry: Entry) -> Extracted:
@@ -123,8 +129,9 @@ class ReadyFeatures:
             widths = _widths(extracted)
             if self.dim and widths != (self.dim, self.image_dim):
                 raise ValueError(
-                    f"features are {widths[0]} wide, the vector of the whole image {widths[1]}; "
-                    f"most of the first images have {self.dim} and {self.image_dim}."
+                    f"the features of the image have the width {widths[0]}, and the vector of the "
+                    f"whole image {widths[1]}, but most of the first images have {self.dim} and "
+                    f"{self.image_dim}. Write the same widths for all images."
                 )
         except Exception as error:  # of NumPy, h5py, zip and zlib
             reason = f"{key} in {self._described}: {' '.join(str(error).split())[:300]}"

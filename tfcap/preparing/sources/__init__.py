@@ -21,12 +21,13 @@ from tfcap.preparing.sources.entry import Entry, Source, head, names_of
 
 
 class Layout(NamedTuple):
-    """A layout of captions.
+    """A layout of caption files that prepare can read.
 
     Attributes:
-      read: returns the images.
-      recognises: returns whether a path of `captions` has this layout, by its first bytes; never
-        raises. A layout without a caption file gets the path of `images`.
+      read: a function that returns the images of the files.
+      recognises: a function that returns whether a file or directory has this layout. It looks at
+        the beginning of the file, and never raises. The argument is a path of `captions`; for a
+        layout without a caption file, it is the path of `images`.
     """
 
     read: Callable[[Source], list[Entry]]
@@ -62,17 +63,27 @@ READERS = {  # by the value of `source`
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
-    """Returns the name of the layout that all paths have, for `source=auto`."""
+    """Finds the layout of caption files, for `source=auto`.
+
+    Args:
+      paths: files or directories; all must have the same layout.
+
+    Returns:
+      The name of the layout, a key of `READERS`.
+
+    Raises:
+      ValueError: a path does not exist, or no layout or several layouts fit all paths.
+    """
     for path in paths:
         if not path.exists():
-            raise ValueError(f"Cannot read {path}: No such file or directory.")
+            raise ValueError(f"There is no file or directory {path}. Correct `captions`.")
     fitting = [name for name, layout in READERS.items() if all(map(layout.recognises, paths))]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise ValueError(
-            f"{names_of(paths)} may be {' or '.join(fitting)}. Give `source={fitting[0]}` or "
-            "another."
+            f"{names_of(paths)} fits the layouts {', '.join(fitting)}. Say which one it is, for "
+            f"example with `source={fitting[0]}`."
         )
     for file, _ in splits.files_of(paths, "*.parquet")[:1]:
         if head(file, 4) == b"PAR1":
@@ -87,5 +98,5 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         raise ValueError(contents.unknown(path))
     raise ValueError(
         f"{names_of(paths)} have different layouts. Give files of one layout, or prepare each "
-        "alone."
+        "layout into a directory of its own."
     )

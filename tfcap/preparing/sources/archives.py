@@ -47,7 +47,10 @@ _METADATA = ("metadata.csv", "metadata.jsonl", METADATA)
 
 
 def is_imagefolder(path: pathlib.Path) -> bool:
-    """True if a directory has metadata files."""
+    """True for a directory with metadata files, `metadata.csv`, `.jsonl` or `.parquet`.
+
+    A file with the name `metadata.parquet` counts, too.
+    """
     return path.name == METADATA or bool(path.is_dir() and _metadata_files(path))
 
 
@@ -57,12 +60,18 @@ def _metadata_files(path: pathlib.Path) -> list[tuple[pathlib.Path, str | None]]
 
 
 def imagefolder(source: Source) -> list[Entry]:
-    """Reads `metadata.csv`, `.jsonl` or `.parquet` files, each in a directory of pictures.
+    """Reads the layout `imagefolder` of Hugging Face: directories of pictures with a metadata file.
 
-    This is the layout of Hugging Face's imagefolder. A row has the picture under `file_name`,
-    `video` or another name of `IMAGE_COLUMNS`, relative to its metadata file, and the captions. The
-    split is in the column `split`, or else in the names of directories (`train/metadata.csv`). Ids
-    are positions.
+    The file is `metadata.csv`, `metadata.jsonl` or `metadata.parquet`. A row has the captions, and
+    the picture under `file_name`, `video` or another name of `IMAGE_COLUMNS`, relative to the
+    metadata file. The split is in the column `split`, or else in the names of directories, as in
+    `train/metadata.csv`. Images are numbered from 0.
+
+    Args:
+      source: what to read; `captions` is the directory.
+
+    Returns:
+      An entry per picture.
     """
 
     def rows() -> Rows:
@@ -166,7 +175,10 @@ def _order(path: pathlib.Path) -> tuple[int, bool]:
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
-    """True if a directory has a picture with a text file beside it, and no metadata."""
+    """True for a directory with a picture and a text file beside it, as `1.jpg` and `1.txt`.
+
+    Directories with a metadata file are left to the layout `imagefolder`.
+    """
     if not path.is_dir() or _metadata_files(path):
         return False
     files = [file for file, _ in files_of([path], "*")]
@@ -177,7 +189,10 @@ def is_sidecar(path: pathlib.Path) -> bool:
 
 
 def unknown_folder(path: pathlib.Path) -> str:
-    """Returns an error text for a directory whose layout is not known, or an empty text."""
+    """Returns the text of an error for a directory whose layout is not known.
+
+    It is "" if nothing is known about its files.
+    """
     files = [file for file, _ in files_of([path], "*")]
     if any(file.suffix == ".arrow" for file in files):
         return (
@@ -197,11 +212,17 @@ def unknown_folder(path: pathlib.Path) -> str:
 
 
 def sidecar(source: Source) -> list[Entry]:
-    """Reads a folder, also a nested one, of `picture.jpg` with `picture.txt` beside it.
+    """Reads the layout `sidecar`: directories of pictures, each with a text file beside it.
 
-    A text file, `picture.txt`, `picture.caption` or `picture.jpg.txt`, has one caption per line.
-    The split is in the names of directories (`train/1.jpg`). Films beside pictures are read only if
-    the source has `clips`. Notes count what is left out. Ids are positions.
+    The text file of `1.jpg` is `1.txt`, `1.caption` or `1.jpg.txt`, with one caption per line. The
+    split is in the names of directories, as in `train/1.jpg`. Films are read only if `source.clips`
+    is set. Messages count the files that are left out. Images are numbered from 0.
+
+    Args:
+      source: what to read; `captions` is the directory.
+
+    Returns:
+      An entry per picture.
     """
     root = source.one_file()
     kinds = " or ".join(_TEXTS)
@@ -248,13 +269,19 @@ def is_tar(path: pathlib.Path) -> bool:
 
 
 def webdataset(source: Source) -> list[Entry]:
-    """Reads tar files whose members with the same key belong together, without unpacking them.
+    """Reads the layout `webdataset`: tar files, in which files with the same key belong together.
 
-    The key of a member is its name up to the first dot. The captions of a picture (`.jpg`, `.png`,
-    `.webp` and others) are in `.json` (`captions`, `caption` or `text`), or in `.txt` or
-    `.caption`, one per line; see `_samples` for other endings. The split is under `split` in the
-    JSON, or else in the name of the tar file. A note counts the members that are left out.
-    Ids are positions.
+    The key is the name of a file up to the first dot: `1.jpg` and `1.json` have the key `1`. The
+    captions of a picture are in the JSON under `captions`, `caption` or another known name, or in a
+    `.txt` or `.caption` file, one per line. The split is in the JSON under `split`, or else in the
+    name of the tar file. Nothing is unpacked: pictures are read from the tar file when they are
+    needed. A message counts the files that are left out. Images are numbered from 0.
+
+    Args:
+      source: what to read; `captions` are tar files or directories of them.
+
+    Returns:
+      An entry per picture.
     """
 
     left: collections.Counter[str] = collections.Counter()  # ending -> members left out
@@ -284,7 +311,9 @@ def webdataset(source: Source) -> list[Entry]:
     ) -> Entry:
         picture = sample.get("picture")
         if picture is None:
-            raise ValueError(f"it has captions and not one picture; its key has {endings}")
+            raise ValueError(
+                f"the key has captions, but not exactly one picture; its files end in {endings}"
+            )
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and (text := sample.get("txt") or sample.get("caption")):
@@ -317,7 +346,10 @@ def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tup
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
-        raise ValueError(f"{path} is not a complete, uncompressed tar file: {error}.") from None
+        raise ValueError(
+            f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it "
+            "again."
+        ) from None
     for key, members in keys.items():
         samples = _samples_of(key, members)
         used = {id(info) for sample in samples for info in sample.values()}
@@ -391,9 +423,9 @@ _REMEDY = "Prepare it again with TensorFlow Datasets."
 
 
 def is_tfds(path: pathlib.Path) -> bool:
-    """True for the file with which TensorFlow Datasets describes a data set.
+    """True for `dataset_info.json` of TensorFlow Datasets.
 
-    Hugging Face's file of the same name has no list of splits.
+    Hugging Face has a file of the same name, but without a list of splits.
     """
     if path.name != INFO:
         return False
@@ -404,17 +436,24 @@ def is_tfds(path: pathlib.Path) -> bool:
 
 
 def tfds(source: Source) -> list[Entry]:
-    """Reads the TFRecord files of `coco_captions` as TensorFlow Datasets has prepared it.
+    """Reads the layout `tfds`: TFRecord files of `coco_captions` from TensorFlow Datasets.
 
-    `captions` is a directory such as `tensorflow_datasets/coco_captions`, or its version
-    `2014/1.1.0`. The split `restval` joins `train`. Ids are those of COCO. Pictures are read from
-    the records when they are needed.
+    The split `restval` joins `train`. Ids are those of COCO. Pictures are read from the TFRecord
+    files when they are needed.
+
+    Args:
+      source: what to read; `captions` is a directory such as `tensorflow_datasets/coco_captions`,
+        or that of a version, `2014/1.1.0`.
+
+    Returns:
+      An entry per picture.
     """
     root = source.one_file()
     infos = files_of([root], INFO)
     if len(infos) != 1:
         raise ValueError(
-            f"{root} has {len(infos)} files {INFO}. Give the directory of one version."
+            f"{root} has {len(infos)} files {INFO}, but must have one. Give the directory of one "
+            "version, such as 2014/1.1.0."
         )
     folder = infos[0][0].parent
 
@@ -463,7 +502,7 @@ def _tfds_entry(path: pathlib.Path, split: str, start: int, record: bytes) -> En
     numbers = features["image/id"].int64_list.value
     pictures = features["image"].bytes_list.value
     if not (names and numbers and pictures):
-        raise ValueError("it must have the features image, image/filename and image/id")
+        raise ValueError("the record must have the features image, image/filename and image/id")
     captions = features["captions/text"].bytes_list.value
     # The message holds the picture as it is, so that it can be read from the file later.
     offset = start + record.find(pictures[0])

@@ -37,7 +37,7 @@ _COLUMNS = f"under one of the names {', '.join(CAPTION_COLUMNS)}"
 
 
 def unknown(path: pathlib.Path) -> str:
-    """Returns an error text for a file whose layout is not known."""
+    """Returns the text of an error for a caption file whose layout is not known."""
     return (
         f"{path} has no layout that tfcap knows: {contents(path)}. Write a table, or a JSON list "
         f"of objects, with a picture ({', '.join(IMAGE_COLUMNS)}) and a caption "
@@ -46,7 +46,12 @@ def unknown(path: pathlib.Path) -> str:
 
 
 def without_captions(path: pathlib.Path, source: str) -> str:
-    """Returns an error text for a file of a known layout without any caption."""
+    """Returns the text of an error for a caption file that has no caption.
+
+    Args:
+      path: the file.
+      source: the name of its layout, a value of the setting `source`.
+    """
     where = _CAPTIONS.get(source, _COLUMNS)
     return (
         f"{path} has no captions: the layout {source} has them {where}, and {contents(path)}. "
@@ -55,7 +60,10 @@ def without_captions(path: pathlib.Path, source: str) -> str:
 
 
 def contents(path: pathlib.Path) -> str:
-    """Says which keys or columns a file has, or the first file with keys in a directory."""
+    """Describes in words which keys or columns a file has, for an error.
+
+    If `path` is a directory, the first file in it that has keys or columns is described.
+    """
     if path.is_dir():
         files = [file for pattern in _WITH_KEYS for file, _ in files_of([path], pattern)]
         return contents(files[0]) if files else f"{path.name} has no table of captions"

@@ -19,17 +19,33 @@ _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
 class Content(Protocol):
-    """A picture inside another file. It keeps no file open: a data set has 100,000 pictures."""
+    """Protocol of a picture inside another file, such as a tar file, for `Entry.content`.
+
+    A class needs `read` and `__hash__`. An object should hold a path and a position, and no open
+    file, because a data set has 100,000 pictures.
+    """
 
     def __hash__(self) -> int: ...
 
     def read(self) -> bytes:
-        """Returns the bytes of the picture; a ValueError or OSError says why it is skipped."""
+        """Returns the bytes of the picture.
+
+        Raises:
+          ValueError, OSError: the picture cannot be read. Prepare then skips it, with this reason.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """A range of bytes of a file, for example a member of a tar file; a `Content`."""
+    """A picture that is a range of bytes of a file, for example a member of a tar file.
+
+    It is a `Content`.
+
+    Attributes:
+      path: the file.
+      offset: position of the first byte.
+      length: number of bytes.
+    """
 
     path: str | os.PathLike
     offset: int  # bytes
@@ -46,31 +62,33 @@ class FilePart:
 
 
 def check_size(size: int) -> None:
-    """Raises ValueError if a picture file is too large to read into memory."""
+    """Raises ValueError if a picture file of `size` bytes is too large to read into memory."""
     if size > MOST_BYTES:
-        raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
+        raise ValueError(
+            f"the picture file has {size} bytes, but at most {MOST_BYTES} are read; save it smaller"
+        )
 
 
 class Entry(NamedTuple):
-    """One image of a data set.
+    """One image of a data set, with its captions.
 
     Attributes:
-      id: number of the image, unique in the data set; -1 until `Source.entries` numbers it.
-      file_name: path relative to the directory of images, with forward slashes and without "..".
+      id: number of the image, unique in the data set; -1 until `Source.entries` numbers the images.
+      file_name: path relative to the directory of pictures, with forward slashes and without "..".
       split: "train", "val", "test" or another name; None if the source has no splits.
-      captions: the captions as the file has them; may be none.
-      words: the words of each caption: first those that the file lists, if `tokens=given`; later
-        those of `vocabulary.tokenize`.
-      content: the picture, if it is inside another file; None if it is a file below `images`.
-      caption_ids: the number of each caption in the file, or empty; lists of splits may name them.
-      has_id: whether the source states the id. Otherwise `id` is a counter, which files of features
-        and lists of splits cannot refer to.
-      stored: the captions of the record if `tokens=given`: the words of the file with spaces
-        between them; None if the record gets `captions`.
-      id_column: the column of a table with the id of the image, usable or not; "" after
-        `Source.entries`.
-      rejected: the mark of each caption that the source itself calls unusable, see `tfcap.marks`;
-        empty after `accepted`.
+      captions: the captions as the file has them; it may be empty.
+      words: the words of each caption. With `tokens=given` they are at first those of the file;
+        `vocabulary.tokenize` sets the final ones.
+      content: the picture, if it is inside another file; None if it is a file of its own.
+      caption_ids: the number of each caption in the file, or empty. Lists of splits may name them.
+      has_id: whether the source states the id. Otherwise `id` only counts the images, and neither
+        files of features nor lists of splits can refer to it.
+      stored: the captions to store in the record, if they differ from `captions`: with
+        `tokens=given` the words of the file with spaces between them. None stores `captions`.
+      id_column: name of the column with the id, even if its value cannot be used as an id; ""
+        without such a column, and always after `Source.entries`.
+      rejected: for each caption that the source itself calls unusable, the name of the mark, see
+        `tfcap.marks`. Always empty after `accepted`.
     """
 
     id: int
@@ -87,15 +105,25 @@ class Entry(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """True if prepare uses the image: a training image needs a caption, other images do not."""
+        """Whether prepare uses the image: a training image needs a caption, other images do not."""
         return bool(self.captions) or self.split != "train"
 
     def without_id(self) -> "Entry":
-        """Returns the entry as if the source stated no id."""
+        """Returns a copy without the id, as if the source stated none."""
         return self._replace(id=-1, has_id=False, id_column="")
 
     def checked(self, images: pathlib.Path | None = None) -> "Entry":
-        """Checks all fields; returns the entry with a file name relative to `images`."""
+        """Checks id, captions, words and file name of the entry.
+
+        Args:
+          images: the directory of pictures; an absolute file name must be below it.
+
+        Returns:
+          A copy whose file name is relative, with forward slashes.
+
+        Raises:
+          ValueError: a field has a wrong value.
+        """
         if not isinstance(self.id, int) or not (0 if self.has_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words for word in words)):
@@ -110,13 +138,22 @@ def _check_text(what: str, text: object) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} is not valid UTF-8: {text!r:.80}") from None
+        raise ValueError(f"{what} is not valid UTF-8, save it as such: {text!r:.80}") from None
 
 
 def file_name(text: str, images: pathlib.Path | None = None) -> str:
-    """Returns a file name with forward slashes; an absolute one becomes relative to `images`."""
+    """Checks a file name, and returns it with forward slashes and relative to `images`.
+
+    Args:
+      text: the file name as the source has it.
+      images: the directory of pictures. An absolute name must be below it; with None no absolute
+        name is accepted.
+
+    Raises:
+      ValueError: the name is empty, too long, not valid UTF-8, or not below `images`.
+    """
     if not text:
-        raise ValueError("the file name is empty")
+        raise ValueError("the file name of the picture is empty")
     _check_text("the file name", text)
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(
@@ -133,12 +170,19 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
                 break
     parts = pathlib.PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
-        raise ValueError(f"the file {text!r:.200} is not below `images`")
+        raise ValueError(
+            f"the file {text!r:.200} is not below `images`; write a name relative to that directory"
+        )
     return "/".join(parts)
 
 
 class SkippedRow(NamedTuple):
-    """A row of a caption file that could not be used."""
+    """A row of a caption file that could not be used.
+
+    Attributes:
+      location: where the row is, such as `captions.csv: line 7`.
+      reason: why it could not be used.
+    """
 
     location: str  # such as `captions.csv: line 7`
     reason: str
@@ -146,17 +190,18 @@ class SkippedRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The files that a layout reads.
+    """The caption files to read and how to read them: the argument of every layout.
 
     Attributes:
       captions: the caption files or their directories, at least one.
-      images: directory of the image files, or None; "imagefolder" and "sidecar" need it.
+      images: directory of the pictures, or None. "imagefolder" and "sidecar" need it.
       seed: random seed.
-      drawn: whether the user divides the images, whatever splits the source has.
-      reads_words: whether `Entry.words` is needed.
-      most_skipped: how many rows may be skipped.
-      clips: whether films are read.
-      skipped: the skipped rows.
+      drawn: whether the images will be divided into splits anew, so that the splits of the files do
+        not count.
+      reads_words: whether to read the words of captions that the file lists, for `Entry.words`.
+      most_skipped: how many rows may be skipped; one more raises ValueError.
+      clips: whether films are read. Otherwise they are left out.
+      skipped: the rows skipped so far; the methods add to it.
     """
 
     captions: tuple[pathlib.Path, ...]
@@ -169,29 +214,47 @@ class Source:
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
 
     def skip(self, location: str, reason: object) -> None:
-        """Logs and lists a row that cannot be used; raises ValueError if there are too many."""
+        """Logs a row that cannot be used, and adds it to `skipped`.
+
+        Args:
+          location: where the row is, such as `captions.csv: line 7`.
+          reason: why it cannot be used.
+
+        Raises:
+          ValueError: more than `most_skipped` rows are skipped.
+        """
         row = SkippedRow(location, " ".join(str(reason).split())[:300])
         self.skipped.append(row)
         _log.warning(f"skipped {row.location}: {row.reason}")
         if len(self.skipped) > self.most_skipped:
             raise ValueError(
-                f"{len(self.skipped)} rows cannot be used, `max_skipped` allows "
-                f"{self.most_skipped:.0f}. The last one is {row.location}: {row.reason}."
+                f"{len(self.skipped)} rows cannot be used, but `max_skipped` allows "
+                f"{self.most_skipped:.0f}. The last one is {row.location}: {row.reason}. Repair "
+                "the rows or raise `max_skipped`."
             )
 
     def usable(
         self, rows: Iterable[tuple[Any, ...]], parse: Callable[..., Any]
     ) -> Iterator[tuple[str, Any]]:
-        """Yields the location and `parse(*row)` of rows (location, *row) that can be parsed."""
+        """Parses rows; skips those that cannot be parsed.
+
+        Args:
+          rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
+            items are the arguments of `parse`.
+          parse: a function of a row; an error that it raises is the reason to skip the row.
+
+        Yields:
+          The location and the result of `parse`, for each row that can be parsed.
+        """
         for location, *row in rows:
             try:
                 value = parse(*row)
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
-                    reason = f"it has no {error}{_names_in(row[0])}"
+                    reason = f"the row has no {error}{_names_in(row[0])}"
                 elif not isinstance(error, ValueError):
-                    reason = f"it is not in this layout: {row[0]!r:.80}"
+                    reason = f"the row is not in this layout: {row[0]!r:.80}"
                 self.skip(location, reason)
             else:
                 yield location, value
@@ -202,16 +265,25 @@ class Source:
         parse: Callable[..., Entry],
         join: bool = True,
     ) -> list[Entry]:
-        """Returns the images in the order of the rows; skips rows that cannot be used.
+        """Makes the images from rows; skips rows that cannot be used.
 
-        Images without an id are numbered from 0. So are all images if a column of ids does not have
-        one whole number for each.
+        Images without an id are numbered from 0. All images are numbered if the column of ids does
+        not have a different whole number for each image.
 
         Args:
-          rows: (location, *row), with a location such as `captions.csv: line 7`.
-          parse: makes an `Entry` of a row; its errors say why a row cannot be used.
-          join: whether rows with the same file name are captions of one image. If all file names
-            then contain a number as in COCO, all different, these numbers are the ids.
+          rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
+            items are the arguments of `parse`.
+          parse: a function that makes an `Entry` of a row; an error that it raises is the reason to
+            skip the row.
+          join: whether rows with the same file name are captions of one image. If so, and if no
+            image has an id but all file names have different numbers as in COCO, these numbers
+            become the ids.
+
+        Returns:
+          The images, in the order of the rows.
+
+        Raises:
+          ValueError: no row can be used, or more than `most_skipped` cannot be used.
         """
         images: dict[str | int, Entry] = {}
         conflict = ""  # between the ids of an image
@@ -226,16 +298,24 @@ class Source:
                 conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
             images[entry.file_name] = with_captions_of(first, entry)
         if not images:
-            why = "".join(f" The first, {r.location}: {r.reason}." for r in self.skipped[:1])
-            raise ValueError(f"{self.captions[0]} has no usable row.{why}")
+            why = "".join(f" The first is {r.location}: {r.reason}." for r in self.skipped[:1])
+            raise ValueError(
+                f"{self.captions[0]} has no usable row.{why} Correct the rows, or name the layout "
+                "with `source`."
+            )
         return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
 
     def one_file(self) -> pathlib.Path:
-        """Returns the caption file. Raises ValueError if there are several."""
+        """Returns the caption file, for a layout that has only one.
+
+        Raises:
+          ValueError: there are several.
+        """
         if len(self.captions) != 1:
             raise ValueError(
-                f"This layout has one caption file, and `captions` has {names_of(self.captions)}. "
-                "Give one of them, or name another layout with `source`."
+                "This layout has one caption file, but `captions` names "
+                f"{names_of(self.captions)}. Give one of them, or name another layout with "
+                "`source`."
             )
         return self.captions[0]
 
@@ -246,7 +326,7 @@ def _names_in(row: object) -> str:
 
 
 def with_captions_of(first: Entry, other: Entry) -> Entry:
-    """Returns an entry with the captions of another one of the same image, too."""
+    """Returns a copy of `first` with the captions of both entries, which are of the same image."""
     return first._replace(
         captions=first.captions + other.captions, rejected=first.rejected + other.rejected
     )
@@ -297,7 +377,16 @@ def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
 
 
 def accepted(entries: list[Entry]) -> list[Entry]:
-    """Leaves out training images whose captions are all marked as unusable; a note counts them."""
+    """Leaves out training images whose captions are all marked as unusable by the source.
+
+    A message counts them and the marked captions.
+
+    Returns:
+      The remaining images, without marks.
+
+    Raises:
+      ValueError: no caption remains.
+    """
     marks = [mark for entry in entries for mark in entry.rejected]
     if not marks:
         return entries
@@ -312,7 +401,7 @@ def accepted(entries: list[Entry]) -> list[Entry]:
 
 
 def require_unique(entries: Sequence[Entry], path: object) -> None:
-    """Raises ValueError if two images have the same id."""
+    """Raises ValueError if two images have the same id; its message names the file `path`."""
     if same := _same_id(entries):
         raise ValueError(
             f"{path}: {same}. Give each image an id of its own, or leave out the ids where they "
@@ -321,7 +410,10 @@ def require_unique(entries: Sequence[Entry], path: object) -> None:
 
 
 def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
-    """Returns the first bytes of a file; empty for a directory or a file that cannot be read."""
+    """Returns the first `size` bytes of a file.
+
+    It returns no bytes for a directory, or for a file that cannot be read.
+    """
     try:
         if not path.is_file():  # a pipe would wait for its writer
             return b""
@@ -332,6 +424,6 @@ def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
 
 
 def names_of(paths: Iterable[pathlib.Path]) -> str:
-    """Returns the names of the first five files, and the number of the others."""
+    """Returns the names of the first five files, with commas, and how many more there are."""
     names = [path.name or str(path) for path in paths]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

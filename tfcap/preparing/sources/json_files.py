@@ -30,7 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
-    """Makes a `Layout.recognises` for files that begin with `bracket` and have these keys."""
+    """Makes a function that tells whether a file begins like JSON of a certain layout.
+
+    Args:
+      bracket: the first character of the file, "{" or "[".
+      *keys: keys that the beginning of the file must contain.
+
+    Returns:
+      A function of a path, for `Layout.recognises`.
+    """
 
     def recognises(path: pathlib.Path) -> bool:
         content = head(path).removeprefix(b"\xef\xbb\xbf")
@@ -71,12 +79,18 @@ def _note_others(path: pathlib.Path, others: Mapping[Any, object]) -> None:
 
 
 def karpathy(source: Source) -> list[Entry]:
-    """Reads a file in the layout of Karpathy's splits (`dataset_coco.json` and the like).
+    """Reads the layout `karpathy`: Karpathy's splits, such as `dataset_coco.json`.
 
-    `{"images": [{"filepath" (optional), "filename", "cocoid" or "imgid" (optional), "split",
-    "sentences": [{"raw", "tokens" (optional), "sentid" (optional)}] (optional)}]}`. The split
-    `restval` joins `train`, as in every paper on COCO. Ids are `cocoid`, else `imgid`, else the
-    position in the file.
+    The file is `{"images": [{"filename", "split", "sentences": [{"raw"}]}]}`. An image may also
+    have `filepath`, and `cocoid` or `imgid`; a sentence may also have `tokens` and `sentid`. An
+    image may be without sentences. The split `restval` joins `train`, as in every paper on COCO.
+    The id is `cocoid`, else `imgid`, else the position in the file.
+
+    Args:
+      source: what to read; `captions` is the file.
+
+    Returns:
+      An entry per image.
     """
     path = source.one_file()
 
@@ -104,7 +118,7 @@ def _sentence(item: Any) -> Any:
     if isinstance(item, str):
         return {"raw": item}
     if "raw" not in item:
-        raise ValueError(f"a sentence has no 'raw'; it has: {', '.join(item)[:200]}")
+        raise ValueError(f"a sentence has no key 'raw'; its keys are: {', '.join(item)[:200]}")
     return item
 
 
@@ -112,20 +126,27 @@ def _sentence(item: Any) -> Any:
 
 
 def is_coco(path: pathlib.Path) -> bool:
-    """True if a file begins like an object with images or annotations of COCO."""
+    """True for a file that begins like an object with the images or the annotations of COCO."""
     others = begins("{", "videos")(path) or begins("{", "filename")(path)
     annotations = begins("{", "annotations", "image_id", "caption")(path)
     return not others and (annotations or begins("{", "images", "file_name", "id")(path))
 
 
 def coco(source: Source) -> list[Entry]:
-    """Reads one or several official caption files, `captions_train2014.json` and the like.
+    """Reads the layout `coco`: official caption files such as `captions_train2014.json`.
 
-    `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
-    of the files tell the splits of images without a key `split` or `subset`, which annotations
-    may have as well; if there is only a train file, the splits are drawn. A file
-    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may be
-    in the folders of the download (`train2014/`, `val2014/`) below `images`.
+    A file is `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`.
+    The split is that of a key `split` or `subset` of the image or annotation, else that in the name
+    of the file. If there is only a train file, the images have no split, and prepare draws the
+    splits. A file `image_info_test2014.json` has no captions; its images get the split test2014.
+    Pictures may be directly in `images`, or there in the folders of the download, such as
+    `train2014/`.
+
+    Args:
+      source: what to read; `captions` are the files.
+
+    Returns:
+      An entry per image.
     """
     infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
     splits = [
@@ -175,7 +196,9 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
         if stated := split_in(image):
             splits.add(stated)
         if len(splits) > 1:
-            raise ValueError(f"{image['file_name']} is in {' and in '.join(sorted(splits))}")
+            raise ValueError(
+                f"{image['file_name']} is in several splits: {', '.join(sorted(splits))}"
+            )
         return Entry(
             file_name=image["file_name"],
             split=splits.pop() if splits else split,
@@ -208,16 +231,23 @@ def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str
 
 
 def is_gif(path: pathlib.Path) -> bool:
-    """True if a file begins with an object about a clip."""
+    """True for a file whose first row has the keys `caption`, and `video` or `gif`."""
     keys = first_row(path).keys()
     return "caption" in keys and bool({"video", "gif"} & keys)
 
 
 def gif(source: Source) -> list[Entry]:
-    """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
+    """Reads the layout `gif`: captions of clips, one JSON object per line, or a list of objects.
 
-    The captions of a clip may be in several lines, or in one line as a list. The clip is a GIF
-    file, a film, or a folder of frames below `images`; the ending may be left out of its name.
+    An object is `{"video" or "gif": name, "caption": text}`, and may have `split`. The captions of
+    a clip are in several objects, or in one as a list. The clip is a GIF file, a film, or a folder
+    of frames below `images`; its name may be without the ending.
+
+    Args:
+      source: what to read; `captions` are the files.
+
+    Returns:
+      An entry per clip.
     """
 
     def parse(line: object) -> Entry:
@@ -244,11 +274,18 @@ def _clip_file(images: pathlib.Path | None, name: str) -> str:
 
 
 def msrvtt(source: Source) -> list[Entry]:
-    """Reads MSR-VTT (Xu et al., CVPR 2016); train and test were released as two files: give both.
+    """Reads the layout `msrvtt`: the annotations of MSR-VTT (Xu et al., CVPR 2016).
 
-    `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
-    [{"caption", "video_id"}]}`. The id of `video12` is 12. Below `images` it is `video12.mp4`,
-    another film, a GIF file, or the folder of frames `video12`; below `features` `video12.npy`.
+    A file is `{"videos": [{"video_id": "video0", "split"}], "sentences": [{"caption",
+    "video_id"}]}`, with the splits train, validate and test. Train and test were released as two
+    files: give both. The id of `video12` is 12. Its clip below `images` is `video12.mp4`, another
+    film, a GIF file, or the folder of frames `video12`.
+
+    Args:
+      source: what to read; `captions` are the files.
+
+    Returns:
+      An entry per clip.
     """
     contents = [(path, _object(path)) for path in source.captions]
 

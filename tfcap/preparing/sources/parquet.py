@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cell:
+class _Cell:
     """The bytes of a picture in a Parquet file; a `Content`."""
 
     path: str
@@ -53,7 +53,7 @@ class Cell:
         value = column[self.row].as_py()
         value = value["bytes"] if isinstance(value, dict) else value
         if value is None:
-            raise ValueError("the cell has no bytes")
+            raise ValueError("the cell of the picture has no bytes")
         check_size(len(value))
         return value
 
@@ -68,7 +68,7 @@ def _pictures(path: str, group: int, column: str, changed: int) -> "pyarrow.Chun
 
 @contextlib.contextmanager
 def parquet_file(path: str | os.PathLike) -> Iterator["pyarrow.parquet.ParquetFile"]:
-    """Opens a Parquet file. Raises ValueError if the file is damaged."""
+    """Opens a Parquet file for the `with` block. Raises ValueError if the file is damaged."""
     import pyarrow.parquet
 
     try:
@@ -83,10 +83,18 @@ def parquet_file(path: str | os.PathLike) -> Iterator["pyarrow.parquet.ParquetFi
 def parquet_rows(
     file: "pyarrow.parquet.ParquetFile", group: int, columns: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the values of some columns of a row group.
+    """Reads some columns of a row group, that is, of a part of a Parquet file.
 
-    Numbers of splits are replaced by names: Hugging Face writes the names of a ClassLabel into the
-    schema.
+    If a split is a number, it is replaced by its name: Hugging Face writes the names of a
+    ClassLabel into the schema.
+
+    Args:
+      file: the open file.
+      group: index of the row group, from 0.
+      columns: names of the columns.
+
+    Yields:
+      A dict for each row: name of the column -> value.
     """
     column = columns_of(tuple(columns)).split
     names: Sequence[str] = ()
@@ -102,7 +110,10 @@ def parquet_rows(
 
 
 def is_parquet(path: pathlib.Path) -> bool:
-    """True for a Parquet file with pictures and captions that is no metadata of an imagefolder."""
+    """True for a Parquet file with columns of pictures and of captions.
+
+    `metadata.parquet` is left to the layout `imagefolder`.
+    """
     if path.name == METADATA or not head(path, 4).startswith(b"PAR1"):
         return False
     with contextlib.suppress(ValueError):
@@ -112,18 +123,24 @@ def is_parquet(path: pathlib.Path) -> bool:
 
 
 def require_pictures(path: pathlib.Path) -> None:
-    """Raises ValueError if a Parquet file has no pictures, or no captions, or is damaged."""
+    """Raises ValueError if a Parquet file has no pictures or no captions, or is damaged."""
     with parquet_file(path) as file:
         _parquet_columns(path, file.schema_arrow)
 
 
 def read_parquet(source: Source) -> list[Entry]:
-    """Reads Parquet files with a row per picture, or per caption, as on Hugging Face.
+    """Reads the layout `parquet`: Parquet files with a row per picture or per caption.
 
-    `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
-    with equal bytes are captions of one picture. The split is in a column, or else in the name of
-    the file. Pictures without bytes are read from `images`, and rows with the same path are those
-    of one picture. Ids are positions.
+    This is how Hugging Face stores data sets. The column `image` holds the bytes of the picture, or
+    a structure with `bytes` and `path`. If there are no bytes, `path` names a file below `images`.
+    Rows of a split with the same picture are captions of one image. The split is in a column, or
+    else in the name of the file. Images are numbered from 0.
+
+    Args:
+      source: what to read; `captions` are Parquet files or directories of them.
+
+    Returns:
+      An entry per picture and split.
     """
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -136,7 +153,7 @@ def read_parquet(source: Source) -> list[Entry]:
                 for row in progress.progress(_picture_rows(path, file), total, label, "row"):
                     yield *row, split
 
-    def parse(row: dict[str, Any], name: str, cell: Cell | None, split: str | None) -> Entry:
+    def parse(row: dict[str, Any], name: str, cell: _Cell | None, split: str | None) -> Entry:
         if cell is not None:
             # Hugging Face sometimes writes the path of the machine that made the file.
             label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
@@ -151,7 +168,7 @@ def read_parquet(source: Source) -> list[Entry]:
 def _picture_rows(
     path: pathlib.Path, file: "pyarrow.parquet.ParquetFile"
 ) -> Iterator[tuple[Any, ...]]:
-    """Yields the location of each row, its columns, the name of its picture, and its `Cell`."""
+    """Yields the location of each row, its columns, the name of its picture, and its `_Cell`."""
     picture, parts, columns = _parquet_columns(path, file.schema_arrow)
     used = [*columns.captions, *columns.marks.values(), *filter(None, [columns.split])]
     names = [f"{picture}.path"] if "path" in parts else []
@@ -162,7 +179,7 @@ def _picture_rows(
         for number, row in enumerate(parquet_rows(file, group, [*used, *names])):
             cell = None
             if any(digests):  # else `path` is a file below `images`
-                cell = Cell(str(path.absolute()), group, number, leaf, digests[number])
+                cell = _Cell(str(path.absolute()), group, number, leaf, digests[number])
             inside = row.get(picture) or {}
             name = inside.get("path") or row.get(columns.image or "") or ""
             location = f"{path}: row {number} of row group {group}"
@@ -207,9 +224,16 @@ def _parquet_columns(
 
 
 def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:
-    """Makes a function whose result is equal for entries with the same picture.
+    """Makes a function by which entries with the same picture are found.
 
-    Of pictures in files, 64 bytes are read of each, and all bytes only of those that may be equal.
+    To save time, the bytes of a picture inside another file are compared only if its length and 64
+    of its bytes are those of another picture.
+
+    Args:
+      entries: all entries that will be compared.
+
+    Returns:
+      A function of an entry; its results are equal for entries with the same picture.
     """
     contents = (entry.content for entry in entries)
     probes = {part: _probe(part) for part in contents if isinstance(part, FilePart)}
@@ -217,7 +241,7 @@ def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:
 
     def picture(entry: Entry) -> Hashable:
         content = entry.content
-        if isinstance(content, Cell):
+        if isinstance(content, _Cell):
             return content.digest or content  # without bytes: prepare skips the image
         if isinstance(content, FilePart) and counts[probes[content]] > 1:
             with contextlib.suppress(ValueError):  # too large: prepare skips the image
@@ -237,10 +261,18 @@ def _probe(part: FilePart) -> tuple[int, bytes]:
 def joined(
     entries: Iterable[Entry], picture_of: Callable[[Entry], Hashable], drawn: bool = False
 ) -> list[Entry]:
-    """Returns an entry per picture and split, with all captions, and numbers them.
+    """Joins the entries of the same picture and split into one with all captions.
 
-    A note tells how many pictures are in several splits: the source states these, so they stay. If
-    train, val and test are `drawn` anew, such a picture is one image of them.
+    If the source has a picture in several splits, it stays in all of them, and a message says so.
+
+    Args:
+      entries: the entries; they may be several for a picture.
+      picture_of: the function that `picture_of` returns.
+      drawn: whether the images will be divided into train, val and test anew. Then a picture that
+        is in several of these splits becomes one entry.
+
+    Returns:
+      The joined entries, numbered from 0.
     """
     images: dict[tuple[Hashable, str | None], Entry] = {}
     names: dict[Hashable, dict[str | None, str]] = {}  # of each picture: split -> file name

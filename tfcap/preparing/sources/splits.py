@@ -37,10 +37,13 @@ Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: object) -> str:
-    """Returns the split for its name in a data set: "train", "val", "test" or a further name.
+    """Returns the split that a data set calls `text`: "train", "val", "test" or a further name.
 
-    A year may follow, as in `train2017`. Other names are those of further splits, which keep them:
-    the `qual_dev` of DOCCI is not for validation. Raises ValueError for what is no name.
+    A year may follow, as in `train2017`. A name that is not usual is that of a further split and
+    stays: the `qual_dev` of DOCCI is not for validation.
+
+    Raises:
+      ValueError: `text` is no name, for example a number.
     """
     if split := usual_split(text):
         return split
@@ -54,7 +57,10 @@ def split_name(text: object) -> str:
 
 
 def usual_split(text: object) -> str | None:
-    """Returns "train", "val" or "test" for a name such as `validation` or `train2017`, or None."""
+    """Returns "train", "val" or "test" for a usual name of it, such as `validation` or `train2017`.
+
+    It returns None for other names.
+    """
     return _usual(text) if type(text) is str else None
 
 
@@ -64,25 +70,42 @@ def _usual(text: str) -> str | None:
 
 
 def split_of(stem: str) -> str | None:
-    """Returns the split in a file name such as `captions_train2014`; None if it has none or two."""
+    """Returns the split that a file name contains, as "train" for `captions_train2014`.
+
+    It returns None if the name contains no split, or several splits.
+
+    Args:
+      stem: the file name without its ending.
+    """
     stem = stem.replace("test-dev", "test")  # image_info_test-dev2015
     splits = {_NAMES[name.lower()] for name in _WORD.findall(stem)}
     return splits.pop() if len(splits) == 1 else None
 
 
 def split_of_path(path: pathlib.PurePath) -> str | None:
-    """Returns the split in a path such as `train-0.tar` or `dev/0.tar`; the last part counts."""
+    """Returns the split that a path contains: "train" for `train-0.tar`, "val" for `dev/0.tar`.
+
+    If several parts of the path contain a split, the last one counts; without any, it returns None.
+    """
     return next(filter(None, map(split_of, reversed(path.parts))), None)
 
 
 def files_of(
     paths: Sequence[pathlib.Path], *patterns: str
 ) -> list[tuple[pathlib.Path, str | None]]:
-    """Returns the files, and the files in directories that match, with the splits in their names.
+    """Lists files and the splits that their names contain.
 
-    A split is read only from the part of a path below a directory in `paths`, or below the common
-    directory of the files, because a data set may be in a directory with the name `test`. Names
-    that begin with a dot, such as `._a.tar`, are left out.
+    The split is looked for only in the part of a path below a directory in `paths`, or below the
+    common directory of the files, because a whole data set may be in a directory `test`. Names that
+    begin with a dot, such as `._a.tar`, are left out.
+
+    Args:
+      paths: files, which are all returned, and directories. *patterns: patterns of file names such
+        as `*.tar`. In directories and their subdirectories, the files that match one of them are
+        returned.
+
+    Returns:
+      Each file and its split, or None for a file without a split in its name.
     """
     folders = [path.absolute().parent for path in paths if not path.is_dir()]
     shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
@@ -101,9 +124,13 @@ def files_of(
 
 
 def shares(way: str) -> tuple[float, ...]:
-    """Returns the per cent of train, val and test in `random:70,15,15`; the usual ones for `WAYS`.
+    """Returns the percentages of train, val and test for a value of the setting `splits`.
 
-    Raises ValueError for other texts.
+    Args:
+      way: a value such as "random:70,15,15", or one of `WAYS`, which gives 90, 5 and 5.
+
+    Raises:
+      ValueError: it is another text.
     """
     if way in WAYS:
         return _SHARES
@@ -114,8 +141,8 @@ def shares(way: str) -> tuple[float, ...]:
         parts = ()
     if not math.isclose(sum(parts), 100) or not parts[0]:
         raise ValueError(
-            f"must be one of {', '.join(WAYS)}, or random: with the per cent of train, val and "
-            f"test, which sum to 100, as in random:70,15,15; not {way!r}"
+            f"`splits` must be one of {', '.join(WAYS)}, or random: with the percentages of train, "
+            f"val and test, which sum to 100, as in random:70,15,15; not {way!r}"
         )
     return parts
 
@@ -125,9 +152,9 @@ class Divided(NamedTuple):
 
     Attributes:
       entries: the images.
-      written: the content of splits.json: how the images were divided, and the images of each split
-        (or captions, if lists leave out some captions of an image); None if the source has the
-        splits.
+      written: the content of splits.json: how the images were divided, and the file names or ids of
+        each split. These are ids of captions if lists leave out some captions of an image. None if
+        the splits are those of the source.
     """
 
     entries: list[Entry]
@@ -135,7 +162,7 @@ class Divided(NamedTuple):
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 of `written`, or None."""
+        """SHA-256 of the lists in `written`; None if the splits are those of the source."""
         if self.written is None:
             return None
         lists = {split: self.written[split] for split in SPLITS}
@@ -153,12 +180,16 @@ def divide(
 
     Args:
       entries: the images.
-      way: "source" uses the splits of the source, or random splits if it has none; "random" draws
-        90 % train, 5 % val and 5 % test, and "random:70,15,15" other shares; "mrnn" draws the split
-        of m-RNN from the official splits of COCO.
+      way: "source" takes the splits of the source, or random ones if it has none. "random" draws 90
+        % train, 5 % val and 5 % test, and "random:70,15,15" other shares. "mrnn" draws the split of
+        m-RNN from the official splits of COCO.
       seed: seed of the draw.
-      split_ids: the file or directory of lists that are used instead, see `read_lists`.
+      split_ids: a file or directory with the images of each split, which replaces `way`. Images in
+        no list are left out.
       images: the directory of the pictures; absolute names in lists must be below it.
+
+    Raises:
+      ValueError: some images have no split, or the lists do not fit the images.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:
@@ -213,11 +244,14 @@ def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
         if len(indices) < needed or any(e.split not in ("train", "val") for e in entries):
             raise ValueError(
                 "`splits=mrnn` needs the official splits train and val of COCO, with "
-                f"{needed} images in val, and there are {len(indices)}. Give "
+                f"{needed} images in val, but there are {len(indices)}. Give "
                 "captions_train2014.json and captions_val2014.json."
             )
     elif sum(sizes.values()) >= len(entries) > 0:
-        raise ValueError(f"`splits={way}` leaves none of {len(entries)} images for train.")
+        raise ValueError(
+            f"`splits={way}` leaves none of {len(entries)} images for train. Give train a larger "
+            "share, or add images."
+        )
     order = iter(_shuffled(entries, indices, seed))
     divided = [entry._replace(split="train") for entry in entries]
     for split, size in sizes.items():
@@ -266,7 +300,7 @@ def _have_unique_names(entries: Sequence[Entry]) -> bool:
 # ---- lists of --split_ids ----------------------------------------------------------------------
 
 
-def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
+def _read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     """Reads lists of images per split from a directory with a list per split, or a JSON file.
 
     The split is in the file name of a list (`coco_train_ids.npy`, `karpathy_val_images.txt`;
@@ -324,7 +358,7 @@ def _text_list(path: pathlib.Path) -> list[Key]:
 
 def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
     """Divides images by the lists of `split_ids`; images in no list are left out."""
-    lists = read_lists(path)
+    lists = _read_lists(path)
     listed = sum(len(keys) for keys in lists.values())
     by_caption = {number: index for index, e in enumerate(entries) for number in e.caption_ids}
     # What a list may have: how to read its keys, and the index of the image of each. The first of
@@ -344,15 +378,16 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     if not counts[kind]:
         example = next(key for keys in lists.values() for key in keys)
         raise ValueError(
-            f"None of the {listed} ids or names in {path} is in the captions, for example "
-            f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
+            f"{path} lists {listed} ids or names, but none of them is in the captions. For "
+            f"example, it lists {example!r:.80}, and the captions have "
+            f"{entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
     for split, indices in matches[kind].items():
         for index in indices:
             if chosen.setdefault(index, split) != split:
                 raise ValueError(
-                    f"{path}: {entries[index].file_name} is in {chosen[index]} and in {split}. "
+                    f"{path} lists {entries[index].file_name} in {chosen[index]} and in {split}. "
                     "List it once."
                 )
     divided = [entries[index]._replace(split=split) for index, split in sorted(chosen.items())]

@@ -46,7 +46,7 @@ _STRING = re.compile(  # of Python, and the space before the next
 # ---- text ------------------------------------------------------------------------------------
 
 
-def encoding_of(path: pathlib.Path) -> str:
+def _encoding_of(path: pathlib.Path) -> str:
     """Returns the encoding of a text file.
 
     A byte order mark decides. Without it the encoding is UTF-8; but if no line with letters beyond
@@ -69,49 +69,62 @@ def encoding_of(path: pathlib.Path) -> str:
 def text_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
 
-    Invalid bytes become lone surrogates, which `Entry` refuses.
+    Bytes that are not valid in the encoding become lone surrogates, which `Entry.checked` refuses.
     """
-    encoding = encoding_of(path)
+    encoding = _encoding_of(path)
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
     with open(path, encoding=encoding, errors=errors, newline="") as file:
         yield from file
 
 
 def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Yields (location, text) of the lines that are not empty."""
+    """Yields the location of each line that is not empty, such as `a.txt: line 7`, and its text."""
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
             yield f"{path}: line {number}", line
 
 
 def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
-    """Returns the first lines with text from the first bytes of a file, without line ends."""
+    """Returns the first `number` lines of a file that are not empty, without line ends.
+
+    Only the beginning of the file is read, so there may be fewer.
+    """
     lines = re.split(r"\r\n|\n|\r", beginning(path))
     return [line for line in lines[: number + 8] if line.strip()][:number]
 
 
 def beginning(path: pathlib.Path) -> str:
-    """Returns the text in the first bytes of a file."""
+    """Returns the first 64 KiB of a file as text."""
     content = head(path)
     encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
     return content.decode(encoding, "replace")
 
 
 def json_row(line: object) -> dict[str, Any]:
-    """Returns the JSON object in a line, or an item of a list. Raises ValueError for others."""
+    """Returns the JSON object in a row.
+
+    Args:
+      line: a line of text, or an item of a JSON list that is parsed already.
+
+    Raises:
+      ValueError: it is not an object.
+    """
     row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
-        raise ValueError(f"it must be a JSON object, not {row!r:.80}")
+        raise ValueError(f"the row must be a JSON object, not {row!r:.80}")
     return row
 
 
 def is_array(path: pathlib.Path) -> bool:
-    """True if a file begins like a JSON list of objects, and not like lines of JSON."""
+    """True for a file that begins like a JSON list of objects; False for JSON lines."""
     return re.match(r"\[\s*\{", beginning(path).lstrip()) is not None
 
 
 def first_row(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the first object of a JSON list, or in the first line; empty if there is none."""
+    """Returns the first object of a JSON list, or of a file with an object per line.
+
+    It returns an empty dict if the file has no such object.
+    """
     try:
         if is_array(path):
             return json.JSONDecoder().raw_decode(beginning(path), beginning(path).index("{"))[0]
@@ -124,10 +137,15 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 class Columns(NamedTuple):
-    """The names of the columns that are used; None if the table has no such column.
+    """The names of the columns of a table that are used; None for a column that the table lacks.
 
-    Columns of captions are the first column with a known name, and columns with the same name and a
-    number, such as `caption_0`, `caption_1` and so on, in the order of the numbers.
+    Attributes:
+      image: the column with the file name of the picture.
+      captions: the columns of captions: the first one with a known name, and those with the same
+        name and a number, such as `caption_0` and `caption_1`, in the order of the numbers.
+      split: the column with the split.
+      id: the column with the id of the image.
+      marks: the columns that mark captions as unusable: name in `tfcap.marks` -> column.
     """
 
     image: str | None
@@ -145,7 +163,7 @@ def _plain(name: str) -> str:
 
 @functools.lru_cache
 def columns_of(names: tuple[str, ...]) -> Columns:
-    """Finds the columns that are used by their names, ignoring case."""
+    """Finds the columns that are used among the names of columns; upper case does not matter."""
     plain = {_plain(name): name for name in reversed(names)}
 
     def first(accepted: Iterable[str]) -> str | None:
@@ -168,14 +186,18 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 
 
 def entry_of(row: dict[str, Any]) -> Entry:
-    """Makes an entry of a row with any of the known names of columns.
+    """Makes an entry of a row whose keys are known names of columns: `image`, `caption` and so on.
 
-    Of a row that is marked as unusable, `Entry.rejected` has the marks in place of the captions.
+    If the row is marked as unusable, the entry has no captions, and `rejected` has the mark of
+    each.
+
+    Raises:
+      ValueError: no column has the name of a picture, or a value cannot be used.
     """
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(
-            f"it has no column of pictures ({', '.join(IMAGE_COLUMNS)}); it has: "
+            f"the row has no column of pictures ({', '.join(IMAGE_COLUMNS)}); it has: "
             f"{', '.join(row)[:200]}"
         )
     captions = captions_of(row, columns.captions)
@@ -193,14 +215,26 @@ def entry_of(row: dict[str, Any]) -> Entry:
 def unmarked(
     row: dict[str, Any], captions: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the captions of a row and no marks, or no captions and the mark of each."""
+    """Separates captions that their row marks as unusable.
+
+    Args:
+      row: the row, with its marks under the names in `tfcap.marks`.
+      captions: the captions of the row.
+
+    Returns:
+      The captions and no marks; or, if the row is marked, no captions and the mark of each.
+    """
     columns = columns_of(tuple(row)).marks
     mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""
     return ((), (mark,) * len(captions)) if mark else (captions, ())
 
 
 def split_in(row: dict[str, Any]) -> str | None:
-    """Returns the split that a row states, or None."""
+    """Returns the split that a row states; None if it states none.
+
+    Raises:
+      ValueError: the value is not a name.
+    """
     column = columns_of(tuple(row)).split or ""
     value = row.get(column)
     if value is None or value != value or value == "":  # pandas writes NaN for a missing value
@@ -214,7 +248,16 @@ def split_in(row: dict[str, Any]) -> str | None:
 
 
 def id_fields(column: str, value: object) -> dict[str, Any]:
-    """Returns `id`, `has_id` and `id_column` of an entry for the value of a column or a key."""
+    """Returns the fields of an `Entry` about its id, as arguments for it.
+
+    Args:
+      column: name of the column or key that has the id.
+      value: its value in the row.
+
+    Returns:
+      `id`, -1 if the value is not a whole number, and, if there is a value, `has_id` and
+      `id_column`.
+    """
     if value is None or value != value or value == "":
         return {"id": -1}
     number = _whole_number(value)
@@ -235,16 +278,30 @@ def _whole_number(value: object) -> int | None:
 
 
 def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
-    """Returns the captions in some columns of a row, each a text, a list of texts, or None."""
+    """Returns all captions in some columns of a row.
+
+    Args:
+      row: the row.
+      columns: names of the columns; the value of each is a text, a list of texts, or None.
+    """
     values = ((row[key], key) for key in columns if row.get(key) is not None)
     return tuple(text for value, key in values for text in texts(value, key) if text.strip())
 
 
 def texts(value: object, column: str = "caption") -> list[str]:
-    """Returns the captions in a value: a text, or a list of texts.
+    """Returns the captions in the value of a column.
 
-    The text `['A dog.', 'A cat.']`, a list as JSON, Python or NumPy write it, is two captions. An
-    object, also as a text, has the captions under a known name of a caption column.
+    The value is a text or a list of texts. A text such as `['A dog.', 'A cat.']`, which JSON,
+    Python or NumPy write for a list, gives two captions. An object, or the text of one, gives the
+    captions under its keys, which must be known names of caption columns.
+
+    Args:
+      value: the value.
+      column: name of the column, for errors. In the columns `captions` and `sentences` a text that
+        begins with a bracket must be a list.
+
+    Raises:
+      ValueError: the value is no text and no list of texts.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "(", "{"):
         parsed = _parsed(value)
@@ -252,7 +309,8 @@ def texts(value: object, column: str = "caption") -> list[str]:
         is_list = _plain(column) in _LISTS and begin != "("
         if parsed is None and (is_list or _OBJECT.match(value)):
             raise ValueError(
-                f"{column!r} begins with {begin!r} but is not a list of texts: {value:.80}"
+                f"the value of {column!r} begins with {begin!r} but is not a list of texts: "
+                f"{value:.80}"
             )
         value = value if parsed is None else parsed
     captions: list[str] = []
@@ -296,7 +354,12 @@ def _parsed(text: str) -> Any:
 
 
 def header(path: pathlib.Path) -> tuple[str, list[str]]:
-    """Finds the delimiter with which the first line has known columns; returns it and the names."""
+    """Finds the delimiter of a table, tab, semicolon or comma, by the names in its first line.
+
+    Returns:
+      The delimiter and the names of the columns; "" and [] if no delimiter gives a column of
+      pictures and one of captions.
+    """
     for delimiter in "\t;,":
         with contextlib.suppress(csv.Error):
             table = csv.reader(first_lines(path), delimiter=delimiter)
@@ -308,7 +371,10 @@ def header(path: pathlib.Path) -> tuple[str, list[str]]:
 
 
 def is_jsonl(path: pathlib.Path) -> bool:
-    """True if the first row of lines of JSON, or of a list, has an image and a caption."""
+    """True for JSON lines, or a JSON list of objects, whose first row has a picture and a caption.
+
+    The layouts `blip` and `xmodaler` are left out.
+    """
     row = first_row(path)
     columns = columns_of(tuple(row))
     by_column = all(isinstance(value, dict) for value in row.values())  # of pandas' to_json()
@@ -317,19 +383,22 @@ def is_jsonl(path: pathlib.Path) -> bool:
 
 
 def is_blip(path: pathlib.Path) -> bool:
-    """True if a file is a JSON list of objects with the keys of BLIP; the first may lack one."""
+    """True for a JSON list of objects with the keys `image` and `caption`.
+
+    `caption` may be missing from the first object.
+    """
     row = first_row(path)
     captions = '"caption"' in beginning(path) and not columns_of(tuple(row)).captions
     return is_array(path) and "image" in row and ("caption" in row or captions)
 
 
 def is_xmodaler(path: pathlib.Path) -> bool:
-    """True if a file begins with an object of X-modaler."""
+    """True for a file whose first object has the keys of X-modaler, `img_path` and `sentences`."""
     return {"img_path", "sentences"} <= first_row(path).keys()
 
 
 def unknown_columns(path: pathlib.Path) -> str:
-    """Returns an error text for a table whose columns have no known names."""
+    """Returns the text of an error for a table whose columns have no known names."""
     names = list(first_row(path)) or re.split("[;,\t]", "".join(first_lines(path, 1)))
     return (
         f"{path} must have a column of pictures ({', '.join(IMAGE_COLUMNS)}) and one of captions "
@@ -338,11 +407,21 @@ def unknown_columns(path: pathlib.Path) -> str:
 
 
 def read_table(source: Source) -> list[Entry]:
-    """Reads tables: an image, a caption, optionally a split and an id, in any order."""
+    """Reads the layouts `csv` and `tsv`: tables with a column of pictures and a column of captions.
+
+    There may be columns of splits and of ids. The first line has the names of the columns, which
+    may be in any order.
+
+    Args:
+      source: what to read; `captions` are the files.
+
+    Returns:
+      An entry per picture; rows with the same picture are joined.
+    """
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for path in source.captions:
-            if encoding_of(path) == "cp1252":
+            if _encoding_of(path) == "cp1252":
                 _log.info(f"note: {path} is not UTF-8; it is read as Windows-1252")
             delimiter, names = header(path)
             if not names:
@@ -358,7 +437,11 @@ def read_table(source: Source) -> list[Entry]:
 
 
 def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields (location, cells) of the rows that are not empty."""
+    """Yields the location of each row that is not empty, such as `a.csv: line 7`, and its cells.
+
+    Raises:
+      ValueError: a quote has no end, or a cell is too large.
+    """
     table = csv.reader(itertools.chain(text_lines(path), [_END]), delimiter=delimiter)
     start = 1
     while True:
@@ -381,9 +464,17 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
 
 
 def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str, str]:
-    """Returns the cells of a row by the names of their columns.
+    """Returns the cells of a row as a dict: name of the column -> cell.
 
-    A caption in the last column may contain the delimiter without quotes.
+    A caption in the last column may contain the delimiter without quotes around it.
+
+    Args:
+      names: names of the columns.
+      cells: the cells of the row.
+      delimiter: the delimiter of the table.
+
+    Raises:
+      ValueError: the number of cells is not that of columns.
     """
     last = len(names) - 1
     while len(cells) > len(names) and not cells[-1].strip():
@@ -392,40 +483,59 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
         cells = [*cells[:last], delimiter.join(cells[last:])]
     if len(cells) != len(names):
         raise ValueError(
-            f"it has {len(cells)} cells, and the table {len(names)} columns. Put quotes around "
-            "captions that contain the delimiter"
+            f"the row has {len(cells)} cells, but the table has {len(names)} columns. Put quotes "
+            "around captions that contain the delimiter"
         )
     return dict(zip(names, cells, strict=True))
 
 
 def jsonl(source: Source) -> list[Entry]:
-    """Reads files with one JSON object per line, or a JSON list; the keys are names of columns.
+    """Reads the layout `jsonl`: files with a JSON object per line, or with a JSON list of objects.
 
-    The names of the files tell the splits of objects without one, if they name several splits.
+    The keys are the names that columns of a table may have. If an object has no split, it gets that
+    in the name of its file, provided that the names of the files contain different splits.
+
+    Args:
+      source: what to read; `captions` are the files or their directory.
+
+    Returns:
+      An entry per picture; objects with the same picture are joined.
     """
-    return json_rows(source, entry_of)
+    return _json_rows(source, entry_of)
 
 
 def blip(source: Source) -> list[Entry]:
-    """Reads files in the layout of BLIP and LAVIS: a file per split, `coco_karpathy_train.json`.
+    """Reads the layout `blip` of BLIP and LAVIS: a file per split, as `coco_karpathy_train.json`.
 
     A file is a list of `{"image", "caption"}`. In training files `caption` is a text, and an image
-    has several rows; in other files it is a list of texts. Ids are the numbers in COCO's file
-    names, or else positions: the `image_id` of these files is not a COCO id.
+    has several objects; in other files it is a list of texts. Ids are the numbers in COCO's file
+    names, or else positions, because the `image_id` of these files is not a COCO id.
+
+    Args:
+      source: what to read; `captions` are the files or their directory.
+
+    Returns:
+      An entry per picture.
     """
-    return json_rows(source, lambda row: entry_of(row).without_id(), named=True)
+    return _json_rows(source, lambda row: entry_of(row).without_id(), named=True)
 
 
 def xmodaler(source: Source) -> list[Entry]:
-    """Reads X-modaler's annotations of Flickr30k: `{"img_path": "1.jpg", "sentences": ["A dog."]}`.
+    """Reads the layout `xmodaler`: X-modaler's annotations of Flickr30k, an object per line.
 
-    `captions` are the files or their directory. The names of the files tell the splits, as in
-    `all_data_final_train_2014.jsonline`. Ids are positions in all files together.
+    An object is `{"img_path": "1.jpg", "sentences": ["A dog."]}`. The split is in the name of the
+    file, as in `all_data_final_train_2014.jsonline`. Images are numbered from 0 over all files.
+
+    Args:
+      source: what to read; `captions` are the files or their directory.
+
+    Returns:
+      An entry per picture.
     """
-    return json_rows(source, lambda row: entry_of(row).without_id(), named=True)
+    return _json_rows(source, lambda row: entry_of(row).without_id(), named=True)
 
 
-def json_rows(
+def _json_rows(
     source: Source, parse: Callable[[dict[str, Any]], Entry], named: bool = False
 ) -> list[Entry]:
     """Reads lines or lists of objects.
@@ -448,7 +558,11 @@ def json_rows(
 
 
 def json_items(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
-    """Yields (location, row) of a file: the text of each line, or the items of a JSON list."""
+    """Yields the location and the row of each object in a file.
+
+    In a JSON list a row is the parsed item, and its location `a.json: entry 7`. Otherwise a row is
+    the text of a line, and its location `a.jsonl: line 7`.
+    """
     if is_array(path):
         items = read_json(path, "Correct it, or name another file with `captions`.")
         yield from ((f"{path}: entry {number}", item) for number, item in enumerate(items))

@@ -35,7 +35,7 @@ def _listed(
                 source.skip(location, f"{name} has no captions")
             elif splits.setdefault(name, split) != split:
                 raise ValueError(
-                    f"{location}: {name} is in the list of {splits[name]}, too. List it once."
+                    f"{location}: {name} is also in the list of {splits[name]}. List it once."
                 )
     return splits
 
@@ -55,18 +55,23 @@ def _with_splits(
 
 
 def is_flickr8k(path: pathlib.Path) -> bool:
-    """True if a file, or the token file in a directory, begins like `1.jpg#0<TAB>`."""
+    """True for a file that begins like `1.jpg#0<TAB>`, or a directory with `Flickr8k.token.txt`."""
     lines = first_lines(path / _TOKENS if path.is_dir() else path, 1)
     return bool(lines) and bool(_TOKEN.match(lines[0].removeprefix("\ufeff")))
 
 
 def flickr8k(source: Source) -> list[Entry]:
-    """Reads `Flickr8k.token.txt`, whose lines are `NAME.jpg#NUMBER<TAB>caption`.
+    """Reads the layout `flickr8k`: `Flickr8k.token.txt` with lines `NAME.jpg#NUMBER<TAB>caption`.
 
-    `captions` is the file or the directory that holds it. The lists `Flickr_8k.trainImages.txt`,
-    `.devImages.txt` and `.testImages.txt` beside it give the splits, one name per line; images in
-    none of the lists are left out. Without lists there are no splits. Ids are positions in the
-    file.
+    The lists `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the
+    splits, with one name per line. Images in none of them are left out. If there are no lists, the
+    images have no split. Images are numbered from 0.
+
+    Args:
+      source: what to read; `captions` is the file or its directory.
+
+    Returns:
+      An entry per image.
     """
     path = source.one_file()
     path = path / _TOKENS if path.is_dir() else path
@@ -74,7 +79,7 @@ def flickr8k(source: Source) -> list[Entry]:
     def parse(line: str) -> Entry:
         match = _TOKEN.fullmatch(line.rstrip("\r\n"))
         if match is None:
-            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
+            raise ValueError(f"the line must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
         return Entry(-1, match[1], None, (match[2],))
 
     entries = source.entries(numbered_lines(path), parse)
@@ -88,22 +93,31 @@ def flickr8k(source: Source) -> list[Entry]:
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
-    """True if a file begins with the names of the columns of `results.csv`."""
+    """True for a file whose first line is `image_name| comment_number| comment`."""
     columns = "".join(first_lines(path, 1)).split("|")
     return [name.strip() for name in columns] == ["image_name", "comment_number", "comment"]
 
 
 def flickr30k(source: Source) -> list[Entry]:
-    """Reads `results.csv` of Flickr30k: `image_name| comment_number| comment`, a row per caption.
+    """Reads the layout `flickr30k`: `results.csv` with a row per caption and `|` between columns.
 
-    A row without the second bar is read as well: the released file has one such row. There are no
-    splits. Ids are positions in the file.
+    The columns are `image_name`, `comment_number` and `comment`. A row without the second bar is
+    read as well, because the released file has one. The images have no split, and are numbered from
+    0.
+
+    Args:
+      source: what to read; `captions` is the file.
+
+    Returns:
+      An entry per image.
     """
 
     def parse(line: str) -> Entry:
         match = _BARS.fullmatch(line.strip())
         if match is None:
-            raise ValueError(f"it must be a name, a number and a caption with bars: {line!r:.80}")
+            raise ValueError(
+                f"the line must be a name, a number and a caption with | between them: {line!r:.80}"
+            )
         return Entry(-1, match[1], None, (match[2],))
 
     rows = itertools.islice(numbered_lines(source.one_file()), 1, None)
@@ -111,18 +125,25 @@ def flickr30k(source: Source) -> list[Entry]:
 
 
 def is_iaprtc12(path: pathlib.Path) -> bool:
-    """True if a file is an annotation of IAPR TC-12."""
+    """True for an annotation file of IAPR TC-12, such as `25.eng`."""
     return path.suffix == ".eng" and b"<DESCRIPTION" in head(path)
 
 
 def iaprtc12(source: Source) -> list[Entry]:
-    """Reads a directory of annotations of IAPR TC-12, one file per image such as `00/25.eng`.
+    """Reads the layout `iaprtc12`: the annotations of IAPR TC-12, one file per image.
 
-    Each file has one description in ISO-8859-1; the parts between its semicolons are the captions.
-    `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory or beside it, give the
-    splits, with lines such as `00/25`; other images are left out. If there is no
-    `iaprtc12_val_list.txt`, a thousand images of the train list are drawn for val. Ids are
-    positions in the sorted list of files. `images` is the directory with `images`, or `images`.
+    A file, such as `00/25.eng`, has one description in ISO-8859-1. Its parts between semicolons are
+    the captions. `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory of the
+    annotations or beside it, give the splits, with lines such as `00/25`. Images in no list are
+    left out. Without `iaprtc12_val_list.txt`, a thousand images of the train list, or a tenth if
+    that is fewer, are drawn for val. Images are numbered from 0, in the order of their file names.
+
+    Args:
+      source: what to read; `captions` is the directory of the annotations. `images` is the folder
+        `images` of the download, or the directory that contains this folder.
+
+    Returns:
+      An entry per image.
     """
     folder = source.one_file()
     paths = [path for path, _ in files_of([folder], "*.eng")]
@@ -160,5 +181,5 @@ def iaprtc12(source: Source) -> list[Entry]:
 def _field(page: str, name: str) -> str:
     match = re.search(rf"<{name}>(.*?)</{name}>|<{name}\s*/>", page, re.S)
     if match is None:
-        raise ValueError(f"it has no field <{name}>")
+        raise ValueError(f"the file has no field <{name}>")
     return html.unescape(match[1] or "")
