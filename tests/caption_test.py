@@ -136,10 +136,12 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     more += ["--rerank_index", tmp_path.parent / f"{tmp_path.name}-index"]
     commands.run_here(caption_command, *more, "--attention", tmp_path / "new/seen.png", *flag)
     for line in capsys.readouterr().out.splitlines():
-        found = json.loads(line)
-        assert len(found["captions"]) == 5 and len(set(found["scores"])) > 1
+        result = json.loads(line)
+        assert len(result["captions"]) == 5 and len(set(result["scores"])) > 1
         # A similarity is never negative, and the logarithm of a probability always is.
-        assert found["scores"] == sorted(found["scores"], reverse=True) and found["scores"][-1] >= 0
+        assert (
+            result["scores"] == sorted(result["scores"], reverse=True) and result["scores"][-1] >= 0
+        )
     names = [os.path.splitext(os.path.basename(path))[0] for path in pictures[:2]]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
         f"seen-{name}.png" for name in names

@@ -60,8 +60,8 @@ def test_an_override_can_be_written_in_several_ways(tmp_path):
 )
 def test_values_are_read_as_their_keys_need_them(monkeypatch, override, key, value):
     monkeypatch.setenv("HOME", "/home/a")
-    found = configs.values(configs.resolve(X, override=override))[key]
-    assert found == value and type(found) is type(value)
+    result = configs.values(configs.resolve(X, override=override))[key]
+    assert result == value and type(result) is type(value)
 
 
 NUMBERS = ["2024-11-27", "007", "1_0", "1e3", "yes", "0x10", "12:30:00"]
@@ -267,12 +267,12 @@ TASK = configs.resolve(X, override="task.max_length=9,task.decoding.min_length=2
 
 def test_decoding_options_override_those_of_the_run():
     """Keys change options of the run, a preset replaces all of them, and `--beam` comes last."""
-    found = configs.decoding(TASK, "search=sample,top_p=0.9,prefix=a man, a dog,length_power=1")
-    assert (found.search, found.top_p, found.prefix) == ("sample", 0.9, "a man, a dog")
-    assert found.min_length == 2 and found.length_power == 1
+    result = configs.decoding(TASK, "search=sample,top_p=0.9,prefix=a man, a dog,length_power=1")
+    assert (result.search, result.top_p, result.prefix) == ("sample", 0.9, "a man, a dog")
+    assert result.min_length == 2 and result.length_power == 1
     assert TASK.decoding.search == "beam"
-    found = configs.decoding(TASK, "xlan_paper,suppress=cat")
-    assert (found.finished, found.min_length, found.suppress) == ("retire", 0, "cat")
+    result = configs.decoding(TASK, "xlan_paper,suppress=cat")
+    assert (result.finished, result.min_length, result.suppress) == ("retire", 0, "cat")
     assert configs.decoding(TASK, "mrnn,beam=10", beam=4).beam == 4
     assert configs.decoding(TASK).as_dict() == TASK.decoding.as_dict()
     for preset in decoding.PRESETS:

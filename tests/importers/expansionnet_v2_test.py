@@ -210,11 +210,11 @@ def test_every_tensor_of_the_released_file_has_its_place():
         model = models.build("expansionnet_v2", *sizes, **checkpoint.options)
         network = swin.build(swin.SIZES["swin_large_384"], 384)
     assert runs.count_parameters(model) == 38_606_610
-    found = {name: list(tensor.shape) for name, tensor in checkpoint.tensors.items()}
+    result = {name: list(tensor.shape) for name, tensor in checkpoint.tensors.items()}
     for name, axis in model.vocabulary_axes.items():
-        found[name][axis] += 2  # <pad> and <bos>
+        result[name][axis] += 2  # <pad> and <bos>
     weights = model.checkpoint_items["weights"]
-    assert found == {name: weight.shape.as_list() for name, weight in weights.items()}
+    assert result == {name: weight.shape.as_list() for name, weight in weights.items()}
     wanted = {}
     for layer, name, _ in swin.tensors(network):
         values = [weight.shape for weight in layer.weights]

@@ -109,10 +109,10 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
 
 def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):
     made = sources.flickr8k(tmp_path)
-    given = Settings(str(tmp_path / "out"), [str(path) for path in made.captions], images="i")
+    values = Settings(str(tmp_path / "out"), [str(path) for path in made.captions], images="i")
 
     def identity():
-        inputs = read(given)
+        inputs = read(values)
         return inputs.settings.identity(inputs.entries, inputs.divided.digest)
 
     before = identity()

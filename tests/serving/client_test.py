@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def service(bundle):
-    found = RestService(bundle / "1")
-    yield found
-    found.close()
+    result = RestService(bundle / "1")
+    yield result
+    result.close()
 
 
 def same(result, expected):
@@ -33,8 +33,8 @@ def same(result, expected):
 
 def test_good_pictures_have_the_captions_of_the_command(service, pictures, expected, tmp_path):
     missing = str(tmp_path / "missing.png")
-    given = [pictures[0], b"no picture", pictures[1], missing, pathlib.Path(pictures[2])]
-    results = list(Client(service.url, batch_size=3).caption(given))
+    values = [pictures[0], b"no picture", pictures[1], missing, pathlib.Path(pictures[2])]
+    results = list(Client(service.url, batch_size=3).caption(values))
     for number, place in enumerate([0, 2, 4]):
         assert results[place].source == pictures[number]
         same(results[place], expected[number])
