@@ -19,7 +19,7 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
-    """Returns name of each command, such as "train" -> its description, a line of text."""
+    """Returns the name of each command, such as "train" -> its description, a line of text."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")

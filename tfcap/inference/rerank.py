@@ -46,7 +46,7 @@ class Ranked(NamedTuple):
 def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked:
     """Ranks the candidate captions of an image by their mean similarity to the nearest references.
 
-    The code that m-RNN released ranks by the sum, which gives the same order. Captions with equal
+    The released code of m-RNN ranks by the sum, which gives the same order. Captions with equal
     scores keep their order; in the released code their order is undefined.
 
     Args:
@@ -67,7 +67,7 @@ class ConsensusReranker:
     The best caption is the one that agrees most with the captions of the reference images that are
     nearest to the image (Mao et al., ICLR 2015, section 8). Captions are tokenized as training
     captions are, and compared as words, so that words outside a model's vocabulary count, too. The
-    code that m-RNN released tokenizes differently.
+    released code of m-RNN tokenizes differently.
 
     Args:
       data: the prepared data with the reference images.
