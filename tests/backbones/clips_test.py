@@ -61,7 +61,7 @@ def test_clips_come_in_order_and_bad_ones_have_a_reason(network, folder):
     reasons = {one.entry.file_name: one.reason for one in result if one.features is None}
     assert set(reasons) == {"cut.gif", "none.gif", "movie.mp4"}
     assert "or it is damaged" in reasons["cut.gif"]
-    assert "no such file or folder of frames" in reasons["none.gif"]
+    assert "neither a file nor a directory of frames" in reasons["none.gif"]
     assert "ffmpeg" in reasons["movie.mp4"]
     for first, again in zip(result[:7], result[7:14], strict=True):
         if first.reason is None:

@@ -98,7 +98,7 @@ def _edit(folder, **changes):
         (lambda folder: _edit(folder, tokenizer="other"), "has tokenizer 'other'"),
         (
             lambda folder: (folder / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\nextra\n"),
-            "vocab.txt is not the vocabulary of its dataset.json",
+            "vocab.txt is not the vocabulary of the dataset.json beside it",
         ),
     ],
 )

@@ -250,6 +250,6 @@ def test_a_model_with_its_detector_captions_photographs(pictures, tmp_path):
 @pytest.mark.slow
 def test_a_detector_of_another_width_is_refused(tmp_path):
     source = checkpoint(tmp_path, "xlan")
-    with pytest.raises(ValueError, match="reads features 32 wide, and those of .* are 48 wide"):
+    with pytest.raises(ValueError, match="reads features 32 wide, but those of .* are 48 wide"):
         convert(*source, str(tmp_path / "run"), regions=regions(tmp_path, 48))
     assert not (tmp_path / "run").exists()

@@ -393,7 +393,7 @@ def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):
     broken = saved_model.server(runs.load(trained))
     bias = broken.model.checkpoint_items["weights"]["head/bias"]
     bias.assign(bias * np.nan)
-    with pytest.raises(ValueError, match="does not caption a drawn picture: .*nan"):
+    with pytest.raises(ValueError, match="does not caption a test input: .*nan"):
         export(broken, str(tmp_path))
     assert os.listdir(tmp_path) == []
 
