@@ -155,7 +155,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
         str(tmp_path / "t")
     )
     shutil.copy(folder / "image_converter.json", tmp_path / "t")
-    refused("is BertBackbone, which does not read pictures", tmp_path / "t")
+    refused("is a BertBackbone, whose input is not just a picture", tmp_path / "t")
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ REFUSED = {
     },
     "must have a size with height and width or shortest_edge, not None": {"size": None},
     "crops 16 pixels out of only 12": {"size": {"shortest_edge": 12}},
-    "crops and has the resample nearest": {"resample": 0},
+    "resizes with nearest and then crops": {"resample": 0},
 }
 
 
@@ -350,7 +350,7 @@ def test_a_processor_that_cannot_be_followed_is_refused(hub, tmp_path, message):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         _preprocessor("x", str(tmp_path))
-    if "resize" in message:
+    if "do_resize" in message:
         assert _preprocessor("x", str(tmp_path), image_size=32)[1] == 20
 
 
