@@ -108,9 +108,9 @@ def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
 def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
     """True if TensorFlow was built with kernels that run on a GPU.
 
-    Kernels of `sm_80` run on all GPUs of capability 8.x. `compute_90` is code that the driver
-    compiles for newer GPUs; it is not counted for those, because this fails if the CUDA version
-    does not know them.
+    Kernels of `sm_80` run on all GPUs of capability 8.x. `compute_90` counts for GPUs of capability
+    9.x alone. The driver can compile its code for newer GPUs, but not if the CUDA version does not
+    know them.
 
     Args:
       capability: the compute capability of the GPU, major and minor: (8, 6).
@@ -177,7 +177,7 @@ def driver_gpus() -> list[str]:
 def unused_gpus(used: int) -> str:
     """Returns a warning if TensorFlow uses fewer GPUs than the driver finds, else "".
 
-    The result is also "" if CUDA_VISIBLE_DEVICES is set, because the user has chosen then.
+    The result is also "" if CUDA_VISIBLE_DEVICES is set: then the user has chosen the GPUs.
 
     Args:
       used: the number of GPUs that TensorFlow uses.

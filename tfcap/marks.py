@@ -12,13 +12,13 @@ _VALUES = {
 
 
 def mark_of(annotation: Mapping[str, Any]) -> str:
-    """Returns the mark of an annotation that says that its caption is not usable, or "".
+    """Returns the key that marks the caption of an annotation as unusable; "" if none does.
 
-    VizWiz-Captions has two such marks: `is_rejected` (spam) and `is_precanned` (the annotators'
-    text for a picture of too bad quality).
+    VizWiz-Captions has two such keys, `is_rejected` (spam) and `is_precanned` (the standard text of
+    annotators for a picture of too bad quality). An annotation is marked if one of them is true.
 
     Args:
-      annotation: the values of the annotation by key.
+      annotation: the values of the annotation by key. A missing key is false.
 
     Raises:
       ValueError: a mark is neither true nor false.

@@ -29,11 +29,11 @@ def all_layers(model: keras.Model) -> Iterable[keras.layers.Layer]:
 def set_worker_timeout(seconds: float) -> None:
     """Sets after how long without an answer TensorFlow treats a worker as lost.
 
-    Call it before a multi-worker strategy is made. The strategy has no option for this time, so the
-    function that it calls gets another default.
+    Call it before a multi-worker strategy is made. It holds for the whole process, because the
+    strategy has no option for this time.
 
     Args:
-      seconds: the time.
+      seconds: the time without an answer.
     """
     service = context.context()
     service.configure_coordination_service = functools.partial(
@@ -80,6 +80,7 @@ def wrap_update(optimizer: keras.optimizers.Optimizer, wrapper: Callable[..., No
     Args:
       optimizer: the optimizer, which is changed.
       wrapper: called in place of that function, as `wrapper(update, gradients, variables,
-        learning_rate)`, where `update` is the function so far.
+        learning_rate)`. It gets the replaced function as `update`, and may call
+        `update(gradients, variables, learning_rate)`.
     """
     optimizer._backend_update_step = functools.partial(wrapper, optimizer._backend_update_step)

@@ -81,7 +81,7 @@ _GONE = {
     "trainer.optimizer_config.schedule.model_width": "0",
 }
 _OVERRIDE = "`params_override`"
-REGISTERED = "A system of your own needs `import=MODULE`, in Python the import of its module."
+REGISTERED = "To use a system of your own, give `import=MODULE`, or import its module in Python."
 
 
 def resume(
@@ -103,7 +103,9 @@ def resume(
 
 
 def load(path: str) -> Experiment:
-    """Reads the configuration of a run. Ranges of values were checked when the run began.
+    """Reads the configuration of a run, without the checks of `check`.
+
+    These were done when the run began.
 
     Args:
       path: the `params.yaml` of the run.
@@ -201,7 +203,7 @@ def parse_override(override: str, source: str = _OVERRIDE) -> dict[str, Any]:
 
     Args:
       override: YAML or JSON text, text like `a.b=1,c=2`, or the path of a YAML file.
-      source: what errors call the text.
+      source: the name of the text in error messages, such as `params_override`.
     """
     params = Experiment()
     return _converted_content(params, _read(override, source, params), source)
@@ -248,7 +250,7 @@ def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -
     Args:
       params: the configuration, or a group of it, which is changed itself.
       content: the changes, as nested dictionaries.
-      source: what errors call the place of the changes, for example the path of a file.
+      source: where the changes come from, for error messages, such as the path of a file.
     """
     params.override(_converted_content(params, content, source))
 

@@ -31,7 +31,7 @@ def find(source: str, argument: str) -> str:
 
     Args:
       source: the path, or the name of a recipe, before which `experiments/` may stand.
-      argument: what errors call the argument that has this value.
+      argument: the name of the argument that has this value, for error messages.
 
     Raises:
       ValueError: there is no such file or recipe.

@@ -205,9 +205,11 @@ class Task(hyperparams.Config):
       metrics: the scores that validation computes, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE,
         CHAIR.
       init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
-        taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model.
-      remap_vocab: true allows that `init_checkpoint` has another vocabulary. Words that both
-        vocabularies have get their weights from the checkpoint. False raises an error then.
+        taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model. Empty starts
+        from random weights.
+      remap_vocab: true allows that `init_checkpoint` has another vocabulary: words that both
+        vocabularies have get their weights from the checkpoint, the others keep random ones. If it
+        is false, another vocabulary is an error.
     """
 
     model: hyperparams.OneOfConfig = dataclasses.field(default_factory=Model)
@@ -239,8 +241,8 @@ class Schedule(hyperparams.Config):
 
     Attributes:
       name: how the rate changes. constant is one rate. noam grows for `warmup_steps` steps and then
-        falls like 1 / sqrt(n). linear grows to `learning_rate` by equal amounts, and hyperbolic as
-        `learning_rate` divided by the number of steps that are left of the warm-up.
+        falls like 1 / sqrt(n). linear grows to `learning_rate` by equal amounts. hyperbolic grows
+        to it as `learning_rate` / (`warmup_steps` - n + 1).
       learning_rate: the rate after the warm-up; for noam, the factor of its formula.
       warmup_steps: number of steps in which the rate grows.
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
@@ -249,8 +251,8 @@ class Schedule(hyperparams.Config):
       decay_start: for linear and hyperbolic, the first decay is `decay_steps` steps after this
         step.
       minimum: for linear and hyperbolic, smallest rate after the warm-up.
-      plateau_patience: number of validations without a better score after which the rate is
-        multiplied by `plateau_factor`; 0 ignores the score.
+      plateau_patience: number of validations in a row without a better score that leave the rate as
+        it is; after one more it is multiplied by `plateau_factor`. 0 ignores the score.
       plateau_factor: factor of the rate at a plateau.
     """
 
@@ -331,8 +333,9 @@ class Trainer(hyperparams.Config):
         checkpoint by itself, because the same steps would give the same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
-        which training ends; 0 trains for all `train_steps`. With cross-entropy, the start does not
-        count, and the row begins again if the perplexity has fallen by more than 5 %.
+        which training ends; 0 trains for all `train_steps`. With cross-entropy, the validation
+        before the first step does not count, and counting begins again whenever the perplexity has
+        fallen by more than 5 %.
       shown_images: number of validation images that TensorBoard shows with their captions.
     """
 
@@ -370,13 +373,14 @@ class Runtime(hyperparams.Config):
         batches are then padded to one shape. The first step takes longer. Dropout draws other
         masks than without XLA, and scheduled sampling other words. On a TPU XLA always compiles.
       tpu: address of the TPU.
-      num_gpus: number of GPUs to use; 0 uses all.
+      num_gpus: number of GPUs to use with `mirrored`, where 0 uses all, or with `one_device`, where
+        1 uses the first GPU and 0 the processor. `multi_worker_mirrored` uses all.
       worker_hosts: HOST:PORT of every worker, with commas between them, with
         `multi_worker_mirrored`.
       task_index: number of this worker, from 0, with `multi_worker_mirrored`.
-      all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
-      num_packs: number of groups in which gradients are added; not used with `mirrored` and
-        `multi_worker_mirrored`.
+      all_reduce_alg: how `multi_worker_mirrored` adds the gradients of the replicas: ring, nccl or
+        auto; None means auto. The other strategies do not use it.
+      num_packs: without effect; a key of TF Model Garden's runtime.
       mixed_precision_dtype: the type in which layers compute: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a larger number divides the processor into as many

@@ -36,7 +36,7 @@ def parse(
     Args:
       text: YAML, JSON, or text like `a.b=1,c=x,y`, where a comma separates only before `KEY=`. In
         that form the value of a key that holds text is taken as it is written.
-      source: what errors call the text.
+      source: the name of the text in error messages, such as the path of its file.
       params: the configuration that the changes are for; it says which keys hold text.
       comments: true allows comments, as a file has them. False raises ValueError for a comment,
         because the user may have meant text.

@@ -23,12 +23,14 @@ UNKNOWING = 0.5
 class BestCheckpoint:
     """Keeps the best checkpoint of a run on disk, and its scores in `info.json` beside it.
 
-    Call `keep` after each validation. The checkpoint before the first step of cross-entropy
-    training can have the best score by chance. A later one replaces it, too, if the perplexity has
-    fallen by more than half and the images are too few to tell the two scores apart.
+    Call `keep` after each validation. Before the first step of cross-entropy training the score can
+    be the best one by chance. So the checkpoint of that step is also replaced by a later one with a
+    worse score, if the perplexity has fallen by more than half and the images are too few to tell
+    the two scores apart.
 
     Args:
-      checkpoint: what is saved: the model, the optimizer and the counters of the run.
+      checkpoint: the TensorFlow object that saves the model, the optimizer and the counters of the
+        run.
       model_dir: the directory of the run.
       params: the configuration of the run.
       signature: a line of text that says how the weights are trained (`runs.signature`);
@@ -61,8 +63,8 @@ class BestCheckpoint:
         """Saves the checkpoint and its scores if this validation is the best so far.
 
         If the scores lack the one that decides (`metric`), a warning is logged and nothing is
-        saved. The scores are written after the checkpoint: a run that is killed between the two
-        validates again, and must not find scores of a checkpoint that was not saved.
+        saved. The scores are written after the checkpoint: if the run is killed in between, there
+        are no scores of a checkpoint that was not saved.
 
         Args:
           scores: the scores of the validation, by name.
@@ -122,7 +124,7 @@ class BestCheckpoint:
         return True
 
     def worse(self, step: int, interval: int) -> str:
-        """Returns a warning if neither of the last two validations was the best so far, else "".
+        """Returns a warning if two validations came after the best one, else "".
 
         Args:
           step: the step of the last validation.

@@ -36,7 +36,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
         key = "num_gpus" if runtime.num_gpus > gpus else "replicas"
         raise errors.UsageError(
             f"runtime.{key}={getattr(runtime, key)} is more than the {gpus} GPUs of this machine. "
-            "Set 0 to use all GPUs, or the processor on a machine without GPUs."
+            f"Set it to at most {gpus}."
         )
     if name == "mirrored" and cluster_position()[0] > 1:
         name = "multi_worker_mirrored"
@@ -129,9 +129,10 @@ def _split_processor(devices: int) -> None:
 def spread_seeds(model: Captioner, worker: int = 0) -> None:
     """Gives each replica its own dropout masks, by random states that differ.
 
-    Keras copies one random state to all replicas, so they would draw the same masks. Here replica r
-    of all workers adds 7919 r to the seed of that state. A checkpoint holds the state of the first
-    replica alone. So call this function once after each restore, in every worker.
+    Keras copies one random state to all replicas, so they would draw the same masks. Here 7919 r is
+    added to the seed of replica r = 0, 1, ..., counted over all workers. A checkpoint holds the
+    state of the first replica alone. So call this function once after each restore, in every
+    worker.
 
     Args:
       model: the captioner, whose dropout layers hold the random states.
@@ -156,14 +157,15 @@ def apply_gradients(
 
     Call it in replica context. Keras 3 would clip the gradients of each replica and sum afterwards.
     The optimizer sums over replicas again, so each replica passes an equal share of the clipped sum
-    to it. Under float16 the gradients are multiplied by the loss scale, and so is the threshold.
+    to it.
 
     Args:
       optimizer: the optimizer, built for these variables.
-      gradients: the gradients of this replica, one for each variable.
+      gradients: the gradients of this replica, one for each variable. With a `LossScaleOptimizer`
+        (float16) these are the gradients of the scaled loss.
       variables: the trained variables, in the order of the gradients.
       clip: how to clip: `value`, `norm` or `none`, see `optim.clip`.
-      threshold: the limit for `value` and `norm`.
+      threshold: the limit for `value` and `norm`, without the loss scale.
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]

@@ -79,7 +79,8 @@ class Adam(private_api.SharedScalarsOptimizer):
 
         Returns:
           a, e, beta_1, beta_2 and 0, float32 scalars. A weight changes by -a m / (sqrt(v) + e),
-          where m and v are its moments; a and e include the bias corrections.
+          where m and v are its moments; a and e include the bias corrections. The 0 tells
+          TensorFlow's kernel not to correct again.
         """
         # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
         rate = ops.cast(learning_rate, "float64")
@@ -96,7 +97,7 @@ class Adam(private_api.SharedScalarsOptimizer):
         Args:
           gradient: the gradient of the variable.
           variable: the variable, which is changed.
-          learning_rate: not the learning rate alone, but the tuple of `shared_scalars`.
+          learning_rate: in place of the learning rate, the tuple that `shared_scalars` returned.
         """
         index = self.index_of(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
@@ -278,9 +279,9 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     At step n = 1, 2, ... `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup_steps^-3/2)
     (docs/systems.md 7.1), and `constant` is learning_rate. The other two reach learning_rate after
     warmup_steps steps. Before, `linear` multiplies it by n / warmup_steps, and `hyperbolic` by 1 /
-    (warmup_steps - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up". From
-    the first step on, these two are also multiplied by `decay_rate` every `decay_steps` steps after
-    `decay_start`. After the warm-up they are at least `minimum`.
+    (warmup_steps - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up". These
+    two are also multiplied by `decay_rate` every `decay_steps` steps, counted from step
+    `decay_start`, even during the warm-up. After the warm-up they are at least `minimum`.
 
     Args:
       config: the group `schedule` of the optimizer's configuration.
@@ -330,8 +331,9 @@ class Plateau(tf.Module):
     object in checkpoints, so that a resumed run goes on counting.
 
     Args:
-      patience: number of validations; 0 never changes the rate.
-      factor: factor of the learning rate.
+      patience: number of validations in a row without a better score that leave the rate as it is;
+        one more lowers it. 0 never changes the rate.
+      factor: number by which the learning rate is multiplied.
       metric: name of the score.
       higher: true if a higher score is better, false if a lower one is.
     """
@@ -396,7 +398,7 @@ class Patience(Plateau):
     def over(self) -> bool:
         """True if `patience` validations in a row had no better score, so that training ends.
 
-        A run that has ended so goes on if it is started again with a larger `patience`.
+        Such a run goes on training if it is started again with a larger `patience`.
         """
         return 0 < self.patience <= int(self.waited.numpy())
 
@@ -413,9 +415,9 @@ class Average:
     After every step average += (1 - decay) (weights - average). The average starts as the weights
     after the first step, so it needs no bias correction. If training resumes from a checkpoint
     without an average, it starts as the weights after the next step. Keras' own average (`use_ema`)
-    is not used: the optimizer keeps it in a numbered list before its other variables, and a run
-    that is resumed with another setting would restore each variable from its neighbour. Here each
-    average has the name of its weight.
+    is not used: the optimizer keeps it in a numbered list before its other variables. If a run were
+    resumed with `use_ema` switched on or off, these numbers would shift and wrong variables would
+    be restored. Here each average has the name of its weight.
 
     Args:
       model: the captioner with the weights.

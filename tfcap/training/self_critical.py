@@ -32,8 +32,10 @@ class Draws(NamedTuple):
     """The captions that were drawn for a batch of B images.
 
     Attributes:
-      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T].
-      logps: the natural logarithm of the probability of each sampled word, float32 [B, S, T].
+      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T];
+        PAD after the end mark.
+      logps: the natural logarithm of the probability of each sampled word, float32 [B, S, T]; 0 at
+        PAD.
       greedy: the captions of greedy decoding, int32 [B, 1, T]; None if the baseline needs none.
     """
 
@@ -46,9 +48,10 @@ class Samples(NamedTuple):
     """The sampled captions of a batch of B images, with their advantages.
 
     Attributes:
-      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T].
+      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T];
+        PAD after the end mark.
       logps: the natural logarithm of the probability that each word had when it was drawn, float32
-        [B, S, T].
+        [B, S, T]; 0 at PAD.
       advantages: the reward of each caption minus its baseline, float32 [B, S].
       baseline: what was subtracted from the reward of each caption, float32 [B, S].
     """
@@ -78,7 +81,8 @@ class SelfCriticalTask(CaptionTask):
 
     Captions are sampled and rewarded, and a baseline is subtracted from each reward: the result is
     the advantage. The loss is the sum of -advantage times the log-probability of the caption, so
-    that its gradient is minus the gradient of the expected reward.
+    that its gradient is minus the gradient of the expected reward. The option `reduction` says what
+    this sum is divided by.
 
     TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
     `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,
@@ -159,7 +163,7 @@ class SelfCriticalTask(CaptionTask):
           metrics: the metrics to update; None updates none.
 
         Returns:
-          {"loss": the loss, a float32 scalar}.
+          {"loss": a float32 scalar}. The mean over the replicas is the loss of the whole batch.
         """
         batch = dict(inputs)
         numbers = self.random_numbers(batch, tf.convert_to_tensor(optimizer.iterations))
@@ -207,12 +211,12 @@ class SelfCriticalTask(CaptionTask):
         """Draws the random numbers that decide the sampled words of a step.
 
         Args:
-          batch: a batch of B images, of which only the number is read.
+          batch: a batch, of which only the number of images, B, is read.
           done: number of finished optimizer steps.
 
         Returns:
-          float32 [B, S, T] in [0, 1): for each image a number for each of T words of S captions.
-          The numbers depend only on `task.seed`, the step and the replica.
+          float32 [B, S, T] in [0, 1): one number for each of the T words of the S captions of each
+          image. The numbers depend only on `task.seed`, the step and the replica.
         """
         shape = [tf.shape(batch["mask"])[0], self.options.samples, self.task_config.max_length]
         return tf.random.stateless_uniform(shape, self.seed(done))
@@ -285,8 +289,10 @@ class SelfCriticalTask(CaptionTask):
         """Computes the scores of the captions of a validation, see `CaptionTask.score`.
 
         Before the first step, it also compares the score of greedy decoding with the one that
-        `init_checkpoint` was saved with. A note tells the result; `start.check_start` raises
-        ValueError if the two differ too much.
+        `init_checkpoint` was saved with. The result is a text in the attribute `notes`.
+
+        Raises:
+          ValueError: these two scores differ by more than `self_critical.start_tolerance`.
         """
         logs = super().score(aggregated_logs, start)
         images = len(self.captions)

@@ -250,13 +250,14 @@ def resolve_stages(
 ) -> list[Stage]:
     """Makes the configurations of all stages, so that errors appear before the first one runs.
 
-    A later stage starts from the best checkpoint of the stage before it, and has its data and
-    model.
+    A later stage starts from the best checkpoint of the stage before it, and has the same data and
+    model as that stage.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
-      first: the first stage: its experiment, directory, YAML files and override. An empty
-        experiment goes on with the run in the directory.
+      first: the first stage: its experiment, directory, YAML files and override. If the experiment
+        is "", the run in the directory is continued; if the directory is "", it is
+        `runs/EXPERIMENT`.
       then: the later stages, each as text: `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
       config_files: YAML files for every later stage, applied after its files in `then`.
       override: changes to the configuration of every later stage, applied last.
@@ -286,8 +287,8 @@ def resolve_stages(
             if experiment in (FINETUNE, f"{FINETUNE}_scst") and not params.task.data_dir:
                 raise errors.UsageError(
                     f"`experiment={experiment}` needs photographs of your own. Prepare them with "
-                    "the backbone of the packaged captioner, and name their directory: "
-                    "`params_override=task.data_dir=DIRECTORY`."
+                    "`backbone=efficientnet_lite2` of tfcap.prepare, and name the directory of the "
+                    "prepared data: `params_override=task.data_dir=DIRECTORY`."
                 )
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(saved, first_files, first_override)

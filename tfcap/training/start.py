@@ -179,8 +179,8 @@ def signature_of_start(task: configs.Task) -> str:
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the score of greedy decoding before the first step with that of `init_checkpoint`.
 
-    Words or features in another order have the same shapes, so that the weights can be loaded. This
-    check finds them by the score.
+    If the words or features of the data have another order than those of the checkpoint, its
+    weights can still be loaded, because the shapes are equal. The score then shows the mistake.
 
     Args:
       task: the configuration of the task.
@@ -206,8 +206,9 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
         raise ValueError(
             f"Before its first step this run has greedy_CIDEr-D {score:.2f}, but its checkpoint "
             f"{path} was saved with {expected:.2f} on the same images. Most likely the run has "
-            "another vocabulary, other features or other model options than the checkpoint: set "
-            "them as there. A larger task.self_critical.start_tolerance accepts the difference."
+            "another vocabulary, other features or other model options than the checkpoint: use "
+            "those of the checkpoint. A larger task.self_critical.start_tolerance accepts the "
+            "difference."
         )
     return (
         f"the start reaches greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f}: "

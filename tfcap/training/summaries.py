@@ -36,8 +36,8 @@ class Summaries:
       model_dir: the directory of the run; None writes nothing.
       name: the name of the directory inside it that gets the event files.
       step: a variable that counts the steps.
-      group: the group of TensorBoard that shows the curves. Loss and perplexity (`SHARED`) have the
-        group `loss` in any case.
+      group: the group of TensorBoard that shows the curves. The curves `loss` and `perplexity` are
+        always in the group `loss`.
     """
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
@@ -50,7 +50,7 @@ class Summaries:
     def writing(self) -> Iterator[None]:
         """Context for functions of `tf.summary`: what they write appears beside these curves.
 
-        It has the present step as its step.
+        They need no argument `step`: it is the present step.
         """
         if self._writer is None:  # the directory exists once there is a value
             self._writer = tf.summary.create_file_writer(self._directory)
@@ -75,12 +75,15 @@ class Progress:
     """A progress bar of training: the step, the steps per second, the time left, and a note.
 
     Use it as a context manager. A loop of steps may take minutes inside TensorFlow, so a thread
-    reads the step. Set the attribute `loss` to the text of the note.
+    reads the step.
 
     Args:
       global_step: a variable that counts the steps.
       train_steps: the number of the last step.
       stream: where the bar is shown; None for standard error.
+
+    Attributes:
+      loss: the note, such as `loss 1.234`; set it after each loop of steps.
     """
 
     def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):

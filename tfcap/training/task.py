@@ -110,8 +110,8 @@ class CaptionTask(base_task.Task):
     def build_model(self) -> Captioner:
         """Makes the captioner and all of its variables.
 
-        If the configuration trains the backbone, the network that computes the features of
-        pictures, the captioner has it inside.
+        With `task.backbone.trainable` the captioner contains the backbone, which computes the
+        features of pictures.
         """
         data = self.data
         config = self.task_config
@@ -146,11 +146,15 @@ class CaptionTask(base_task.Task):
     def build_inputs(
         self, params: configs.Data, input_context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """Makes the data set of batches of one replica: endless for training, or one validation.
+        """Makes a data set of batches, each of which goes to one replica.
+
+        For training it has no end. For validation it ends with the last image of the split, or at
+        `limit` images.
 
         Args:
           params: the group `train_data` or `validation_data` of the task's configuration.
-          input_context: the replicas that this process feeds; None for all of them.
+          input_context: the context that `tf.distribute` gives to an input function; the data set
+            has only the batches of the replicas that this process feeds. None: those of all.
         """
         options = pipeline.BatchOptions(
             split=params.split,
@@ -198,8 +202,7 @@ class CaptionTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Computes the loss of a batch on one replica, and updates the weights.
 
-        The loss is the mean over the words of all replicas. TensorBoard shows it without the
-        penalty of `l2`.
+        The loss is the mean over the words of all replicas, without the penalty of `l2`.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
@@ -208,7 +211,7 @@ class CaptionTask(base_task.Task):
           metrics: the metrics to update; None updates none.
 
         Returns:
-          {"loss": the loss, a float32 scalar}.
+          {"loss": a float32 scalar}. The mean over the replicas is the loss of the whole batch.
         """
         done = tf.convert_to_tensor(optimizer.iterations)
         # Each image has its own seed, so that micro-batches draw different words.
@@ -271,7 +274,7 @@ class CaptionTask(base_task.Task):
           metrics: the metrics to update; None updates none.
 
         Returns:
-          {"loss": the loss, a float32 scalar}.
+          {"loss": a float32 scalar}. The mean over the replicas is the loss of the whole batch.
         """
         config = self.optimizer_config
         weights = model.trainable_variables
@@ -339,7 +342,7 @@ class CaptionTask(base_task.Task):
 
         Args:
           function: the function.
-          possible: false returns the function unchanged, too, because XLA cannot compile it.
+          possible: whether XLA can compile the function; false always returns it unchanged.
         """
         if not (self.xla and possible):
             return function

@@ -70,8 +70,8 @@ def cluster_position(several: bool = False) -> tuple[int, int]:
         fault = "its index is below 0" if index < 0 else ""
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         fault = (
-            "its task is no chief or worker of its cluster (an evaluator is "
-            "`mode=continuous_eval` without TF_CONFIG)"
+            "it is not JSON, or its task is no chief or worker of its cluster (to validate beside "
+            "training, use `mode=continuous_eval` without TF_CONFIG)"
         )
     if not fault and (several or len(addresses) > 1):
         fault = _fault(addresses, cluster)
