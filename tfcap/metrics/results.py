@@ -17,7 +17,7 @@ import numpy as np
 
 from tfcap import errors
 from tfcap.files import read_json, replacing, write_json
-from tfcap.marks import left_out, mark_of
+from tfcap.marks import UNUSABLE, left_out, mark_of
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Scores:
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a score that is a ratio of two counts.
+        """Adds a score that is a ratio of two counts; it is kept times 100.
 
         The score of all images is the ratio of the sums of the counts.
 
@@ -247,8 +247,9 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
 def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
     """Reads references from a JSON file in COCO's annotation format.
 
-    Captions that the file marks as unusable are left out. An image that has only such captions is
-    left out, too. A note in the log counts both.
+    Captions that the file marks as unusable, with "is_rejected" or "is_precanned" as in
+    VizWiz-Captions, are left out. An image that has only such captions is left out, too. A note in
+    the log counts both.
 
     Args:
       path: the file.
@@ -268,11 +269,13 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
         try:
             mark = mark_of(entry)
         except ValueError as error:
-            raise ValueError(f"{path} has the annotation {entry!r:.100}: {error}.") from None
+            raise ValueError(
+                f"{path} has the annotation {entry!r:.100}: {error}. Correct it."
+            ) from None
         if image not in references or not (mark or isinstance(caption, str)):
             raise ValueError(
                 f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
-                'of the "images", and its "caption" must be text.'
+                'of the "images", and its "caption" must be text. Correct or remove the annotation.'
             )
         if mark:
             marks.setdefault(image, []).append(mark)
@@ -305,7 +308,10 @@ def _without_marked(
     more = f", and {named(empty)} without another caption" if empty else ""
     _log.info(f"note: {path}: {note}{more}")
     if len(empty) == len(references):
-        raise ValueError(f"{path} marks all captions as unusable. Remove the marks to use them.")
+        raise ValueError(
+            f"{path} marks all captions as unusable. Remove the marks ({', '.join(UNUSABLE)}) of "
+            "those that are to be used."
+        )
     return {
         image: captions for image, captions in references.items() if captions or image not in marks
     }
@@ -448,6 +454,7 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
 
     Args:
       path: the archive, NAME.zip or captions_NAME_results.zip; it is made if it does not exist.
+        The captions become its file captions_SPLIT_NAME_results.json, as the server demands.
       split: val2014 or test2014, also as val or test.
       captions: image id -> caption, for all images of the split.
 
