@@ -55,7 +55,8 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
       The frames, uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: the file is no picture, or it is truncated and no GIF file.
+      tf.errors.InvalidArgumentError: the file is no picture, or a truncated one
+        that is not a GIF.
     """
     with tf.device("/CPU:0"):
         clip = tf.cond(

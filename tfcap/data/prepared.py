@@ -115,7 +115,7 @@ class PreparedData:
     def check_split(self, split: str) -> None:
         """Raises ValueError if a file of records is missing or has changed its size.
 
-        TensorFlow reads a file that was cut without an error.
+        TensorFlow itself raises no error when it reads a file that was cut.
 
         Args:
           split: name of the split whose files are checked.
@@ -483,13 +483,13 @@ class PreparedData:
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the same dataset without TensorFlow's background thread that tunes buffer sizes.
 
-    Freeing an iterator waits for this thread, which may sleep for up to a minute: TensorFlow wakes
-    the thread before it marks the iterator as cancelled. Datasets that are made from the result
-    have no such thread, either.
+    Freeing an iterator waits for this thread, which may sleep for up to a minute. Datasets that are
+    made from the result have no such thread, either.
 
     Args:
       dataset: any dataset.
     """
+    # It sleeps on because TensorFlow wakes it before it marks the iterator as cancelled.
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)

@@ -77,7 +77,7 @@ class Java:
         """Returns the command line, as a list, that runs a Java program with an English locale.
 
         Args:
-          arguments: what follows Java's own options, such as "-jar" and the path of a program.
+          arguments: the further arguments of Java, such as "-jar" and the path of a program.
           heap_gb: the most memory that the program may use, in GiB; None leaves the limit to Java.
           open_modules: whether the program may use private parts of java.base by reflection. SPICE
             does, and from Java 16 on it fails without this permission.

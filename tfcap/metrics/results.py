@@ -96,8 +96,8 @@ class Scores:
     """The scores of captions of B images, as `CocoScorer.score` returns them.
 
     Attributes:
-      corpus: key of the score, of `KEYS` -> score of all images together, times 100. Only computed
-        scores have an entry.
+      corpus: key of the score, one of `KEYS` -> score of all images together, times 100. Only
+        computed scores have an entry.
       per_image: image id -> key of the score -> score of the image, times 100.
       unavailable: name of a requested metric that was not computed -> the reason and the remedy.
       notes: notes to show with the scores, one line each.
@@ -116,12 +116,13 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, per_image: Sequence[float]) -> None:
-        """Adds a score in 0 to 1, which is kept times 100.
+        """Adds a score, which is kept times 100.
 
         Args:
-          key: the key of the score, of `KEYS`.
-          corpus: the score of all images together.
-          per_image: the score of each image, in the order of the attribute `per_image`.
+          key: the key of the score, one of `KEYS`.
+          corpus: the score of all images together, not times 100.
+          per_image: the score of each image, not times 100, in the order of the attribute
+            `per_image`.
 
         Example:
           >>> scores = Scores(corpus={}, per_image={7: {}, 8: {}})
@@ -139,7 +140,7 @@ class Scores:
         The score of all images is the ratio of the sums of the counts.
 
         Args:
-          key: the key of the score, of `KEYS`.
+          key: the key of the score, one of `KEYS`.
           counts: numerator and denominator for each of B images, float64 [B, 2], in the order of
             `per_image`. An image with the denominator 0 has the score 0.
         """
