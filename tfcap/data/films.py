@@ -116,6 +116,9 @@ def read_film_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> l
 
     Returns:
       N upright pictures uint8 [H, W, 3], RGB.
+
+    Raises:
+      ValueError: as in `read_film`.
     """
     with tempfile.NamedTemporaryFile(suffix=".film") as file:
         file.write(content)
