@@ -27,7 +27,8 @@ _DIGITS = re.compile(r"(\d+)")
 def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
     """Chooses N frames of a clip, evenly spaced; returns their positions, int32 [N], ascending.
 
-    If the clip has fewer than N frames, the position of its last frame is repeated.
+    Position i is floor(i n / N), so the first is 0. If the clip has fewer than N frames, the
+    position of its last frame is repeated.
 
     Args:
       total: number of frames of the clip, n.
@@ -54,7 +55,8 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
       The frames, uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: the file is no picture, or it is truncated and no GIF file.
+      tf.errors.InvalidArgumentError: the file is no picture, or a truncated one
+        that is not a GIF.
     """
     with tf.device("/CPU:0"):
         clip = tf.cond(
@@ -68,8 +70,8 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
 def read_clip_bytes(content: bytes, frames: int) -> Frames:
     """Reads N evenly spaced frames of a clip from the bytes of its file.
 
-    The file is a GIF file, a film, or another picture, which counts as a clip of one frame. If the
-    clip has fewer than N frames, its last frame is repeated.
+    The file is a GIF file, a film (a video file, such as MP4 or WebM), or another picture, which
+    counts as a clip of one frame. If the clip has fewer than N frames, its last frame is repeated.
 
     Args:
       content: the bytes of the file.
@@ -101,8 +103,9 @@ def read_clip(path: str | os.PathLike, frames: int) -> Frames:
     If the clip has fewer than N frames, its last frame is repeated.
 
     Args:
-      path: a GIF file, a film, a directory with a picture file for each frame, or another picture
-        file, which counts as a clip of one frame.
+      path: a GIF file, a film (a video file, such as MP4 or WebM), a directory with a picture file
+        for each frame, in the order of the numbers in their names, or another picture file, which
+        counts as a clip of one frame.
       frames: number of frames to read, N.
 
     Returns:
@@ -115,7 +118,7 @@ def read_clip(path: str | os.PathLike, frames: int) -> Frames:
     if files.is_directory(path):
         return _read_frame_files(path, frames)
     if not files.is_file(path):
-        raise ValueError("the path is neither a file nor a directory of frames. Check it.")
+        raise ValueError("the path is neither a file nor a directory of frames. Correct the path.")
     if os.fspath(path).lower().endswith(films.ENDINGS):
         with files.local_copy(path) as film:
             return films.read_film(film, _choice(frames))
@@ -157,7 +160,8 @@ def _content(path: str | os.PathLike) -> bytes:
     """Reads a file, unless it is too large."""
     if (size := files.size(path)) > MOST_BYTES:
         raise ValueError(
-            f"the file has {size} bytes, which are more than {MOST_BYTES}. Save it smaller."
+            f"the file has {size} bytes, which are more than {MOST_BYTES}. Save it with fewer "
+            "frames or pixels."
         )
     return files.read_bytes(path)
 

@@ -55,12 +55,12 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
 
 def ends(lengths: Sequence[int]) -> np.ndarray:
-    """Returns where each part ends if parts are laid end to end, with a 0 in front: int64 [n + 1].
+    """Returns the cumulative sums of lengths, with a 0 in front: int64 [n + 1].
 
     For the lengths 2 and 3 the result is [0, 2, 5].
 
     Args:
-      lengths: lengths of the n parts.
+      lengths: n lengths, such as the numbers of captions of images.
     """
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
 

@@ -28,7 +28,7 @@ def is_film(head: bytes) -> bool:
 
 
 def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads chosen frames of a film with OpenCV.
+    """Reads chosen frames of a film, a video file, with OpenCV.
 
     Args:
       path: a local file.
@@ -50,7 +50,9 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
     with open(path, "rb") as file:
         # FFmpeg would also read a playlist, which may name files and addresses.
         if not is_film(file.read(16)):
-            raise ValueError("the file is no film. Give an MP4, WebM, AVI, Matroska or MPEG file.")
+            raise ValueError(
+                "the file is no film. Give a video file: MP4, WebM, AVI, Matroska or MPEG."
+            )
     name = os.fspath(path)
     film = cv2.VideoCapture(name, cv2.CAP_FFMPEG)
     try:
@@ -58,7 +60,8 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
         height = film.get(cv2.CAP_PROP_FRAME_HEIGHT)
         if width * height > MOST_PIXELS:
             raise ValueError(
-                f"a frame of the film has more than {MOST_PIXELS} pixels. Save a smaller film."
+                f"a frame of the film has more than {MOST_PIXELS} pixels. Scale the film down: "
+                "ffmpeg -i FILM -vf scale=1280:-2 new.mp4"
             )
         # Some formats state the number of frames; for others FFmpeg estimates it from duration and
         # rate. The packets of a film can be counted without decoding them, but where a codec has
@@ -113,6 +116,9 @@ def read_film_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> l
 
     Returns:
       N upright pictures uint8 [H, W, 3], RGB.
+
+    Raises:
+      ValueError: as in `read_film`.
     """
     with tempfile.NamedTemporaryFile(suffix=".film") as file:
         file.write(content)

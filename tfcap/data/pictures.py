@@ -48,11 +48,12 @@ _LAST = [[0xFFDA, 0xFFD9], [_code(b"IDAT"), _code(b"IEND")], [-1, -1]]  # where 
 def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     """Decodes a picture file and turns it upright, as a graph function.
 
-    JPEG, PNG, BMP, GIF and WebP are read. Of an animated GIF the first frame is decoded; if it is
-    smaller than the picture, the rest is black. Grey becomes RGB. Transparency is dropped; what a
-    GIF leaves transparent is black. The EXIF orientation is applied; in PNG files EXIF must come
-    before the pixels. EXIF that is damaged, and an orientation that only XMP has, are ignored. A
-    small file can need gigabytes for its pixels: check `claimed_pixels` before, or call `read`.
+    JPEG, PNG, BMP, GIF and WebP are read. Of an animated GIF the first frame is decoded; if it does
+    not fill the size that the file states, the rest is black. Grey becomes RGB.
+    Transparency is dropped; what a GIF leaves transparent is black. The EXIF orientation is
+    applied; in PNG files EXIF must come before the pixels. EXIF that is damaged, and an orientation
+    that only XMP has, are ignored. A small file can need gigabytes for its pixels: check
+    `claimed_pixels` before, or call `read`.
 
     Args:
       image_bytes: the bytes of the file, string [].

@@ -26,7 +26,7 @@ References = Callable[[tf.Tensor], Any]  # maps all captions of the images to te
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What the batches of `training_batches` and `decoding_batches` hold, and who reads them.
+    """What the batches of `training_batches` and `decoding_batches` hold, and for which replicas.
 
     Attributes:
       split: name of the split whose images are read.
@@ -44,8 +44,8 @@ class BatchOptions:
         batch holds the result under the name `references`. None leaves it out.
       reference_length: largest number of words of a caption that `references` gets, the end mark
         included. A longer caption loses its last words and EOS. None takes T.
-      replicas: number of replicas, devices that train together, which share a global batch. Their
-        batches follow one another in the dataset.
+      replicas: number of replicas, the devices that train together. A global batch is one batch for
+        each replica; these follow one another in the dataset.
       input_context: the context that `tf.distribute` gives to an input function. Its number of
         replicas replaces `replicas`, and the dataset has only the batches of the replicas that this
         process feeds. None: the dataset has the batches of all replicas.
@@ -87,8 +87,9 @@ def training_batches(
     """Returns endless shuffled batches of images, each with S captions.
 
     In each epoch the images have another order, which follows from `seed` and the number of the
-    epoch. S captions are drawn without replacement. If an image has fewer, all its captions are
-    used and some are drawn again, as in the released JDAI loader.
+    epoch. The images that remain after the last full global batch of an epoch are left out of it.
+    S captions are drawn without replacement. If an image has fewer, all its captions are used and
+    some are drawn again, as in the released JDAI loader.
 
     Args:
       data: the prepared data.
@@ -100,10 +101,11 @@ def training_batches(
     Returns:
       A dataset of dicts: `features` float32 [B, R, F], the features of R regions; `mask` bool [B,
       R], False for padding; `tokens` int32 [B, S, T'+1], the captions with BOS first, where T' is
-      the length of the longest of them; `id` int64 [B], the ids of the images. Data with vectors of
-      whole images adds `image` float32 [B, F2]. Data with a backbone has `pictures` float32 [B, H,
-      W, 3] in place of `features`. `options.references` adds `references`. An image without
-      captions raises an error when it is read.
+      the number of words of the longest of them, the end mark included, or T with `pad_to_max`;
+      `id` int64 [B], the ids of the images. Data with vectors of whole images adds `image` float32
+      [B, F2]. Data with a backbone has `pictures` float32 [B, H, W, 3] in place of `features`.
+      `options.references` adds `references`. An image without captions raises an error when it is
+      read.
     """
     size = options.batch_size
     replicas, first, last = _local_replicas(options)

@@ -115,7 +115,7 @@ class PreparedData:
     def check_split(self, split: str) -> None:
         """Raises ValueError if a file of records is missing or has changed its size.
 
-        TensorFlow reads a file that was cut without an error.
+        TensorFlow itself raises no error when it reads a file that was cut.
 
         Args:
           split: name of the split whose files are checked.
@@ -246,14 +246,14 @@ class PreparedData:
         return names, captions
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the path of each picture file of a split that exists, by image id.
+        """Returns the paths of the picture files of a split, by image id.
 
-        The path of a clip may be a directory of frames.
+        Files that do not exist are left out. The path of a clip may be a directory of frames.
 
         Args:
           split: name of the split.
-          images: directory of the files. None takes the directory that the data was prepared from;
-            the result is empty if it was prepared from features.
+          images: directory of the picture files. None takes the directory that the data was
+            prepared from; the result is empty if it was prepared from features.
         """
         paths: dict[int, str] = {}
         directory = os.path.expanduser(images) if images else self.images
@@ -283,9 +283,9 @@ class PreparedData:
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Prepare it with `document_frequency=FILE` of "
-                "tfcap.prepare and the `vocab=FILE` of tfcap.prepare that belongs to it, or use "
-                "data with a train split."
+                "without a train split. Prepare it again with two files of data that has one: "
+                "`document_frequency=DATA/document_frequency.npz` of tfcap.prepare and "
+                "`vocab=DATA/vocab.txt` of tfcap.prepare. Or use that data."
             )
         return load_document_frequencies(self.folder)
 
@@ -343,9 +343,9 @@ class PreparedData:
           serialized: the records, string [B].
           max_regions: largest number of regions of an image; further regions are cut off. None
             keeps all.
-          pad_regions: number of regions of the result, R; None takes the largest number in the
-            batch. It has no effect with a backbone, which gives the same number of regions for all
-            pictures.
+          pad_regions: number of regions of the result, R: images with more are cut, those with
+            fewer are padded. None takes the largest number in the batch. It has no effect with a
+            backbone, which gives the same number of regions for all pictures.
 
         Returns:
           A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
@@ -367,13 +367,16 @@ class PreparedData:
 
         Args:
           split: name of the split.
-          ids: ids of the B images.
+          ids: ids of the B images, in the order of the result.
           max_regions: largest number of regions of an image; further regions are cut off. None
             keeps all.
 
         Returns:
           A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
-          entries, see `record.parse`.
+          entries, see `record.parse`. If the data has a backbone, it computes the features.
+
+        Raises:
+          ValueError: the split has no image of an id, or a record is damaged.
         """
         positions = {int(image): position for position, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in positions]:
@@ -409,9 +412,11 @@ class PreparedData:
         """Returns a copy of the data whose features a trained backbone computes.
 
         Args:
-          backbone: the backbone. It has the sizes of the backbone with which the data was prepared.
+          backbone: the backbone. It must give as many regions for each picture as the one with
+            which the data was prepared.
           weights_sha256: SHA-256 of the weights of the backbone. It becomes a part of the
             fingerprint, so that stored vectors or scores that other weights gave are not used.
+            With "" the fingerprint does not tell different weights apart.
 
         Raises:
           ValueError: the records hold no picture files.
@@ -478,13 +483,13 @@ class PreparedData:
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the same dataset without TensorFlow's background thread that tunes buffer sizes.
 
-    Freeing an iterator waits for this thread, which may sleep for up to a minute: TensorFlow wakes
-    the thread before it marks the iterator as cancelled. Datasets that are made from the result
-    have no such thread, either.
+    Freeing an iterator waits for this thread, which may sleep for up to a minute. Datasets that are
+    made from the result have no such thread, either.
 
     Args:
       dataset: any dataset.
     """
+    # It sleeps on because TensorFlow wakes it before it marks the iterator as cancelled.
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)

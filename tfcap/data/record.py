@@ -132,7 +132,8 @@ def parse(
       feature_dim: width of the features of every record, F.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
         all.
-      pad_regions: number of regions of the result, R; None takes the largest number in the batch.
+      pad_regions: number of regions of the result, R: images with more are cut, those with fewer
+        are padded. None takes the largest number in the batch.
       image_dim: width of the vectors of whole images, F2; None reads no such vectors.
 
     Returns:
@@ -191,8 +192,8 @@ def parse_pictures(
 
     Args:
       serialized: the records that `serialize` wrote, string [B].
-      regions: number of regions that the backbone gives for each picture; every record has so many
-        boxes.
+      regions: number of regions that the backbone gives for each picture. Each record must have as
+        many boxes, or none.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
         all.
 

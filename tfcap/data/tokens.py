@@ -7,6 +7,7 @@ operations eagerly, so prepare, the input pipeline and rewards cannot disagree. 
 only operations of TensorFlow itself, because it is part of an exported model.
 """
 
+import collections
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,8 +105,11 @@ class Vocab:
                 f"{source} must have one word per line, and begin with {' '.join(SPECIALS)}. Use "
                 "the vocab.txt that prepare wrote."
             )
-        if len(set(self.words)) < len(self.words):
-            raise ValueError(f"{source} has a word twice. Use the vocab.txt that prepare wrote.")
+        ((word, count),) = collections.Counter(self.words).most_common(1)
+        if count > 1:
+            raise ValueError(
+                f"{source} has the word {word!r} twice. Use the vocab.txt that prepare wrote."
+            )
         self._content = ("\n".join(self.words) + "\n").encode("utf-8")
         self._index = {word: i for i, word in enumerate(self.words) if i >= len(SPECIALS)}
         self._table: tf.lookup.StaticHashTable | None = None
@@ -180,6 +184,7 @@ class Vocab:
     def encode(self, captions: tf.Tensor, max_length: int) -> tf.Tensor:
         """Encodes captions as token ids, as a graph function: BOS w1 … wL EOS PAD ….
 
+        Captions are split into words as by `tokenize`; words outside of the vocabulary become UNK.
         A caption of more than T-1 words gives its first T words and no EOS, as in the released JDAI
         code: the model must not learn to stop in the middle of a caption.
 

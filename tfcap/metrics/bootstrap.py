@@ -100,7 +100,8 @@ def bleu(counts: np.ndarray) -> np.ndarray:
         4. Columns 6 to 9 are the numbers of these n-grams that match a reference.
 
     Returns:
-      BLEU-1 ... 4 of each set, times 100: float64 [S, 4].
+      BLEU-1 ... 4 of each set, times 100: float64 [S, 4]. As in pycocoevalcap, each ratio of counts
+      is (a + 1e-15) / (b + 1e-9), so that nothing is divided by 0.
 
     Example:
       >>> counts = np.array([[5.0, 5, 5, 4, 3, 2, 4, 3, 2, 1]])  # one word of five is wrong
@@ -234,7 +235,7 @@ def compare(
     """Scores several sets of captions of the same images, and compares each set with the first.
 
     Args:
-      runs: name of the set -> image id -> caption.
+      runs: name of the set -> image id -> caption, for all images of `references`.
       references: image id -> reference captions.
       scorer: computes the scores of the metrics that it was made for.
       samples, seed: as in `intervals`.

@@ -113,8 +113,8 @@ def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[
             ) from None
     if not any(image in labels for image in images):
         raise ValueError(
-            f"None of the scored images is in {', '.join(paths)}. Give the file of the split to "
-            "which the images belong as `instances`."
+            f"None of the scored images is in {', '.join(paths)}. As `instances`, give the file of "
+            "the split that has these images."
         )
     return labels
 

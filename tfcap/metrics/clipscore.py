@@ -28,13 +28,17 @@ def clipscore(
 ) -> dict[str, np.ndarray]:
     """Computes "CLIPScore" and "RefCLIPScore" of each image.
 
+    CLIPScore is 2.5 max(0, cosine of picture and caption). RefCLIPScore is the harmonic mean of
+    CLIPScore and max(0, largest cosine of caption and reference).
+
     Args:
       references: image id -> references, not tokenized, of B images.
       predictions: image id -> caption, not tokenized.
       options: has the networks of CLIP in `clip` and the paths of the pictures in `pictures`.
 
     Returns:
-      Name of the score -> score of each image, float64 [B], in the order of `references`.
+      Name of the score -> score of each image, float64 [B], not times 100, in the order of
+      `references`.
 
     Raises:
       Unavailable: `options` has no CLIP, or a picture is missing or cannot be read.

@@ -106,8 +106,8 @@ class CocoScorer:
           predictions: image id -> caption, not tokenized; an empty caption scores 0.
 
         Returns:
-          The scores of all images together and of each image. A metric that cannot be computed is
-          in their `unavailable`, with the reason.
+          The scores of all images together and of each image. The attribute `unavailable` has the
+          metrics that could not be computed, each with the reason.
 
         Raises:
           ValueError: the image ids of both differ, or an image has no reference with a word.
@@ -294,9 +294,10 @@ class CocoScorer:
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
     """Computes the CIDEr of human captions: that of each reference against the others of its image.
 
-    There are at most five rounds. In round j, reference j of every image is scored against the
-    other references of the image. An image with n references takes reference j modulo n, so that
-    every round scores the same images. Images with a single reference are left out.
+    There are as many rounds as the image with the most references has references, but at most five.
+    In round j, reference j of every image is scored against the other references of the image. An
+    image with n references takes reference j modulo n, so that every round scores the same images.
+    Images with a single reference are left out.
 
     Args:
       references: image id -> references, not tokenized.

@@ -141,7 +141,7 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     Args:
       captions: image id -> at least two captions, each as tokens with single spaces between them.
       references: image id -> references in the same form, of N images. An n-gram occurs in the
-        references of df images.
+        references of df images; if it occurs in none, df is 1.
 
     Returns:
       Image id -> diversity: 0 if all captions are the same, 1 if no two share a word. It is also 0

@@ -77,7 +77,7 @@ class Java:
         """Returns the command line, as a list, that runs a Java program with an English locale.
 
         Args:
-          arguments: what follows Java's own options, such as "-jar" and the path of a program.
+          arguments: the further arguments of Java, such as "-jar" and the path of a program.
           heap_gb: the most memory that the program may use, in GiB; None leaves the limit to Java.
           open_modules: whether the program may use private parts of java.base by reflection. SPICE
             does, and from Java 16 on it fails without this permission.
@@ -185,7 +185,10 @@ def _finish(
             if pipe is not None:
                 pipe.close()
     if process.returncode != 0:
-        raise JavaError(f"Java ended with exit code {process.returncode}: {_reason(stderr)}")
+        raise JavaError(
+            f"Java ended with exit code {process.returncode}: {_reason(stderr)}. Try again, or use "
+            "another Java"
+        )
     return stdout, stderr
 
 
@@ -496,8 +499,8 @@ def check_spice(java: Java, directory: pathlib.Path) -> None:
     """
     if _lacks_corenlp(directory):
         raise JavaError(
-            f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {directory}. Download both, "
-            "or set TFCAP_SPICE_JARS to the directory that has them"
+            f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {directory}. Download both "
+            "into it, or set TFCAP_SPICE_JARS to the directory that has them"
         )
     if java.version > 14 and not all(any(directory.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
         raise JavaError(

@@ -17,7 +17,7 @@ import numpy as np
 
 from tfcap import errors
 from tfcap.files import read_json, replacing, write_json
-from tfcap.marks import left_out, mark_of
+from tfcap.marks import UNUSABLE, left_out, mark_of
 
 _log = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class Scores:
     """The scores of captions of B images, as `CocoScorer.score` returns them.
 
     Attributes:
-      corpus: key of the score, of `KEYS` -> score of all images together, times 100. Only computed
-        scores have an entry.
+      corpus: key of the score, one of `KEYS` -> score of all images together, times 100. Only
+        computed scores have an entry.
       per_image: image id -> key of the score -> score of the image, times 100.
       unavailable: name of a requested metric that was not computed -> the reason and the remedy.
       notes: notes to show with the scores, one line each.
@@ -116,12 +116,13 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, per_image: Sequence[float]) -> None:
-        """Adds a score in 0 to 1, which is kept times 100.
+        """Adds a score, which is kept times 100.
 
         Args:
-          key: the key of the score, of `KEYS`.
-          corpus: the score of all images together.
-          per_image: the score of each image, in the order of the attribute `per_image`.
+          key: the key of the score, one of `KEYS`.
+          corpus: the score of all images together, not times 100.
+          per_image: the score of each image, not times 100, in the order of the attribute
+            `per_image`.
 
         Example:
           >>> scores = Scores(corpus={}, per_image={7: {}, 8: {}})
@@ -134,12 +135,12 @@ class Scores:
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a score that is a ratio of two counts.
+        """Adds a score that is a ratio of two counts; it is kept times 100.
 
         The score of all images is the ratio of the sums of the counts.
 
         Args:
-          key: the key of the score, of `KEYS`.
+          key: the key of the score, one of `KEYS`.
           counts: numerator and denominator for each of B images, float64 [B, 2], in the order of
             `per_image`. An image with the denominator 0 has the score 0.
         """
@@ -247,8 +248,9 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
 def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
     """Reads references from a JSON file in COCO's annotation format.
 
-    Captions that the file marks as unusable are left out. An image that has only such captions is
-    left out, too. A note in the log counts both.
+    Captions that the file marks as unusable, with "is_rejected" or "is_precanned" as in
+    VizWiz-Captions, are left out. An image that has only such captions is left out, too. A note in
+    the log counts both.
 
     Args:
       path: the file.
@@ -268,11 +270,13 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
         try:
             mark = mark_of(entry)
         except ValueError as error:
-            raise ValueError(f"{path} has the annotation {entry!r:.100}: {error}.") from None
+            raise ValueError(
+                f"{path} has the annotation {entry!r:.100}: {error}. Correct it."
+            ) from None
         if image not in references or not (mark or isinstance(caption, str)):
             raise ValueError(
                 f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
-                'of the "images", and its "caption" must be text.'
+                'of the "images", and its "caption" must be text. Correct or remove the annotation.'
             )
         if mark:
             marks.setdefault(image, []).append(mark)
@@ -305,7 +309,10 @@ def _without_marked(
     more = f", and {named(empty)} without another caption" if empty else ""
     _log.info(f"note: {path}: {note}{more}")
     if len(empty) == len(references):
-        raise ValueError(f"{path} marks all captions as unusable. Remove the marks to use them.")
+        raise ValueError(
+            f"{path} marks all captions as unusable. Remove the marks ({', '.join(UNUSABLE)}) of "
+            "those that are to be used."
+        )
     return {
         image: captions for image, captions in references.items() if captions or image not in marks
     }
@@ -448,6 +455,7 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
 
     Args:
       path: the archive, NAME.zip or captions_NAME_results.zip; it is made if it does not exist.
+        The captions become its file captions_SPLIT_NAME_results.json, as the server demands.
       split: val2014 or test2014, also as val or test.
       captions: image id -> caption, for all images of the split.
 

@@ -7,8 +7,9 @@ from tfcap.arguments import argument, arguments
 
 @arguments
 class ScoringArguments:
-    """Base class for the arguments of a command that scores captions: `partial` and `instances`.
+    """Base class for the arguments of a command that scores captions.
 
+    `partial` leaves out images without captions; `instances` gives the labelled objects for CHAIR.
     A subclass adds the arguments of its own command.
     """
 

@@ -33,7 +33,8 @@ def download(address: str) -> str:
       address: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION` with a branch, a tag or a commit.
 
     Raises:
-      ValueError: huggingface_hub is not installed, the download fails, or what it holds is no run.
+      ValueError: huggingface_hub is not installed, the download fails, or there is no run
+        at the address.
     """
     try:
         import huggingface_hub
@@ -55,7 +56,7 @@ def download(address: str) -> str:
     backbone = read_json(os.path.join(directory, "dataset.json"), remedy).get("backbone")
     if backbone and backbone["name"].startswith(HUB) and not backbone["weights"]:
         raise ValueError(
-            f"{address} names another model of a hub as its backbone, but does not hold its "
-            "weights. Ask its owner for a run with the directory backbone.preset."
+            f"{address} names another model of a hub as its backbone, but lacks the weights of "
+            f"that model. Ask the owner of {address} to add the run's directory backbone.preset."
         )
     return directory

@@ -61,9 +61,9 @@ def with_backbone(
     backbone = Backbone.from_fingerprint(fingerprint, directory)
     if backbone.model is None:
         raise ValueError(
-            f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Set it to "
-            "false, or prepare the data with another `backbone` of tfcap.prepare, and with "
-            "`keep_pictures` of tfcap.prepare."
+            f"task.backbone.trainable is true, but the backbone {backbone.backbone_name} has no "
+            "weights to train. Set the key to false, or prepare the data with another `backbone` "
+            "of tfcap.prepare, and with `keep_pictures` of tfcap.prepare."
         )
     return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)
 

@@ -26,7 +26,7 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
     the result is the mean of the moving averages.
 
     Args:
-      name: the run, as in `load`.
+      name: the run, as in `runs.run.load`.
       last: number of checkpoints to average.
     """
     run = load(name, "latest")
@@ -51,8 +51,8 @@ def write(run: Run, out: str, weights: str = "float16") -> str:
     """Writes a small run directory, which every command accepts, but without training state.
 
     The directory has no state of the optimizer, no training curves and no names of picture files.
-    It has document frequencies only if decoding uses them (`order=consensus`). Weights of the
-    backbone that a pip package contains are not copied; their SHA-256 is stored instead.
+    It has document frequencies only if decoding uses them (`order=consensus`). If a pip package
+    contains the weights of the backbone, only their SHA-256 is stored.
 
     Args:
       run: the run, from `load` or `load_mean`.

@@ -78,8 +78,8 @@ def begin(
       experiment: name of the experiment, the configuration from which `params` was made.
       params: configuration for the next steps.
       data: prepared data for the next steps.
-      train: whether training follows. If not, the directory must have a checkpoint, and no file
-        changes, because another process may be training in it.
+      train: whether training follows. If not, the directory must have a checkpoint, and nothing is
+        written into it, because another process may be training there.
 
     Returns:
       The number of training steps that are done, 0 for a new run.
@@ -267,4 +267,6 @@ def create(
 
 def _check_local(directory: str) -> None:
     if files.is_remote(directory):
-        raise ValueError(f"{directory} is not a local path. Write the run to a disk and copy it.")
+        raise ValueError(
+            f"{directory} is not a local path. Name a local directory, and copy the run later."
+        )

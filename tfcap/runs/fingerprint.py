@@ -73,7 +73,7 @@ def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a fingerprint without the SHA-256 of the backbone's weights.
 
     Two such fingerprints agree if the same network made the features, with any weights.
-    Fingerprints of clips and of ready-made features do not change.
+    The result is `fingerprint` itself if the data has clips, or features that were read from files.
 
     Args:
       fingerprint: the content of dataset.json, which describes prepared data.

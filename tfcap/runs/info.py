@@ -43,7 +43,9 @@ def read_info(best: str) -> dict[str, Any]:
 
 
 def read_best(best: str) -> dict[str, float]:
-    """Returns the scores of the best checkpoint by name; empty if there is none yet.
+    """Returns the scores of the best checkpoint and its step; empty if there is none yet.
+
+    The scores are by name, the step is under `best_ckpt_global_step`.
 
     Args:
       best: the directory of the best checkpoint, see `best_directory`.
@@ -52,7 +54,7 @@ def read_best(best: str) -> dict[str, float]:
 
 
 def scores_in(info: Mapping[str, Any]) -> dict[str, float]:
-    """Returns only the scores in the content of an info.json, by name.
+    """Returns only the scores and `best_ckpt_global_step` in the content of an info.json.
 
     Args:
       info: the content, as `read_info` returns it.
@@ -61,13 +63,13 @@ def scores_in(info: Mapping[str, Any]) -> dict[str, float]:
 
 
 def info_of(checkpoint: str) -> dict[str, Any]:
-    """Reads the info.json that describes a checkpoint; empty if there is none.
+    """Reads the info.json in the directory of a checkpoint, if it describes this checkpoint.
 
     Args:
       checkpoint: path of the checkpoint.
 
     Returns:
-      The content of the file, as in `read_info`.
+      The content of the file, as in `read_info`; empty if no file describes the checkpoint.
     """
     directory = os.path.dirname(checkpoint)
     # The file in a small run describes its own checkpoint, of step 0, and not those that training

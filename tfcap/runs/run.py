@@ -50,7 +50,8 @@ class Run:
       directory: directory of the run; for an ensemble that of the first run.
       checkpoint: path of the checkpoint that was read; an ensemble has several, with ", " between.
       signature: the objective that the weights were trained for, in one line.
-      scores: validation scores of the checkpoint by name; empty if they are not known.
+      scores: validation scores of the checkpoint by name, and its step by the name
+        `best_ckpt_global_step`; empty if they are not known.
       backbone: the backbone that was trained with the captioner, or the backbones of an ensemble;
         None if the captioner reads the features of the prepared data.
     """
@@ -123,7 +124,7 @@ class Run:
         Args:
           changes: the changed options as text, for example "beam=3,max_length=20", see
             `configs.decoding`.
-          beam: beam width, which takes precedence over `changes`; 0 sets no other width.
+          beam: beam width, which takes precedence over `changes`; 0 changes nothing.
         """
         options = configs.decoding(self.params.task, changes, beam)
         if options == self.params.task.decoding:
