@@ -74,8 +74,8 @@ def test_a_missing_file_is_named(folder, reader):
     result = list(reader.read([entries(folder)[0], missing, pipe]))
     assert [one.reason for one in result] == [
         None,
-        "the picture file does not exist",
-        "the path is not a regular file",
+        "the picture file does not exist. Add it, or correct its name",
+        "the path is a directory or a device. Name a picture file",
     ]
     with pytest.raises(ValueError, match="is not a directory"):
         Pictures(folder / "none", reader.backbone)

@@ -21,7 +21,7 @@ def engine(options: Sequence[str]) -> Engine:
     """Returns an engine that writes shards with a pipeline of Apache Beam.
 
     Args:
-      options: options of the pipeline in the form of Beam, such as `--runner=FlinkRunner`.
+      options: command-line options of Beam, such as `--runner=FlinkRunner`.
 
     Returns:
       A function that calls `work` with each task, on the workers of the pipeline. It yields the

@@ -56,14 +56,17 @@ Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their n
 def prepare(settings: Settings) -> pathlib.Path | str:
     """Prepares a data set: writes its features and captions as shards, and its vocabulary.
 
-    An interrupted call is continued. If the directory is finished already, nothing is written.
+    It continues where an interrupted call stopped. If `out` is already finished, it writes nothing.
+
+    Args:
+      settings: what to prepare, how, and the directory `out` to write.
 
     Returns:
-      The directory that was written: a Path, or text if it is remote, such as gs://bucket/data.
+      The path of the directory `out`: a Path, or a string if it is remote, as gs://bucket/data.
 
     Raises:
-      UsageError: the settings cannot work.
-      ValueError: the data cannot be used, or the directory has other content.
+      UsageError: a setting has a wrong value or is missing, or two settings exclude each other.
+      ValueError: the data cannot be used, or `out` was prepared with other settings.
     """
     settings = settings.checked()
     out = os.fspath(settings.out).rstrip("/") or "/"
@@ -272,8 +275,8 @@ class _Preparation:
             shard = shards.read_description(self.out, self.digest, name)
             if shard is None:
                 raise ValueError(
-                    f"{os.path.join(self.out, name)} was not written, or not on this machine. Give "
-                    "a directory as `out` that all workers see under the same path."
+                    f"A worker has finished {name}, but it is not in {self.out}. All workers must "
+                    "write to one directory: give one in shared storage as `out`."
                 )
             skipped += shard["skipped"]
             if run_on is not inline:
@@ -285,11 +288,13 @@ class _Preparation:
         most = allowed_skips(self.settings.max_skipped, len(self.images))
         if skipped and len(skipped) + len(self.inputs.skipped) > most:
             last = skipped[-1]
+            rows = " and rows" if self.inputs.skipped else ""
             raise ValueError(
-                "More images cannot be used than `max_skipped` allows. The last one is "
-                f"{last['file_name']}: {last['reason'].rstrip('.')}. Raise `max_skipped` and give "
-                "the same command again: finished shards are kept. Or repair the images and add "
-                "`overwrite`."
+                f"Images{rows} that cannot be used: {len(skipped) + len(self.inputs.skipped)}, but "
+                f"`max_skipped` allows {most}. The last image is {last['file_name']}: "
+                f"{last['reason'].rstrip('.')}. Raise `max_skipped` and give the same command "
+                "again, which keeps finished shards. Or repair the images and add `overwrite`, "
+                "which reads all images again."
             )
 
     def _finish(self, finished: Descriptions, vocabulary: Vocabulary, bar: progress.Bar) -> None:

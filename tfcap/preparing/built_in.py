@@ -53,16 +53,16 @@ class BuiltIn(NamedTuple):
         return f"dataset_{self.name}.json"
 
     def different(self, counts: Mapping[str, int], seed: int) -> dict[str, list[Any]]:
-        """Draws at random what the pictures or clips of each split show; no two are equal.
+        """Chooses at random what the pictures or clips of each split show; no two show the same.
 
-        `val` and `test` are drawn first, so they do not depend on the number for `train`.
+        Those of `test` and `val` are chosen first, so they do not depend on the number of `train`.
 
         Args:
           counts: number of pictures or clips by split: train, val and test.
           seed: random seed.
 
         Returns:
-          The results of `draw` by split.
+          Split -> results of `draw`, which `render` takes.
         """
         rng = random.Random(f"{self.seed} {seed}")
         earlier = set()
@@ -91,11 +91,14 @@ class BuiltIn(NamedTuple):
           directory: the directory to write.
           counts: number of pictures or clips by split; a split that is missing gets its default.
           seed: random seed.
-          overwrite: whether pictures that were drawn with other arguments are replaced. Otherwise
-            ValueError is raised.
+          overwrite: whether to replace pictures or clips that were drawn with other arguments.
 
         Returns:
           The path of the caption file.
+
+        Raises:
+          ValueError: a number is too small; or the directory has pictures or clips that were drawn
+            with other arguments, and `overwrite` is False.
         """
         counts = {**self.counts, **(counts or {})}
         settings = {**counts, "seed": seed, "version": 1}
@@ -109,8 +112,9 @@ class BuiltIn(NamedTuple):
             return path
         if old is not None and not overwrite:
             raise ValueError(
-                f"{directory} has {self.name} with other settings: {old}. Choose another "
-                "directory, or replace them with `overwrite`."
+                f"{directory} has {self.name} with other settings: "
+                f"{', '.join(f'{key}={value}' for key, value in old.items())}. Choose another "
+                "directory, or give `overwrite` to replace its pictures."
             )
         files.make_directory(directory)
         with files.lock(directory, self.name, "choose another directory"):

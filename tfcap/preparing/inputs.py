@@ -42,7 +42,8 @@ def local_captions(settings: Settings) -> Iterator[Settings]:
       settings: the settings of prepare.
 
     Yields:
-      The settings, in which `captions` names the copies. Without a remote file they are unchanged.
+      A copy of the settings whose `captions` are the paths of the copied files; `settings` itself
+      if no file is remote.
     """
     captions = settings.captions
     texts = [captions] if isinstance(captions, str | os.PathLike) else captions or []
@@ -61,7 +62,8 @@ class Inputs(NamedTuple):
     Attributes:
       settings: the settings; `source` is the detected layout in place of "auto".
       entries: the images; each has a split.
-      divided: the same images, and how they were divided into splits.
+      divided: what `divide` returned: the same images, and the content of splits.json if the splits
+        are not those of the caption files.
       skipped: rows of the caption files that cannot be used, with the reasons.
     """
 
@@ -83,8 +85,12 @@ def _say_further(entries: Sequence[Entry]) -> None:
 def read(settings: Settings) -> Inputs:
     """Reads the caption files: detects their layout and divides the images into splits.
 
+    Args:
+      settings: the settings of prepare; remote caption files must have been copied, see
+        `local_captions`.
+
     Raises:
-      UsageError: a setting is missing.
+      UsageError: `captions` is missing, or settings do not suit the layout.
       ValueError: the files cannot be used, or more rows than `max_skipped` cannot be used.
     """
     settings = _with_source(settings)
@@ -97,8 +103,8 @@ def read(settings: Settings) -> Inputs:
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
-            f"{len(source.skipped)} rows cannot be used, but `max_skipped` allows {most}. Repair "
-            "the rows or raise `max_skipped`."
+            f"{len(source.skipped)} rows cannot be used, but `max_skipped` allows {most}. The "
+            "reasons are printed above. Repair the rows or raise `max_skipped`."
         )
     if source.images is not None:
         entries = [
@@ -179,8 +185,8 @@ def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     """Checks that pictures or ready-made features are where the settings say.
 
-    Only the first pictures are looked for. One that exists is enough: later, prepare skips those
-    that are missing.
+    Only the first 20 pictures (`FIRST`) are looked for, and one that exists is enough. Prepare
+    skips missing pictures later, when it reads them.
 
     Args:
       settings: the settings of prepare.
@@ -200,8 +206,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     captions = settings.caption_paths[0]
     if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
         raise errors.UsageError(
-            f"`frames` is missing: {names[0]} is a film. Give the number of frames that are used "
-            "of each, such as `frames=16`."
+            f"`frames` is missing: {names[0]} is a film. Give the number of frames to use of each "
+            "film, such as `frames=16`."
         )
     if folder is None:
         raise errors.UsageError(
@@ -220,7 +226,7 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         )
     hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
-        f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}{hint}. Give the directory as `images` that these names are relative to"
+        f"None of the first {len(names)} file names in {captions} exists in {folder}, for example "
+        f"{names[0]}{hint}. Give as `images` the directory to which these names are relative"
         f"{', or correct the names' if hint else ''}."
     )

@@ -41,9 +41,9 @@ class Extracted(NamedTuple):
 
     Attributes:
       entry: the image.
-      features: float32 [R, F]; None if the image cannot be used, or has not been computed yet.
-      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the regions in 0..1 of the picture; None
-        if they are unknown.
+      features: float32 [R, F]; None if the image cannot be used.
+      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the regions, as shares 0..1 of the width
+        and the height of the picture; None if they are unknown.
       reason: why the image cannot be used; None if it can be used.
       boxes_dropped: whether boxes were left out, because they are in pixels and the size of the
         image is unknown.
@@ -51,8 +51,8 @@ class Extracted(NamedTuple):
       image: one feature vector of the whole image, float32 [F2]; None if the source has no such
         vectors.
       picture: bytes of the picture file to store in the record; None if it is not stored.
-      objects: `image/size`, and names and scores of detected classes and attributes, each under its
-        key in the record; None if they are not stored.
+      objects: what a detector saw, as key of the record -> list: `image/size`, and the names and
+        scores of the classes and attributes of regions. None if they are not stored.
     """
 
     entry: Entry
@@ -70,10 +70,11 @@ class Pictures:
     """Extracts features from picture files with a backbone.
 
     Args:
-      directory: the directory of the picture files; None if each entry has `content`.
+      directory: the directory of the picture files; None if the pictures are the `content` of the
+        entries.
       backbone: the network.
-      keep: whether `Extracted.picture` is set, so that the picture is stored in the record, at most
-        a little larger than the network reads it.
+      keep: whether to return each picture as `Extracted.picture`, so that it is stored in the
+        record. Large pictures are made smaller, see `shorter_side`.
 
     Attributes:
       dim: width of a feature vector.
@@ -112,7 +113,8 @@ class Pictures:
           entries: the images.
 
         Yields:
-          An `Extracted` for each entry, in order; with a reason if the picture cannot be used.
+          An `Extracted` for each entry, in order. If the picture cannot be used, it has a reason
+          and no features.
         """
         waiting: list[tuple[Extracted, np.ndarray | None]] = []
         usable = 0
@@ -182,12 +184,13 @@ class Pictures:
             try:
                 return tf.io.read_file(path).numpy()
             except tf.errors.NotFoundError:
-                raise ValueError("the picture file does not exist") from None
+                text = "the picture file does not exist. Add it, or correct its name"
+                raise ValueError(text) from None
         if not os.path.isfile(path):
             if os.path.exists(path):
-                raise ValueError("the path is not a regular file")
-            near = spelling.near(*os.path.split(path))
-            raise ValueError(f"the picture file does not exist{near}")
+                raise ValueError("the path is a directory or a device. Name a picture file")
+            hint = spelling.near(*os.path.split(path)) or ". Add it, or correct its name"
+            raise ValueError(f"the picture file does not exist{hint}")
         check_size(os.path.getsize(path))
         with open(path, "rb") as file:
             return file.read()
@@ -197,9 +200,11 @@ class DetectedRegions(Pictures):
     """Extracts regions and their boxes from pictures with a detector, one picture at a time.
 
     Args:
-      directory: the directory of the picture files; None if each entry has `content`.
+      directory: the directory of the picture files; None if the pictures are the `content` of the
+        entries.
       detector: the detector.
-      objects: whether `Extracted.objects` is set: the names and scores of classes and attributes.
+      objects: whether to return the names and scores of classes and attributes, as
+        `Extracted.objects`.
     """
 
     def __init__(
@@ -209,7 +214,8 @@ class DetectedRegions(Pictures):
         if objects and not detector.card.get("classes"):
             raise ValueError(
                 "`objects` needs the names of the classes, but the detector has none. Convert the "
-                "detector again with the files of names, or leave out `objects`."
+                "detector again with `objects_vocab` and `attributes_vocab` of tfcap.convert, the "
+                "files of the names, or leave out `objects`."
             )
         self._detector = detector
         self._objects = objects
@@ -241,12 +247,14 @@ class DetectedRegions(Pictures):
 class ClipFeatures(Pictures):
     """Reads clips and extracts the features of their frames: each frame is one region.
 
-    A clip is a GIF file, a film, another picture file, or a folder of frames.
+    A clip is a GIF file, a film such as an MP4 file, a directory of frames, or a picture, which is
+    a clip of one frame.
 
     Args:
-      directory: the directory of the clips; None if each entry has `content`.
+      directory: the directory of the clips; None if the clips are the `content` of the entries.
       backbone: the network; it must give one vector per picture.
-      frames: number of frames that are used of a clip.
+      frames: number of frames to use of each clip, evenly spaced. Of a shorter clip the last frame
+        is repeated.
     """
 
     def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, frames: int):
@@ -272,7 +280,10 @@ class ClipFeatures(Pictures):
 
 
 def shorter_side(image_size: int) -> int:
-    """Returns the largest shorter side, in pixels, that a picture stored in a record can have.
+    """Returns the limit, in pixels, for the shorter side of pictures that are stored in records.
+
+    Larger pictures are made smaller before they are stored. The limit is 8/7 of `image_size`,
+    because some backbones crop the margins of a picture.
 
     Args:
       image_size: pixels along a side of the square that the backbone reads.

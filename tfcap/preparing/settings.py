@@ -27,9 +27,10 @@ _LARGEST_HASHED = 1 << 30  # bytes; a larger caption file has pictures, and its 
 
 @arguments
 class Settings:
-    """The settings of prepare, which are also the flags of `tfcap.prepare`.
+    """The settings of prepare: the arguments of `tfcap.prepare.prepare`.
 
-    Each field has a help text. `checked` fills in the defaults that depend on other settings.
+    Most are also flags of the command; `python -m tfcap.prepare --help` says what each means.
+    `checked` fills in the defaults that depend on other settings.
     """
 
     out: str | os.PathLike = argument(
@@ -142,12 +143,12 @@ class Settings:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the data set is built in, so that its pictures and captions are drawn."""
+        """Whether `source` is a built-in data set, whose pictures and captions tfcap makes."""
         return self.source in BUILT_IN
 
     @property
     def backbone_name(self) -> str:
-        """The name of the backbone; if the user named none, the default for the source."""
+        """The name of the backbone: `backbone`, or its default, which depends on `source`."""
         return self.backbone or ("pixels" if self.is_built_in else "mobilenet_v2")
 
     @property
@@ -165,14 +166,15 @@ class Settings:
 
     @property
     def data_name(self) -> str:
-        """The name of the data set: `name`, else that of the first caption file without ending."""
+        """The name of the data set: `name`, else the first caption file's name without ending."""
         return self.name or self.caption_paths[0].stem
 
     def checked(self) -> "Settings":
         """Checks the settings, and fills in defaults that depend on other settings.
 
         Returns:
-          A copy with `backbone`, `weights` and `frames` filled in, and `~` in paths replaced.
+          A copy with `backbone`, `weights` and `frames` filled in, and with the home directory in
+          place of `~` in paths.
 
         Raises:
           UsageError: the settings cannot work together, or a value is not allowed.
@@ -246,13 +248,13 @@ class Settings:
             )
         if self.keep_pictures and self.crops != 1:
             raise errors.UsageError(
-                "`keep_pictures` cannot be used with `crops`, because a network that is trained "
-                "further reads one whole picture. Leave out one of them."
+                "`keep_pictures` cannot be used with `crops`: it stores pictures to train the "
+                "network further, and training reads whole pictures. Leave out one of them."
             )
         if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
             raise errors.UsageError(
-                "`grid`, `crops` and `keep_pictures` cannot be used with clips: each frame is one "
-                "vector. Leave them out."
+                "`grid`, `crops` and `keep_pictures` cannot be used with clips, that is, with "
+                "`frames`: each frame gives one vector. Leave them out."
             )
 
     def _check_combinations(self) -> None:
@@ -284,11 +286,13 @@ class Settings:
         setting at its default is left out, so that directories of earlier versions stay valid.
 
         Args:
-          entries: the images; they are hashed if the captions are not one ordinary file.
-          splits: SHA-256 of the splits if they do not come from the caption files, else None.
+          entries: the images. Their captions are hashed if there is no single caption file that
+            can be hashed instead, and their splits if that file does not determine them.
+          splits: SHA-256 of the lists of images per split, if the splits were drawn or come from
+            `split_ids`; None if they come from the caption files.
 
         Returns:
-          Name of the setting -> its value as JSON has it; files are replaced by their SHA-256.
+          Name of the setting -> its value, which JSON can hold; a SHA-256 in place of a file.
         """
         from tfcap.data import tokens
 
@@ -376,10 +380,10 @@ def _paths(value: Paths | None) -> tuple[pathlib.Path, ...]:
 
 
 def allowed_skips(max_skipped: str | int, images: int) -> int:
-    """Returns how many images prepare may skip.
+    """Returns how many images prepare may skip at most.
 
     Args:
-      max_skipped: a number such as `100`, or a share of the images such as "1%".
+      max_skipped: a number such as `100`, or a share of the images such as "1%", rounded down.
       images: number of images of the data set.
 
     Raises:

@@ -28,7 +28,7 @@ from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import FURTHER
 
 FOLDER = ".shards"  # of the descriptions, in the prepared directory
-PROBES = 20  # images by which ready-made features find how the files name an image
+PROBES = 20  # images that are enough to find how feature files name the images
 _log = logging.getLogger(__name__)
 
 Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`
@@ -49,16 +49,17 @@ class Task(NamedTuple):
 def open_reader(
     settings: Settings, entries: Sequence[Entry], backbone: Backbone | None = None
 ) -> Reader:
-    """Opens what gives the features of images: a network with its weights, or feature files.
+    """Opens the source of features: a network that reads pictures, or feature files.
 
     Args:
       settings: the settings of prepare.
-      entries: the images, or at least the first `PROBES` of them, by which feature files find how
-        they name the images.
-      backbone: the network, if it is loaded already; None loads it.
+      entries: the images; the first `PROBES` are enough. `ReadyFeatures` looks for them in the
+        feature files, to learn whether the key of an image there is its id or its file name.
+      backbone: the network, if it is loaded already; None loads it if there are no feature files.
 
     Returns:
-      A `Pictures` or a `ReadyFeatures`; `read` of both yields an `Extracted` per image.
+      A `Pictures` or a `ReadyFeatures`. The method `read` of both takes images and yields an
+      `Extracted` for each.
     """
     if settings.features is not None:
         return ReadyFeatures(
@@ -141,9 +142,10 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
       name: file name of the shard.
 
     Returns:
-      The fields of `ShardInfo`, and `sums`, `skipped`, `dropped_boxes`, `animated` and `settings`.
-      None if the shard must be written, because it has no description, belongs to other settings,
-      or has a file of another size.
+      A dictionary with the fields of `ShardInfo`; `sums`, sums over the features; `skipped`, the
+      unusable images with their reasons; `dropped_boxes` and `animated`, numbers of images; and
+      `settings`, the digest. None if the shard must be written, because its description is missing
+      or has another digest, or its file is missing or has another size.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -168,11 +170,12 @@ class ShardWriter:
 
     Attributes:
       settings: the settings of prepare, with absolute paths.
-      digest: SHA-256 of the settings that determine the content of shards.
-      probes: the first images, by which feature files find how they name the images.
-      backbone: the entry `backbone` of dataset.json, which names the network and its weights in the
-        prepared directory; None for ready-made features.
-      reader: what gives the features, see `open_reader`; with None it is opened at the first call.
+      digest: SHA-256 of `Settings.identity`, the settings that determine the content of shards.
+      probes: the first `PROBES` images of the data set, with which `open_reader` opens feature
+        files.
+      backbone: the entry `backbone` of dataset.json: the name and settings of the network, and the
+        file of its weights in the prepared directory; None for ready-made features.
+      reader: the source of features, see `open_reader`; with None it is opened at the first call.
       bar: the progress bar, which counts images that are done; None shows no progress.
     """
 
@@ -284,7 +287,7 @@ def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo
       records: the records, in the order of the file.
 
     Returns:
-      The number, positions and image ids of the records.
+      The name and size of the file, and the number, positions and image ids of the records.
     """
     offsets = []
     ids = []
@@ -303,8 +306,8 @@ def write_shard(path: str | os.PathLike, records: Iterable[Record]) -> ShardInfo
 def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInfo]) -> None:
     """Writes the index of a split, <split>.index.npz, with one row per record.
 
-    It has three arrays: `shard`, the index of the shard, `offset`, the position in it in bytes, and
-    `id`, the image id.
+    It has three arrays: `shard`, the position of the shard in `shards`; `offset`, the byte of the
+    shard file at which the record starts; and `id`, the image id.
 
     Args:
       folder: the prepared directory.

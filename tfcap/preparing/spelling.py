@@ -21,7 +21,7 @@ def nfc(name: str) -> str:
 
 
 def on_disk(folder: str | os.PathLike, name: str) -> str:
-    """Returns a file name as the disk spells it, with accents as one or two characters.
+    """Returns a file name as the disk spells it: a letter with its accent as one character or two.
 
     Args:
       folder: a local directory.

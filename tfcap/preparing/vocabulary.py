@@ -39,12 +39,13 @@ def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entr
     Args:
       entries: the images.
       words_of_file: whether to take the words from the caption file (`Entry.words`) instead of
-        splitting `Entry.captions`. Records then store these words with spaces between them. Words
-        that contain punctuation are still split, because training splits the stored captions again.
+        splitting `Entry.captions`. Words that contain punctuation are still split, because training
+        reads the words from the records as one text and splits that again.
 
     Returns:
-      The images with `words` set, and with the remaining captions. With `words_of_file`, `stored`
-      has the captions for the records.
+      A copy of each image, in order, with `words` and the remaining captions, even if none remains.
+      With `words_of_file`, `Entry.stored` is set: the words with spaces between them, which the
+      records get as captions.
 
     Raises:
       ValueError: the words of a caption are missing from the file.
@@ -130,7 +131,7 @@ def lengths(images: Iterable[Entry]) -> list[int]:
 
 
 class Vocabulary:
-    """Makes the vocabulary of a data set, in two steps around the extraction of features.
+    """Makes the vocabulary of a data set: one step before the features are extracted, one after.
 
     The constructor reads the files of `vocab` and `document_frequency` and logs how many words will
     become the unknown word <unk>. So its errors come before the extraction, which can take hours.
@@ -199,14 +200,15 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
-        """Returns vocabulary and document frequencies, from the user's files or by counting.
+        """Returns vocabulary and document frequencies: those of the user's files, or else counted.
 
         Args:
           images: the images that have a record, with their words.
 
         Returns:
-          The vocabulary, and how many training images have each n-gram in a reference. The latter
-          is None if there is no file of it and no training image.
+          The vocabulary, and the document frequencies: for each n-gram, the number of training
+          images that have it in a reference. They are None if there is neither a file of them nor
+          a training image.
 
         Raises:
           ValueError: words must be counted, but there is no training image.

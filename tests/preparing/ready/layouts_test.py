@@ -267,7 +267,7 @@ OUTSIDE = IMAGES[9].boxes + 50
 @pytest.mark.parametrize(
     "write, reason",
     [
-        (lambda p: bad_npz(p, feat=GOOD[:, :2]), "have the width 2,"),
+        (lambda p: bad_npz(p, feat=GOOD[:, :2]), "features of the width 2 "),
         (lambda p: bad_npz(p, feat=GOOD.astype(int)), "floating-point"),
         (lambda p: bad_npz(p, a=GOOD, b=GOOD), "it has: a, b"),
         (lambda p: bad_npz(p, feat=GOOD, boxes=OUTSIDE, image_w=9, image_h=9), "inside the image"),
@@ -301,7 +301,7 @@ def wrong_ids(path, content):
         (lambda p: p / "no.tsv", "no file or directory .*no.tsv"),
         (lambda p: cut(features.hdf5(p / "a.h5", IMAGES)), "a.h5 cannot be opened"),
         (lambda p: wrong_ids(p, "9\n30\n"), "2 ids for the 3 rows"),
-        (lambda p: features.folder(p / "a", {5: IMAGES[9]}), "looked for .* or 9 or"),
+        (lambda p: features.folder(p / "a", {5: IMAGES[9]}), "looked for .*, 9, "),
         (lambda p: features.bottom_up(p / "a.tsv", {5: IMAGES[9]}), "no COCO.*9 in .*another is 5"),
         (lambda p: p, "none of the layouts"),
     ],

@@ -40,20 +40,21 @@ def checked(
 
     * [R, F], [1, R, F], [R, 1, F] or one vector [F];
     * a grid [rows, columns, F]: its cells become regions, row by row, with the boxes of the cells;
-    * [F, R] beside R boxes, as in MCAN and OpenVQA: they are transposed;
-    * those of VinVL: if there are no other boxes, their last six columns give the boxes.
+    * [F, R], if there are R boxes, as in MCAN and OpenVQA: they are transposed;
+    * those of VinVL [R, 2054]: if there is no array of boxes, the last six columns give the boxes.
 
     Boxes are corners x1, y1, x2, y2, in 0..1 or in pixels.
 
     Args:
       entry: the image.
       arrays: the arrays of the image by name, as `FeatureFiles.read` returns them.
-      size_of: a function that returns width and height of the image in pixels, or None. It is
-        called if boxes are in pixels and the arrays do not have the size. With None the boxes are
-        dropped.
+      size_of: a function that returns width and height of the image in pixels, or None if they are
+        unknown. It is called if boxes are in pixels and the arrays do not have the size. If it
+        returns None, the boxes are dropped.
 
     Returns:
-      Features float32 [R, F]; boxes float32 [R, 4] in 0..1, or None.
+      An `Extracted` with `features`, `boxes` (None if there are none) and `boxes_dropped`, and with
+      `image` if the arrays have a vector of the whole image.
 
     Raises:
       ValueError: the arrays do not fit each other or have another form.

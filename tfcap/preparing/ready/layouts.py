@@ -54,10 +54,13 @@ _log = logging.getLogger(__name__)
 
 
 class FeatureFiles(abc.ABC):
-    """Base class of the layouts of feature files; an instance has opened the files of a data set.
+    """Base class of the layouts of feature files. An instance reads the files of one data set.
 
     A subclass sets `title`, and implements `read`. It sets `endings` or overrides `recognise`, and
     sets `keys` or overrides `has`. If it is added to `LAYOUTS`, prepare detects its files.
+
+    The key of an image is the text under which the files have it: its id, its file name with or
+    without directory and ending, or the number at the end of that name.
 
     Args:
       paths: the files and directories that `recognise` returns, at least one.
@@ -66,8 +69,7 @@ class FeatureFiles(abc.ABC):
     Attributes:
       title: the name of the layout in messages.
       endings: a regular expression for the endings of file names, without the dot.
-      keys: the keys of the images, if the files list them. The key of an image is its id or a form
-        of its file name.
+      keys: the keys of all images; empty in a layout that overrides `has`.
     """
 
     title: ClassVar[str]
@@ -98,7 +100,10 @@ class FeatureFiles(abc.ABC):
 
     @abc.abstractmethod
     def read(self, key: str) -> Arrays:
-        """Reads the arrays of the image with this key.
+        """Reads the arrays of an image.
+
+        Args:
+          key: key of the image; `has(key)` must be True.
 
         Returns:
           The arrays by name. Names that `checks.checked` knows are, for example, `feat`, `boxes`,
@@ -106,7 +111,10 @@ class FeatureFiles(abc.ABC):
         """
 
     def near(self, key: str) -> str:
-        """Returns a hint for the error about a missing key: `; another is 391895`, or ""."""
+        """Returns a hint for the error about a missing key, such as a key that exists.
+
+        An example is `; another is 391895`. Without a hint it is "".
+        """
         other = next(iter(self.keys), None)
         return "" if other is None else f"; another is {other}"
 
@@ -154,9 +162,10 @@ class Tsv(FeatureFiles):
         return names if {"num_boxes", "boxes", "features"} <= set(names) else []
 
     def read(self, key: str) -> Arrays:
-        """Reads the line of an image; if it has several lines, the first one that is not cut.
+        """Reads the line of an image; if it has several lines, the first complete one.
 
-        Three images of the published features of test2014 have a cut line before the complete line.
+        In the published features of test2014, three images have an incomplete line before the
+        complete one.
 
         Returns:
           `features`, and, except for VinVL, `boxes` and the width and height of the image.
@@ -209,9 +218,10 @@ class Tsv(FeatureFiles):
 
 
 class Hdf5(FeatureFiles):
-    """Layout of feature files: HDF5 files. `ID` is the id of an image, or a form of its file name.
+    """Layout of feature files: HDF5 files.
 
-    R is the number of regions, F the width of a feature vector. There are three kinds:
+    `ID` is the key of an image, see `FeatureFiles`, R the number of regions, F the width of a
+    feature vector. There are three kinds:
 
     * M2, ExpansionNet and DLCT: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels and
       other arrays, such as `ID_size` (height, width) and `ID_image`, a vector of the whole image.
@@ -254,7 +264,7 @@ class Hdf5(FeatureFiles):
 
 
 class Lmdb(FeatureFiles):
-    """Layout of feature files: LMDB databases, each a directory with data.mdb or a file.
+    """Layout of feature files: LMDB databases, each a file, or a directory that has data.mdb.
 
     ruotianluo/ImageCaptioning.pytorch writes them. A key is an image id, and its value is the
     content of an npz or npy file. Keys such as `__keys__` have pickles as values, which are never
@@ -295,10 +305,10 @@ class Lmdb(FeatureFiles):
 class Matrix(FeatureFiles):
     """Layout of feature files: one matrix of all images, and a list of their ids.
 
-    SCAN (Lee et al., ECCV 2018) has it. `NAME_ims.npy` is [N, R, F], for N images with R regions
-    and feature width F, or [N, F], which is one region per image. `NAME_ids.txt` has the id of each
-    row on a line. It may repeat each id five times, once for each caption. The matrix is not read
-    into the memory as a whole.
+    The features of SCAN (Lee et al., ECCV 2018) have it. `NAME_ims.npy` is [N, R, F], for N images
+    with R regions and feature width F, or [N, F], which is one region per image. `NAME_ids.txt` has
+    the id of each row on a line. It may repeat each id five times, once for each caption. The
+    matrix is not read into the memory as a whole.
     """
 
     title = "ids + matrix"
@@ -343,8 +353,8 @@ class Matrix(FeatureFiles):
 class Folder(FeatureFiles):
     """Layout of feature files: a directory with one npz or npy file per image.
 
-    `ID` is the id of an image or a form of its file name, R the number of regions, F the width of a
-    feature vector. Known names are those of
+    `ID` is the key of an image, see `FeatureFiles`, R the number of regions, F the width of a
+    feature vector. The files and their arrays may have the names of these projects:
 
     * JDAI-CV/image-captioning: `ID.npz` with `feat` [R, F].
     * MILVLG/bottom-up-attention.pytorch: `ID.npz` with `x` [R, F], `bbox` [R, 4] in pixels,

@@ -46,20 +46,23 @@ _KEYS: dict[str, Callable[[Entry], str]] = {
 class ReadyFeatures:
     """Reads features of images that another program has written into files.
 
-    The first images decide three things: which form of an image's name is its key in the files, how
-    wide the feature vectors of all images must be, and whether there are vectors of whole images.
+    The constructor looks for the first 20 images in the files. They decide three things: which
+    name of an image is its key there, how wide the feature vectors of all images must be, and
+    whether there are vectors of whole images.
 
     Args:
       paths: files or directories of features, all in one layout.
-      entries: the images of the data set.
+      entries: the images of the data set; the first 20 are enough.
       images: the directory of the pictures. It is needed only if boxes are in pixels and the files
         lack the size of the images. With None, such boxes are dropped.
       cache: a directory in which an index is stored for later runs; None stores none.
-      frames: for clips, whose regions are frames: number of frames to use, chosen as
-        `tfcap.data.clips` does. None uses all regions.
+      frames: for clips, whose regions are frames: number of frames to use, evenly spaced. Of a
+        shorter clip the last frame is repeated. None uses all regions.
 
     Attributes:
-      named_by: which form of an image's name is its key, in words, such as "image id".
+      named_by: which name of an image is its key in the files: "name of the image file" (without
+        directory and ending), "image id", "number in the name", "path of the image file" (without
+        ending), or "file name" (path and ending).
       dim: width of a feature vector.
       image_dim: width of the vector of a whole image; None if there are no such vectors.
       regions: number of regions of an image: `frames`, or the mean of the first images.
@@ -94,7 +97,9 @@ class ReadyFeatures:
             looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
             raise ValueError(
                 f"`features`: none of the first {len(probes)} images has usable features. The "
-                f"first was looked for as {' or '.join(filter(None, looked))}: {first[0].reason}"
+                f"first was looked for under the names {', '.join(filter(None, looked))}: "
+                f"{(first[0].reason or '').rstrip('.')}. Repair the files, or give those of this "
+                "data set."
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
@@ -103,7 +108,11 @@ class ReadyFeatures:
         self.regions = round(sum(len(np.asarray(e.features)) for e in usable) / len(usable))
 
     def about(self) -> str:
-        """Returns one line of text: layout, files, form of the keys, and what is not read."""
+        """Describes the features in one line of text.
+
+        It has the layout, the paths, `named_by`, the width of vectors of whole images, and the
+        names of arrays that are not read.
+        """
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
         unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
         return f"{self._described}; named by {self.named_by}{vectors}{unread}"
@@ -112,8 +121,8 @@ class ReadyFeatures:
         """Reads the features of images.
 
         Yields:
-          An `Extracted` for each entry, in order; with a reason if the files have no usable
-          features of the image.
+          An `Extracted` for each entry, in order. If the files have no usable features of the
+          image, it has a reason and no features.
         """
         yield from map(self._extracted, entries)
 
@@ -129,9 +138,8 @@ class ReadyFeatures:
             widths = _widths(extracted)
             if self.dim and widths != (self.dim, self.image_dim):
                 raise ValueError(
-                    f"the features of the image have the width {widths[0]}, and the vector of the "
-                    f"whole image {widths[1]}, but most of the first images have {self.dim} and "
-                    f"{self.image_dim}. Write the same widths for all images."
+                    f"the image has {_in_words(*widths)}, but most of the first images have "
+                    f"{_in_words(self.dim, self.image_dim)}. Write the same widths for all images."
                 )
         except Exception as error:  # of NumPy, h5py, zip and zlib
             reason = f"{key} in {self._described}: {' '.join(str(error).split())[:300]}"
@@ -160,3 +168,9 @@ def _widths(extracted: Extracted) -> tuple[int, int | None]:
     """Returns F and F2."""
     image = extracted.image
     return np.asarray(extracted.features).shape[1], None if image is None else len(image)
+
+
+def _in_words(dim: int, image_dim: int | None) -> str:
+    """Describes the widths F and F2."""
+    whole = "no vector" if image_dim is None else f"a vector of the width {image_dim}"
+    return f"features of the width {dim} and {whole} of the whole image"
