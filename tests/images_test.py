@@ -17,7 +17,7 @@ REFUSED = {
     "empty": (b"", "the file is empty"),
     "text": (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
     "HTML": (b"\n<!DOCTYPE html><html>404", "perhaps a saved web page"),
-    "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "a video, or a HEIC or AVIF picture"),
+    "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "a film, or a HEIC or AVIF picture"),
     "TIFF": (picture_bytes.file("TIFF"), "a TIFF file, which cannot be read"),
     "JPEG 2000": (picture_bytes.file("JPEG2000"), "a JPEG2000 file, which cannot be read"),
     "table": (picture_bytes.file("BMP", mode="P"), "has a table of colours"),

@@ -381,7 +381,7 @@ def test_safetensors_are_read(path):
         # It would be read up to the end of the file, like each further tensor of its kind.
         ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "the tensor w reaches out of it"),
         ({"data_offsets": "ab"}, "no usable file"),
-        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3, which is not read. Save"),
+        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3, which is not read. Give"),
     ],
 )
 def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):

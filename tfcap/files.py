@@ -229,7 +229,8 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def json_text(value: Any, indent: int | None = None) -> str:
     """Returns a value as JSON text.
 
-    Letters such as é stay as they are. If a string is not valid Unicode, all of them are escaped.
+    Letters such as é stay as they are. But if a string is not valid Unicode, all letters beyond
+    ASCII are escaped, as in \\u00e9.
 
     Args:
       value: what `json.dumps` can write. NaN and infinity raise ValueError: JSON does not have
@@ -345,11 +346,12 @@ def write_npz(path: Path, **arrays: Any) -> None:
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
     """Computes the SHA-256 of named arrays, such as a model's weights, in hexadecimal.
 
-    The names and the bytes of the arrays count, but not their shapes and dtypes.
+    For each array, in the order of the sorted names, the name and the bytes are hashed. Shapes and
+    dtypes are not hashed.
 
     Args:
       arrays: the arrays by name.
-      before: bytes that come before the arrays in the digest.
+      before: bytes that are hashed before the arrays.
     """
     digest = hashlib.sha256(before)
     for name, value in sorted(arrays.items()):

@@ -100,13 +100,13 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
 
     Args:
       content: the bytes of the file.
-      most_pixels: the largest number of pixels, for a GIF file of all frames together.
+      most_pixels: the largest number of pixels; for a GIF file, of all its frames together.
     """
     if not content:
         return "the file is empty. Copy or download it again."
     if content[4:8] == b"ftyp":  # the families of MP4, HEIC and AVIF
         return (
-            "a video, or a HEIC or AVIF picture. Save a picture as JPEG, and the frames of a video "
+            "a film, or a HEIC or AVIF picture. Save a picture as JPEG, and the frames of a film "
             "into a directory: ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg"
         )
     try:
@@ -144,7 +144,7 @@ def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
 
     Args:
       content: the bytes of the file.
-      most_pixels: the largest number of pixels, for a GIF file of all frames together.
+      most_pixels: the largest number of pixels; for a GIF file, of all its frames together.
     """
     try:
         with Image.open(io.BytesIO(content)) as image:

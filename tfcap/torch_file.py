@@ -53,15 +53,17 @@ _OTHERS = {
     b"{": "the file is JSON, perhaps an index of weights in several files: join them in one",
     b"version https://git-lfs": "the file is a pointer of Git LFS: `git lfs pull` fetches it",
     b"<": "the file is a web page or XML, and not what its link promised: download it again",
-    b"\x1f\x8b": "the file is compressed with gzip: unpack it",
+    b"\x1f\x8b": "the file is compressed with gzip: unpack it, and give what was in it",
 }
 # The members by which other zip files are known.
 _OTHER_ZIPS = {
     ".npy": "the file is an archive of NumPy (.npz)",
     "model.weights.h5": "the file is a model of Keras (.keras)",
     "constants.pkl": "the file is TorchScript: save torch.jit.load(...).state_dict()",
-    ".pth": "the file is a zip archive with files of weights: unpack it",
-    ".safetensors": "the file is a zip archive with files of weights: unpack it",
+    ".pth": "the file is a zip archive with files of weights: unpack it, and give one of them",
+    ".safetensors": (
+        "the file is a zip archive with files of weights: unpack it, and give one of them"
+    ),
 }
 # The keys under which trainers keep the state dict.
 WRAPPERS = (
@@ -86,7 +88,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
       path: the file, local.
 
     Returns:
-      read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names are
+      Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names are
       those of the plain model: `module.` and other parts that wrappers of PyTorch add are removed,
       and so is a prefix that all names share. If only some names begin with `module.`, the other
       entries belong to the wrapper, such as a counter, and are left out.
@@ -108,10 +110,15 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             raise _OtherFormat("the file holds no tensors by name, as a state dict does")
         return _bare(arrays)
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ValueError(
+            f"{path} cannot be read: {error.strerror or error}. Check the path."
+        ) from error
     except Exception as error:  # a damaged pickle raises errors of many types
-        save = "ave the weights alone with torch.save(model.state_dict(), ...)"
-        remedy = f"S{save}" if isinstance(error, _OtherFormat) else f"Copy it again, or s{save}"
+        save = "with torch.save(model.state_dict(), ...)"
+        if isinstance(error, _OtherFormat):
+            remedy = f"Give a file of the weights alone, saved {save}"
+        else:
+            remedy = f"Copy it again, or save the weights alone {save}"
         raise ValueError(
             f"{path} is no usable file of torch.save: {str(error)[:300] or 'the file is cut'}. "
             f"{remedy}"
@@ -119,15 +126,18 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def other_format(start: bytes) -> str:
-    """Says which known format a file has that holds no weights; "" if the format is not known.
+    """Names the format of a file that is neither torch.save nor safetensors, for an error.
 
     Args:
       start: the first 512 bytes of the file.
+
+    Returns:
+      A text such as "the file is a web page or XML, ..."; "" if the format is not known.
     """
     if not start:
         return "the file is empty"
     if start[257:262] == b"ustar":
-        return "the file is a tar archive: unpack it"
+        return "the file is a tar archive: unpack it, and give the file of weights that was in it"
     return next((text for magic, text in _OTHERS.items() if start.startswith(magic)), "")
 
 
@@ -154,8 +164,8 @@ def read_values(content: bytes) -> Any:
       content: the bytes of the pickle.
 
     Returns:
-      the value: dictionaries, lists, numbers, text. Each class or function in it is an empty
-      object.
+      The value: dictionaries, lists, numbers, text. In place of each object of a class in the
+      pickle, and of each class and function, there is an empty object.
 
     Raises:
       ValueError: the pickle is damaged.
@@ -301,10 +311,16 @@ def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
         if any(name.endswith(ending) for name in names):
             raise _OtherFormat(text)
     if pickled is None:
-        raise _OtherFormat("the file is a zip file without data.pkl, which torch.save would write")
+        raise _OtherFormat(
+            "the file is a zip file without data.pkl, which torch.save would write: if the weights "
+            "are a file in it, unpack it, and give that file"
+        )
     top = pickled.removesuffix("data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-        raise _OtherFormat("the file is compressed, which torch.save never does: unpack it")
+        raise _OtherFormat(
+            "the file is a zip file with compression, which torch.save never uses: unpack it, and "
+            "pack it again without compression, with zip -0 -r"
+        )
     order = archive.read(f"{top}byteorder") if f"{top}byteorder" in names else b"little"
     content = _Unpickler(BytesIO(archive.read(pickled))).load()
     return content, lambda storage: archive.read(f"{top}data/{storage.key}"), order.decode()
@@ -378,7 +394,10 @@ def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Removes from the names what wrappers of the model added, see `read_tensors`."""
     names = [[p for p in name.split(".") if p not in _WRAPPED] or [name] for name in arrays]
     if len({*map(".".join, names)}) < len(names):
-        raise ValueError("two tensors have the same name when `module.` and the like are removed")
+        raise ValueError(
+            "two tensors have the same name when `module.` and other parts that wrappers of "
+            "PyTorch add are removed"
+        )
     if any(wrapped := [name.startswith("module.") for name in arrays]):
         names = [*itertools.compress(names, wrapped)]
         arrays = dict(itertools.compress(arrays.items(), wrapped))

@@ -51,7 +51,7 @@ def test_a_still_picture_is_a_clip_of_one_frame():
     [
         (b"", "the file is empty"),
         (b"GIF89a" + bytes(20), "or it is damaged"),
-        (b"\0\0\0\x18ftypheic" + bytes(20), "a video, or a HEIC"),
+        (b"\0\0\0\x18ftypheic" + bytes(20), "a film, or a HEIC"),
         (b"\0\0\0\x18ftypmp42" + bytes(20), "OpenCV cannot read the film"),
     ],
 )

@@ -52,9 +52,9 @@ def test_a_json_object_is_read(tmp_path, content):
 @pytest.mark.parametrize(
     ("family", "content", "reason"),
     [
-        ("xlan", "a\nb\n", "needs one word for unknown words"),
+        ("xlan", "a\nb\n", "must have exactly one word for unknown words"),
         ("xlan", "a\nb\na\nUNK\n", "has the word 'a' twice"),
-        ("xlan", b"\x80\x03}q\x00.", "is not UTF-8"),
+        ("xlan", b"\x80\x03}q\x00.", "is not UTF-8. If it is text or JSON, save it"),
         ("expansionnet_v2", b"\x80\x03}q", "the pickle is damaged"),
         ("xlan", "", "one word per line, a JSON list"),
         ("expansionnet", '["PAD", "SOS", "cat"]', "lacks EOS, UNK"),

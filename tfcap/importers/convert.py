@@ -75,6 +75,9 @@ def convert(
 
     Returns:
       One line that describes the captioner.
+
+    Raises:
+      ValueError: a file cannot be used, or checkpoint, words and detector do not fit together.
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = read_words(family, vocab_file)
@@ -132,10 +135,10 @@ def _check_groups(options: Mapping[str, Any], checkpoint: Checkpoint) -> None:
     if groups is None or table is None or sum(map(int, groups.split())) == len(table):
         return
     raise ValueError(
-        f"the checkpoint has {len(table)} static vectors, but the groups {groups} add up to "
-        "another number. Give its groups with "
+        f"the checkpoint has {len(table)} static vectors, but the groups {groups} of the "
+        "option encoder_groups add up to another number. Give the sizes of its groups with "
         "`params_override=task.model.expansionnet_v2.encoder_groups=...`, or use "
-        "`from=expansionnet` if it is a first ExpansionNet."
+        "`from=expansionnet` if the checkpoint is a first ExpansionNet, not v2."
     )
 
 
@@ -160,7 +163,8 @@ def _backbone(
     if result.feature_dim != feature_dim:
         raise ValueError(
             f"{path} reads features {feature_dim} wide, but those of {regions} are "
-            f"{result.feature_dim} wide. Give as `regions` the detector of its features."
+            f"{result.feature_dim} wide. Give as `regions` the detector whose features the "
+            "captioner was trained on."
         )
     return result
 

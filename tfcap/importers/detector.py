@@ -73,11 +73,17 @@ def convert(
       objects_vocab: text file with a class on each line, and its synonyms after commas. The first
         word is taken. None: the classes have no names.
       attributes_vocab: the same for the attributes.
-      boxes: number of regions of each picture; None takes 10 to 100 regions, as many as are found.
-      form: the code whose rules choose regions, "caffe" or "milvlg", see `detector.Sizes`.
+      boxes: number of regions of each picture, such as 36; None takes as many as are found, but at
+        least 10 and at most 100.
+      form: the code whose rules choose the regions: "caffe" for the original one, "milvlg" for
+        MILVLG/bottom-up-attention.pytorch, which finds slightly different regions. Choose the code
+        that computed the features a captioner was trained on.
 
     Returns:
       One line that describes the detector.
+
+    Raises:
+      ValueError: a file cannot be read, or is that of another network.
     """
     path, out = map(os.path.expanduser, (path, out))
     arrays = read_weights(path)
@@ -103,9 +109,10 @@ def convert(
 
 
 def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
-    """Reads the weights of a released detector, in the form of our network.
+    """Reads the weights of a released detector, and converts them to our network.
 
-    Our network has no normalisation: it is folded into the convolutions.
+    Our network has no batch normalisation: its scale and shift become a part of the kernel and bias
+    of the convolution.
 
     Args:
       path: the released file, a .caffemodel or a .pth. The branch for the attributes may be
@@ -141,7 +148,9 @@ def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]
             kernel, *rest = detector.fold(kernel, mean, var, gamma, beta)
         for leaf, array in zip(("weight", "bias"), (kernel, *rest), strict=False):
             if not np.isfinite(array).all():
-                raise ValueError(f"{path}: {layer}.{leaf} holds NaN or infinity. Copy the file.")
+                raise ValueError(
+                    f"{path}: {layer}.{leaf} holds NaN or infinity. Copy the file again."
+                )
             arrays[f"{layer}.{leaf}"] = array
     # Regions are proposals: no box is refined.
     return {name: array for name, array in arrays.items() if ".bbox_pred." not in name}
@@ -242,7 +251,10 @@ def class_names(path: str | None, count: int) -> list[str]:
     Args:
       path: the file, with names that commas separate on each line; None, or a `count` of 0, gives
         an empty list.
-      count: number of classes, which is the number of lines.
+      count: number of classes; the file must have as many lines.
+
+    Raises:
+      ValueError: the file has another number of lines, or a line without a name.
     """
     if path is None or not count:
         return []

@@ -82,9 +82,10 @@ class Checkpoint:
         return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
 
     def store_positions(self, max_length: int) -> None:
-        """Makes the table of position codes of the checkpoint a weight of the model.
+        """Adds the table of position codes to `tensors`, so that the model stores it as a weight.
 
-        Nothing happens if the checkpoint has no such table.
+        This also sets the option `stored_positions`. Nothing happens if the checkpoint has no such
+        table.
 
         Args:
           max_length: number of positions to take, from the first.
@@ -145,7 +146,7 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
         if name in names:
             raise ValueError(
                 f"the tensors {names[name]} and {key} both stand for the weight {name}. Save the "
-                "model again."
+                "checkpoint without the one that is wrong."
             )
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:

@@ -223,7 +223,7 @@ def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarra
     The matrices of affine maps are transposed.
 
     Args:
-      key: the released name, after `split`.
+      key: the released name, as `split` returns it.
       value: the tensor.
       names: pairs (regular expression, replacement) that are applied in order, a value of `NAMES`.
     """

@@ -65,7 +65,9 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
 def _marks_of_expansionnet(path: str | os.PathLike, words: Sequence[str]) -> list[int]:
     """Returns the ids of PAD, SOS, EOS and UNK in the words of ExpansionNet."""
     if missing := [mark for mark in _MARKS if mark not in words]:
-        raise ValueError(f"{path} lacks {', '.join(missing)}, the marks of ExpansionNet. {_REMEDY}")
+        raise ValueError(
+            f"{path} lacks {', '.join(missing)}, words that ExpansionNet needs. {_REMEDY}"
+        )
     return [words.index(mark) for mark in _MARKS]
 
 
@@ -74,8 +76,8 @@ def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
     ids = [index for index, word in enumerate(words, 1) if word in _UNKNOWN]
     if len(ids) != 1:
         raise ValueError(
-            f"{path} needs one word for unknown words, {' or '.join(_UNKNOWN)}, but has "
-            f"{len(ids)} of them. {_REMEDY}"
+            f"{path} must have exactly one word for unknown words, {' or '.join(_UNKNOWN)}, but "
+            f"has {len(ids)} of them. {_REMEDY}"
         )
     return ids[0]
 
@@ -107,7 +109,9 @@ def _content(path: str | os.PathLike, data: bytes, may_be_pickle: bool) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8. Give the words as text or JSON.") from error
+        raise ValueError(
+            f"{path} is not UTF-8. If it is text or JSON, save it as UTF-8. If not: {_REMEDY}"
+        ) from error
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     """A layout of caption files that prepare can read.
 
     Attributes:
-      read: a function that returns the images of the files.
+      read: a function that reads the files of a `Source`, and returns their images.
       recognises: a function that returns whether a file or directory has this layout. It looks at
         the beginning of the file, and never raises. The argument is a path of `captions`; for a
         layout without a caption file, it is the path of `images`.

@@ -47,9 +47,9 @@ _METADATA = ("metadata.csv", "metadata.jsonl", METADATA)
 
 
 def is_imagefolder(path: pathlib.Path) -> bool:
-    """True for a directory with metadata files, `metadata.csv`, `.jsonl` or `.parquet`.
+    """True for a directory that has `metadata.csv`, `metadata.jsonl` or `metadata.parquet`.
 
-    A file with the name `metadata.parquet` counts, too.
+    The file may be in a subdirectory. The path of a `metadata.parquet` itself gives True, too.
     """
     return path.name == METADATA or bool(path.is_dir() and _metadata_files(path))
 
@@ -62,10 +62,11 @@ def _metadata_files(path: pathlib.Path) -> list[tuple[pathlib.Path, str | None]]
 def imagefolder(source: Source) -> list[Entry]:
     """Reads the layout `imagefolder` of Hugging Face: directories of pictures with a metadata file.
 
-    The file is `metadata.csv`, `metadata.jsonl` or `metadata.parquet`. A row has the captions, and
-    the picture under `file_name`, `video` or another name of `IMAGE_COLUMNS`, relative to the
-    metadata file. The split is in the column `split`, or else in the names of directories, as in
-    `train/metadata.csv`. Images are numbered from 0.
+    The file is `metadata.csv`, `metadata.jsonl` or `metadata.parquet`. A row has the captions and
+    the path of the picture, which is relative to the directory of the metadata file. The column of
+    the path is `file_name`, `video` or another name of `tables.IMAGE_COLUMNS`. The split is in the
+    column `split`, or else in the names of directories, as in `train/metadata.csv`. Images are
+    numbered from 0.
 
     Args:
       source: what to read; `captions` is the directory.
@@ -175,9 +176,9 @@ def _order(path: pathlib.Path) -> tuple[int, bool]:
 
 
 def is_sidecar(path: pathlib.Path) -> bool:
-    """True for a directory with a picture and a text file beside it, as `1.jpg` and `1.txt`.
+    """True for a directory with a picture or film and its text file, such as `1.jpg` and `1.txt`.
 
-    Directories with a metadata file are left to the layout `imagefolder`.
+    False if the directory has a metadata file: the layout `imagefolder` reads it.
     """
     if not path.is_dir() or _metadata_files(path):
         return False
@@ -189,9 +190,10 @@ def is_sidecar(path: pathlib.Path) -> bool:
 
 
 def unknown_folder(path: pathlib.Path) -> str:
-    """Returns the text of an error for a directory whose layout is not known.
+    """Returns the text of an error for a directory that has none of the layouts.
 
-    It is "" if nothing is known about its files.
+    It names what the directory has: Arrow files, pictures without captions, or pictures of kinds
+    that are not decoded. It is "" if the directory has none of these.
     """
     files = [file for file, _ in files_of([path], "*")]
     if any(file.suffix == ".arrow" for file in files):
@@ -212,11 +214,12 @@ def unknown_folder(path: pathlib.Path) -> str:
 
 
 def sidecar(source: Source) -> list[Entry]:
-    """Reads the layout `sidecar`: directories of pictures, each with a text file beside it.
+    """Reads the layout `sidecar`: directories with a text file for each picture.
 
     The text file of `1.jpg` is `1.txt`, `1.caption` or `1.jpg.txt`, with one caption per line. The
-    split is in the names of directories, as in `train/1.jpg`. Films are read only if `source.clips`
-    is set. Messages count the files that are left out. Images are numbered from 0.
+    split is in the names of directories, as in `train/1.jpg`. If `source.clips` is True, films such
+    as `1.mp4` are read like pictures. Messages count the files that are left out: pictures without
+    a text file, text files without a picture, and films. Images are numbered from 0.
 
     Args:
       source: what to read; `captions` is the directory.
@@ -272,16 +275,17 @@ def webdataset(source: Source) -> list[Entry]:
     """Reads the layout `webdataset`: tar files, in which files with the same key belong together.
 
     The key is the name of a file up to the first dot: `1.jpg` and `1.json` have the key `1`. The
-    captions of a picture are in the JSON under `captions`, `caption` or another known name, or in a
-    `.txt` or `.caption` file, one per line. The split is in the JSON under `split`, or else in the
-    name of the tar file. Nothing is unpacked: pictures are read from the tar file when they are
-    needed. A message counts the files that are left out. Images are numbered from 0.
+    captions of a picture are in the JSON under `captions`, `caption` or another name of
+    `tables.CAPTION_COLUMNS`, or in a `.txt` or `.caption` file, one per line. The split is in the
+    JSON under `split`, or else in the name of the tar file. Nothing is unpacked: pictures are read
+    from the tar file when they are needed. Other files are left out, and a message counts them.
+    Images are numbered from 0.
 
     Args:
       source: what to read; `captions` are tar files or directories of them.
 
     Returns:
-      An entry per picture.
+      An entry per picture and split.
     """
 
     left: collections.Counter[str] = collections.Counter()  # ending -> members left out
@@ -473,7 +477,8 @@ def tfds(source: Source) -> list[Entry]:
     try:
         return source.entries(rows(), _tfds_entry, join=False)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{infos[0][0]} has no {error}. {_REMEDY}") from None
+        what = f"has no {error}" if isinstance(error, KeyError) else "is damaged"
+        raise ValueError(f"{infos[0][0]} {what}. {_REMEDY}") from None
 
 
 def _records(path: pathlib.Path) -> Iterator[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tfcap.images import MOST_BYTES
-from tfcap.marks import left_out
+from tfcap.marks import UNUSABLE, left_out
 
 SPLITS = ("train", "val", "test")
 _MOST_CHARACTERS = 1024  # of a file name; base64 of a picture has more
@@ -77,18 +77,20 @@ class Entry(NamedTuple):
       file_name: path relative to the directory of pictures, with forward slashes and without "..".
       split: "train", "val", "test" or another name; None if the source has no splits.
       captions: the captions as the file has them; it may be empty.
-      words: the words of each caption. With `tokens=given` they are at first those of the file;
-        `vocabulary.tokenize` sets the final ones.
+      words: the words of each caption. `vocabulary.tokenize` sets them. Until then there are none,
+        or with `tokens=given` the words that the file lists.
       content: the picture, if it is inside another file; None if it is a file of its own.
-      caption_ids: the number of each caption in the file, or empty. Lists of splits may name them.
+      caption_ids: the id that the source gives each caption; empty if it gives none. A list of
+        `split_ids` may have these ids.
       has_id: whether the source states the id. Otherwise `id` only counts the images, and neither
         files of features nor lists of splits can refer to it.
-      stored: the captions to store in the record, if they differ from `captions`: with
-        `tokens=given` the words of the file with spaces between them. None stores `captions`.
-      id_column: name of the column with the id, even if its value cannot be used as an id; ""
-        without such a column, and always after `Source.entries`.
-      rejected: for each caption that the source itself calls unusable, the name of the mark, see
-        `tfcap.marks`. Always empty after `accepted`.
+      stored: the texts that the prepared data get in place of `captions`: with `tokens=given` the
+        words of each caption with spaces between them. None: they get `captions`.
+      id_column: name of the column with the id, even if its value cannot be used as an id; "" if
+        there is no such column. `Source.entries` needs it, and sets it to "".
+      rejected: for each caption that the source marks as unusable, and that is therefore not in
+        `captions`, the name of the mark, such as "is_rejected" (see `tfcap.marks`). `accepted`
+        empties it.
     """
 
     id: int
@@ -194,13 +196,14 @@ class Source:
 
     Attributes:
       captions: the caption files or their directories, at least one.
-      images: directory of the pictures, or None. "imagefolder" and "sidecar" need it.
-      seed: random seed.
+      images: directory of the pictures, to which file names are relative; or None. The layouts
+        `imagefolder` and `sidecar` need it, even if it is the same as `captions`.
+      seed: random seed, for the layout `iaprtc12`, which may draw the images of val.
       drawn: whether the images will be divided into splits anew, so that the splits of the files do
         not count.
       reads_words: whether to read the words of captions that the file lists, for `Entry.words`.
       most_skipped: how many rows may be skipped; one more raises ValueError.
-      clips: whether films are read. Otherwise they are left out.
+      clips: whether films, such as MP4 files, are read. If False, they are left out.
       skipped: the rows skipped so far; the methods add to it.
     """
 
@@ -245,6 +248,9 @@ class Source:
 
         Yields:
           The location and the result of `parse`, for each row that can be parsed.
+
+        Raises:
+          ValueError: more than `most_skipped` rows cannot be parsed.
         """
         for location, *row in rows:
             try:
@@ -267,17 +273,17 @@ class Source:
     ) -> list[Entry]:
         """Makes the images from rows; skips rows that cannot be used.
 
-        Images without an id are numbered from 0. All images are numbered if the column of ids does
-        not have a different whole number for each image.
+        The id of an image without one becomes its position among the images, from 0. If the column
+        of ids does not have a different whole number for each image, all ids become positions.
 
         Args:
           rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
             items are the arguments of `parse`.
           parse: a function that makes an `Entry` of a row; an error that it raises is the reason to
             skip the row.
-          join: whether rows with the same file name are captions of one image. If so, and if no
-            image has an id but all file names have different numbers as in COCO, these numbers
-            become the ids.
+          join: whether rows with the same file name are captions of one image. If True, images
+            without ids get the numbers in their file names as ids, provided that all names are like
+            those of COCO, `COCO_val2014_000000000042.jpg`, with different numbers.
 
         Returns:
           The images, in the order of the rows.
@@ -396,7 +402,10 @@ def accepted(entries: list[Entry]) -> list[Entry]:
     images = f", and {number} images that have no other caption" if number else ""
     _log.info(f"note: {left_out(marks)}{images}")
     if not any(entry.captions for entry in kept):
-        raise ValueError("All captions are marked as unusable. Remove the marks to use them.")
+        raise ValueError(
+            f"All captions are marked as unusable, with {' or '.join(UNUSABLE)}. Remove these keys "
+            "or columns to use the captions."
+        )
     return [entry._replace(rejected=()) if entry.rejected else entry for entry in kept]
 
 
@@ -404,8 +413,8 @@ def require_unique(entries: Sequence[Entry], path: object) -> None:
     """Raises ValueError if two images have the same id; its message names the file `path`."""
     if same := _same_id(entries):
         raise ValueError(
-            f"{path}: {same}. Give each image an id of its own, or leave out the ids where they "
-            "are optional."
+            f"{path}: {same}. Give each image an id of its own, or remove the ids if the layout "
+            "does not need them."
         )
 
 

@@ -139,8 +139,8 @@ def coco(source: Source) -> list[Entry]:
     The split is that of a key `split` or `subset` of the image or annotation, else that in the name
     of the file. If there is only a train file, the images have no split, and prepare draws the
     splits. A file `image_info_test2014.json` has no captions; its images get the split test2014.
-    Pictures may be directly in `images`, or there in the folders of the download, such as
-    `train2014/`.
+    The pictures may be in the directory `source.images`, or in its subdirectory of the download,
+    such as `train2014/`.
 
     Args:
       source: what to read; `captions` are the files.
@@ -240,8 +240,9 @@ def gif(source: Source) -> list[Entry]:
     """Reads the layout `gif`: captions of clips, one JSON object per line, or a list of objects.
 
     An object is `{"video" or "gif": name, "caption": text}`, and may have `split`. The captions of
-    a clip are in several objects, or in one as a list. The clip is a GIF file, a film, or a folder
-    of frames below `images`; its name may be without the ending.
+    a clip are in several objects, or in one as a list. The name is that of a GIF file, of a film
+    such as an MP4 file, or of a directory of frames. It is relative to `source.images`, and may be
+    without the ending.
 
     Args:
       source: what to read; `captions` are the files.
@@ -278,8 +279,8 @@ def msrvtt(source: Source) -> list[Entry]:
 
     A file is `{"videos": [{"video_id": "video0", "split"}], "sentences": [{"caption",
     "video_id"}]}`, with the splits train, validate and test. Train and test were released as two
-    files: give both. The id of `video12` is 12. Its clip below `images` is `video12.mp4`, another
-    film, a GIF file, or the folder of frames `video12`.
+    files: give both. The id of `video12` is 12. Its clip, in `source.images`, is a film such as
+    `video12.mp4`, the GIF file `video12.gif`, or the directory of frames `video12`.
 
     Args:
       source: what to read; `captions` are the files.

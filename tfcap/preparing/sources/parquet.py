@@ -85,8 +85,8 @@ def parquet_rows(
 ) -> Iterator[dict[str, Any]]:
     """Reads some columns of a row group, that is, of a part of a Parquet file.
 
-    If a split is a number, it is replaced by its name: Hugging Face writes the names of a
-    ClassLabel into the schema.
+    Hugging Face may store a split as a number (`ClassLabel`), and its name in the schema. Such a
+    number is replaced by the name.
 
     Args:
       file: the open file.
@@ -112,7 +112,7 @@ def parquet_rows(
 def is_parquet(path: pathlib.Path) -> bool:
     """True for a Parquet file with columns of pictures and of captions.
 
-    `metadata.parquet` is left to the layout `imagefolder`.
+    False for `metadata.parquet`: the layout `imagefolder` reads it.
     """
     if path.name == METADATA or not head(path, 4).startswith(b"PAR1"):
         return False
@@ -224,16 +224,17 @@ def _parquet_columns(
 
 
 def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:
-    """Makes a function by which entries with the same picture are found.
+    """Makes a function that returns the same value for entries with the same picture.
 
-    To save time, the bytes of a picture inside another file are compared only if its length and 64
-    of its bytes are those of another picture.
+    Pictures inside other files are the same if all bytes are; other pictures, if the file names
+    are. To save time, all bytes of a picture in a tar file are read only if another picture has the
+    same length and the same 64 bytes in the middle.
 
     Args:
       entries: all entries that will be compared.
 
     Returns:
-      A function of an entry; its results are equal for entries with the same picture.
+      The function. Its argument is one of `entries`.
     """
     contents = (entry.content for entry in entries)
     probes = {part: _probe(part) for part in contents if isinstance(part, FilePart)}
@@ -267,7 +268,8 @@ def joined(
 
     Args:
       entries: the entries; they may be several for a picture.
-      picture_of: the function that `picture_of` returns.
+      picture_of: a function of an entry that returns equal values for the same picture, such as the
+        function `picture_of` of this module makes.
       drawn: whether the images will be divided into train, val and test anew. Then a picture that
         is in several of these splits becomes one entry.
 

@@ -37,10 +37,10 @@ Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: object) -> str:
-    """Returns the split that a data set calls `text`: "train", "val", "test" or a further name.
+    """Returns "train", "val" or "test" for a usual name of a split, and other names as they are.
 
-    A year may follow, as in `train2017`. A name that is not usual is that of a further split and
-    stays: the `qual_dev` of DOCCI is not for validation.
+    Usual names are those of `usual_split`, such as `validation`. Any other name is a split of its
+    own: `qual_dev` of DOCCI does not become "val". Spaces in it become "_".
 
     Raises:
       ValueError: `text` is no name, for example a number.
@@ -51,15 +51,15 @@ def split_name(text: object) -> str:
     if not FURTHER.fullmatch(name) or name.isdecimal():
         raise ValueError(
             f"the split {text!r:.80} is not a name. Write names, such as train, val and test, or "
-            "rename the column to have the splits drawn"
+            "remove the column of splits: prepare then draws them"
         )
     return name
 
 
 def usual_split(text: object) -> str | None:
-    """Returns "train", "val" or "test" for a usual name of it, such as `validation` or `train2017`.
+    """Returns "train", "val" or "test" for a usual name of this split, such as `validation`.
 
-    It returns None for other names.
+    A year may follow, as in `train2017`. It returns None for other names.
     """
     return _usual(text) if type(text) is str else None
 
@@ -100,9 +100,9 @@ def files_of(
     begin with a dot, such as `._a.tar`, are left out.
 
     Args:
-      paths: files, which are all returned, and directories. *patterns: patterns of file names such
-        as `*.tar`. In directories and their subdirectories, the files that match one of them are
-        returned.
+      paths: files and directories. All these files are returned.
+      *patterns: patterns of file names, such as `*.tar`. Of the directories and their
+        subdirectories, the files that match one of the patterns are returned.
 
     Returns:
       Each file and its split, or None for a file without a split in its name.
@@ -152,9 +152,10 @@ class Divided(NamedTuple):
 
     Attributes:
       entries: the images.
-      written: the content of splits.json: how the images were divided, and the file names or ids of
-        each split. These are ids of captions if lists leave out some captions of an image. None if
-        the splits are those of the source.
+      written: the content of splits.json: how the images were divided, and for each split the list
+        of its file names. The lists have the ids of images instead if file names repeat, and the
+        ids of captions if `split_ids` leaves out some captions of an image. None if the splits are
+        those of the source.
     """
 
     entries: list[Entry]
@@ -181,8 +182,9 @@ def divide(
     Args:
       entries: the images.
       way: "source" takes the splits of the source, or random ones if it has none. "random" draws 90
-        % train, 5 % val and 5 % test, and "random:70,15,15" other shares. "mrnn" draws the split of
-        m-RNN from the official splits of COCO.
+        % train, 5 % val and 5 % test, and "random:70,15,15" other shares. "mrnn" draws 4,000 images
+        for val and 1,000 for test from the official val split of COCO, as the paper on m-RNN does;
+        all others are for train.
       seed: seed of the draw.
       split_ids: a file or directory with the images of each split, which replaces `way`. Images in
         no list are left out.

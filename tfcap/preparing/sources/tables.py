@@ -69,7 +69,9 @@ def _encoding_of(path: pathlib.Path) -> str:
 def text_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
 
-    Bytes that are not valid in the encoding become lone surrogates, which `Entry.checked` refuses.
+    The file is read as UTF-8, as UTF-16 if it begins with the byte order mark of that, or as
+    Windows-1252 if none of its lines with letters beyond ASCII is valid UTF-8. Other bytes that are
+    not valid UTF-8 become lone surrogates, which `Entry.checked` refuses.
     """
     encoding = _encoding_of(path)
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
@@ -163,7 +165,11 @@ def _plain(name: str) -> str:
 
 @functools.lru_cache
 def columns_of(names: tuple[str, ...]) -> Columns:
-    """Finds the columns that are used among the names of columns; upper case does not matter."""
+    """Finds the columns that prepare uses.
+
+    Args:
+      names: names of all columns of a table, in upper or lower case.
+    """
     plain = {_plain(name): name for name in reversed(names)}
 
     def first(accepted: Iterable[str]) -> str | None:
@@ -188,8 +194,8 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 def entry_of(row: dict[str, Any]) -> Entry:
     """Makes an entry of a row whose keys are known names of columns: `image`, `caption` and so on.
 
-    If the row is marked as unusable, the entry has no captions, and `rejected` has the mark of
-    each.
+    If the row is marked as unusable, the entry has no captions, and `rejected` has the mark once
+    for each caption of the row.
 
     Raises:
       ValueError: no column has the name of a picture, or a value cannot be used.
@@ -222,7 +228,8 @@ def unmarked(
       captions: the captions of the row.
 
     Returns:
-      The captions and no marks; or, if the row is marked, no captions and the mark of each.
+      The usable captions, and the marks. Without a mark these are all captions and (). With one
+      they are () and the mark, once for each caption.
     """
     columns = columns_of(tuple(row)).marks
     mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""
@@ -248,15 +255,15 @@ def split_in(row: dict[str, Any]) -> str | None:
 
 
 def id_fields(column: str, value: object) -> dict[str, Any]:
-    """Returns the fields of an `Entry` about its id, as arguments for it.
+    """Returns keyword arguments of `Entry` for the id of an image.
 
     Args:
       column: name of the column or key that has the id.
       value: its value in the row.
 
     Returns:
-      `id`, -1 if the value is not a whole number, and, if there is a value, `has_id` and
-      `id_column`.
+      `id`, which is -1 if the value is not a whole number. If the row has a value, `has_id` and
+      `id_column`, too.
     """
     if value is None or value != value or value == "":
         return {"id": -1}
@@ -354,7 +361,7 @@ def _parsed(text: str) -> Any:
 
 
 def header(path: pathlib.Path) -> tuple[str, list[str]]:
-    """Finds the delimiter of a table, tab, semicolon or comma, by the names in its first line.
+    """Finds the delimiter of a table (tab, semicolon or comma) and the names of its columns.
 
     Returns:
       The delimiter and the names of the columns; "" and [] if no delimiter gives a column of
@@ -373,7 +380,7 @@ def header(path: pathlib.Path) -> tuple[str, list[str]]:
 def is_jsonl(path: pathlib.Path) -> bool:
     """True for JSON lines, or a JSON list of objects, whose first row has a picture and a caption.
 
-    The layouts `blip` and `xmodaler` are left out.
+    False for files of the layouts `blip` and `xmodaler`.
     """
     row = first_row(path)
     columns = columns_of(tuple(row))
@@ -492,8 +499,9 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
 def jsonl(source: Source) -> list[Entry]:
     """Reads the layout `jsonl`: files with a JSON object per line, or with a JSON list of objects.
 
-    The keys are the names that columns of a table may have. If an object has no split, it gets that
-    in the name of its file, provided that the names of the files contain different splits.
+    The keys are the names that columns of a table may have. If the names of the files contain
+    different splits, as `train.jsonl` and `val.jsonl`, an object without a split gets that of its
+    file.
 
     Args:
       source: what to read; `captions` are the files or their directory.
