@@ -73,12 +73,13 @@ class AoANet(RecurrentCaptioner):
     logits = Lin(Dropout(ctx_t))
 
     e_t is an embedded word, Dropout(ReLU(Emb)), LN a layer normalisation, Lin an affine map, GLU a
-    gated linear unit, and [a; b] joins two vectors. The model follows the authors' code
-    (husthuaan/AoANet, docs/systems.md 4.8) with the options of its training script. Two facts of
-    that code are easy to miss. Its layer normalisations divide by the unbiased standard deviation
-    plus 1e-6. All layers of the refiner start from the same numbers, and so do the maps for query,
-    key and value of a layer; `build` does the same. In training, the captions of an image share the
-    dropout masks of the refiner; in the authors' code each caption has its own masks.
+    gated linear unit, and [a; b] joins two vectors. The model follows the code of the paper's
+    authors (Huang et al., "Attention on Attention for Image Captioning", ICCV 2019; docs/systems.md
+    4.8) with the options of its training script. Two facts of that code are easy to miss. Its layer
+    normalisations divide by the unbiased standard deviation plus 1e-6. Its refiner starts with
+    equal weights in all layers, and in each layer with equal weights of the maps for query, key and
+    value; so does the refiner here. One thing differs: in training, the captions of an image share
+    the dropout masks of the refiner; in the authors' code each caption has its own masks.
 
     `encode` returns, for B images with R regions, `mean` [B, D], `keys` and `values` [B, H, R, d],
     d = D / H, and `mask` [B, 1, R]. The cache of `step` holds `h`, `c` and `ctx` [N, D] for N rows
@@ -93,12 +94,12 @@ class AoANet(RecurrentCaptioner):
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       weight_dropout: dropout rate on all attention weights.
-      aoa_dropout: dropout rate on the input of the gate of attention on attention (AoA) in the
-        refiner.
+      aoa_dropout: dropout rate in the refiner, on the input of the gated linear units that follow
+        its attention.
       block_dropout: dropout rate on the output of each layer of the refiner.
       context_dropout: dropout rate on ctx_{t-1}, before the LSTM reads it.
       head_dropout: dropout rate on ctx_t, before the logits.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
@@ -148,7 +149,11 @@ class AoANet(RecurrentCaptioner):
     def build(self, inputs_shape=None):
         """Creates all variables.
 
-        Those that are copies of each other in the authors' code start with equal values.
+        All layers of the refiner start with equal weights, and so do the maps for query, key and
+        value of a layer, as in the authors' code.
+
+        Args:
+          inputs_shape: not used.
         """
         super().build(inputs_shape)
         for layer in self.refiner:

@@ -22,8 +22,8 @@ class Att2in(AttentionLSTM):
     maximum of two candidates. In Att2in, W_v v_t is added to the two candidates of the cell; in
     Att2all it is added to the gates, too. Words e_t and regions x are embedded with ReLU and
     dropout. The class follows the models `att2in2` and `att2all2` of ImageCaptioning.pytorch
-    (docs/systems.md 4.9). The paper embeds without ReLU, attends to the grid of a ResNet-101, and
-    trains the ResNet together with Att2in; its code was not released.
+    (docs/systems.md 4.9). The paper (Rennie et al., CVPR 2017) embeds without ReLU, attends to the
+    grid of a ResNet-101, and trains the ResNet together with Att2in; its code was not released.
 
     `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A], A the
     `attention_width`, and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows
@@ -33,8 +33,8 @@ class Att2in(AttentionLSTM):
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       attend: where W_v v_t is added: `in`, to the candidates (Att2in); or `all`, to the gates, too
         (Att2all).
-      **options: the options of `AttentionLSTM`, with other defaults in `defaults`, and those of
-        `Captioner`.
+      **options: the options of `AttentionLSTM` that `Att2in.defaults` lists with their defaults
+        here; and `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

@@ -35,7 +35,7 @@ class AttentionLSTM(RecurrentCaptioner):
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       head_dropout: dropout rate on the output of the LSTM, before the logits.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

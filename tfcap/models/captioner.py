@@ -47,46 +47,46 @@ class Backbone(Protocol):
     """
 
     model: keras.Model  # the Keras network, with trainable variables
-    rounds: bool  # whether `extract` rounds its result
+    rounds: bool  # whether `extract` rounds its result to float16
     feature_dim: int  # F
 
     @property
     def network(self) -> _Network:
-        """The network together with the scaling of its input."""
+        """The network; `stochastic` says whether training draws random numbers in it."""
 
     @property
     def decoded_shape(self) -> list[int]:
-        """Shape of a decoded picture: height and width in pixels, and 3."""
+        """Shape of a picture that `decode` returns: height and width in pixels, and 3."""
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes and resizes a picture.
+        """Decodes a picture and resizes it for `extract`.
 
         Args:
           image_bytes: contents of a picture file, a string scalar.
 
         Returns:
-          The picture, a tensor with the shape `decoded_shape`.
+          The picture, RGB in 0..255, float32 with the shape `decoded_shape`.
         """
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Computes the features of pictures.
+        """Computes the features of pictures, rounded to float16 if `rounds` is True.
 
         Args:
-          images: decoded pictures [B, height, width, 3].
+          images: B pictures as `decode` returns them, float32 [B, height, width, 3].
 
         Returns:
-          float32 [B, R, F], R regions of each picture.
+          float32 [B, R, F]: F features of each of R regions.
         """
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes what `extract` returns, but without rounding, so that there are gradients.
+        """Computes what `extract` does, but without rounding, which has no gradient.
 
         Args:
-          images: decoded pictures [B, height, width, 3].
-          training: whether the network draws random numbers as in training, such as dropped paths.
+          images: B pictures as `decode` returns them, float32 [B, height, width, 3].
+          training: whether the network runs as in training, for example with dropout.
 
         Returns:
-          float [B, R, F], R regions of each picture.
+          float32 [B, R, F]: F features of each of R regions.
         """
 
 
@@ -108,9 +108,9 @@ class Captioner(keras.Model):
         system does this.
 
     Attributes:
-      defaults: the options that a class takes over from its base class, with their defaults in this
-        class. The constructor passes them on: `super().__init__(*sizes, **(self.defaults |
-        options))`.
+      defaults: the options of its base class that a subclass offers, too: name -> default in the
+        subclass. The constructor of the subclass passes them on: `super().__init__(*sizes,
+        **(self.defaults | options))`.
       reads_order: whether the system has the options `region_positions` and `standardize`. If it is
         True, `encode` must read the features through `self.regions(inputs)`.
       reads_image: whether `encode` reads the vectors of whole images, `image`, instead of regions,
@@ -270,7 +270,11 @@ class Captioner(keras.Model):
         return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
 
     def build(self, inputs_shape=None) -> None:
-        """Creates all variables by one forward pass on features of zeros."""
+        """Creates all variables by one forward pass on features of zeros.
+
+        Args:
+          inputs_shape: not used.
+        """
         build_when_called(self)
         self.built = True
         self.call(
@@ -291,9 +295,13 @@ class Captioner(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
-        """Makes a model from a result of `get_config`, in the precision that it names.
+        """Makes a model from a result of `get_config`.
 
-        The global policy of Keras, which would set the precision, has no effect.
+        The precision is the `dtype` of `config`, not the global policy of Keras.
+
+        Args:
+          config: the result of `get_config`.
+          custom_objects: not used.
         """
         with precision.using(keras.dtype_policies.get(config["dtype"])):
             return cls(**config)
@@ -323,8 +331,8 @@ class Captioner(keras.Model):
 
         `seeds` are the states of the random generators of dropout. Everything that saves or
         restores uses this property, because `tf.train.Checkpoint(model=)` silently leaves out these
-        states and layers in Python lists. Variables are found by name, not by order: a model with
-        other dropout rates has other random generators, but restores the same weights.
+        states, and all layers in Python lists. Variables are found by name, not by order: a model
+        with other dropout rates has other random generators, but restores the same weights.
         """
         names = named_variables(self)
         return {
@@ -363,25 +371,25 @@ class RecurrentCaptioner(Captioner):
           context: the result of `encode`, for B images.
           cache: the result of `init_cache`, with its rows repeated to N; or the cache that the step
             before returned.
-          words: embedded words of this step [N, W].
+          words: embedded words of this step [N, W], of width W.
           training: whether dropout is on.
 
         Returns:
-          A tuple: the output [N, D], and the new cache.
+          A tuple: the output [N, D], where D is `output_width`; and the new cache.
         """
         raise NotImplementedError
 
     def predict(
         self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes the logits from the outputs of the recurrence: `head` of `head_dropout` of them.
+        """Computes the logits from the outputs of the recurrence: `head(head_dropout(outputs))`.
 
         A subclass may override it to read words and context, too.
 
         Args:
           context: the result of `encode`.
-          words: embedded words [N, T, W], T words of N captions.
-          outputs: outputs of `recur` [N, T, D].
+          words: embedded words [N, T, W]: T words of width W in each of N captions.
+          outputs: outputs of `recur` [N, T, D], of width D.
           training: whether dropout is on.
 
         Returns:
@@ -435,8 +443,8 @@ def add_embeddings(
     """Sets attributes of a captioner: the layers that embed regions and words, and their dropouts.
 
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
-    Checkpoints store weights by these names, and the optimizer's variables in this order: change
-    neither.
+    Keep these names and this order: checkpoints store the weights by name, and the variables of the
+    optimizer by order.
 
     Args:
       model: the captioner.

@@ -20,11 +20,11 @@ class EndToEnd(Captioner):
     in place of `features`; all other methods are those of the captioner. Captioning uses the two
     parts separately: the captioner reads features that the backbone has extracted.
 
-    The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551). The network
-    of that paper has no batch normalisation. If this network has one, it normalises by the moving
-    averages of the network's own training. They do not change, because a batch of captioning has
-    few pictures. The scales and offsets of batch normalisation are trained. Dropout inside the
-    network is off. Only a Swin Transformer that is trained drops random paths.
+    Training the captioner and the network together follows ExpansionNet v2 (Hu et al., arXiv
+    2208.06551). In training, dropout inside the network is off, except that a Swin Transformer
+    whose weights are trained drops random paths. Batch normalisation, which the network of that
+    paper does not have, uses the moving averages that came with the weights and does not update
+    them, because a batch has few pictures; its scales and offsets are trained.
 
     Args:
       captioner: captioner with all its variables.

@@ -43,8 +43,9 @@ class Ensemble(Captioner):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
             raise ValueError(
-                "The members of an ensemble must have the same longest caption, max_length, not "
-                f"{', '.join(str(member.max_length) for member in members)}."
+                "The members of an ensemble must have the same `max_length` (longest caption). "
+                f"Theirs are {', '.join(str(member.max_length) for member in members)}. Leave out "
+                "those that differ."
             )
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)

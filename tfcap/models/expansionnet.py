@@ -179,13 +179,16 @@ class _DecoderLayer(_PreNormLayer):
     ),
 )
 class ExpansionNet(Captioner):
-    """Encoder and decoder with expansion blocks; only from words to regions there is attention.
+    """Encoder and decoder with expansion blocks in place of self-attention.
+
+    Words still read regions by attention. Source: Hu et al., "ExpansionNet: exploring the sequence
+    length bottleneck in the Transformer for Image Captioning", 2022 (docs/systems.md 5).
 
     `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
     [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
-    `mask` [B, 1, R]. The cache of `step` is a list with an item for each decoder layer: keys and
-    values [N, H, T, d] for N rows (captions) of T words, or the dictionary of
-    `DynamicExpansion.empty`.
+    `mask` [B, 1, R]. The cache of `step` is a list with an item for each decoder layer: with
+    `decoder_block=dynamic` the dictionary of `DynamicExpansion.empty`, otherwise a tuple of keys
+    and values [N, H, T, d] for N rows (captions) of T words.
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
@@ -199,8 +202,8 @@ class ExpansionNet(Captioner):
         `dynamic`, with vectors that depend on the regions; `attention`, which in both encoder and
         decoder gives the Transformer baseline; or `aoa`, attention on attention without
         feed-forward block.
-      encoder_vectors: number of expansion vectors in the encoder, E; or in Python a sequence with
-        the sizes of groups of vectors.
+      encoder_vectors: number of expansion vectors in the encoder, E; or, in Python but not in a
+        configuration, a sequence with the sizes of groups of vectors.
       decoder_block: block of the decoder layers: `dynamic`, `attention` or `aoa`. With `aoa`, the
         attention to regions is attention on attention, too.
       decoder_vectors: number of expansion vectors of each word in the decoder, E.
@@ -212,7 +215,7 @@ class ExpansionNet(Captioner):
         added.
       block_dropout: dropout rate inside and after each block.
       reduce_dropout: dropout rate on the affine map of the outputs of all layers, see `reduce`.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)
@@ -249,8 +252,8 @@ class ExpansionNet(Captioner):
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
             raise ValueError(
-                f"The option positions must be at least the longest caption, {self.max_length}, "
-                f"not {positions}."
+                f"`positions` must be at least `max_length`, {self.max_length} (the number of "
+                f"words of the longest caption), not {positions}."
             )
         self.width = width
         self.reduce = reduce

@@ -23,8 +23,8 @@ from tfcap.models.expansionnet import ExpansionNet
 class ExpansionNetV2(ExpansionNet):
     """ExpansionNet whose regions gather from groups of expansion vectors of several sizes.
 
-    The class follows the released code of ExpansionNet v2 (docs/systems.md 5.9). Context and cache
-    have the form of those of `ExpansionNet`.
+    The class follows the released code of ExpansionNet v2 (Hu et al., arXiv 2208.06551,
+    docs/systems.md 5.9). Context and cache have the form of those of `ExpansionNet`.
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 1536 with the
@@ -34,8 +34,8 @@ class ExpansionNetV2(ExpansionNet):
       width: model width, D; 512 in the released model.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
-      **options: other options of `ExpansionNet`, those in `defaults`, and the options of
-        `Captioner`.
+      **options: the options of `ExpansionNet` that `ExpansionNetV2.defaults` lists with their
+        defaults here; and `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)

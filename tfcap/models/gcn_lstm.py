@@ -80,8 +80,8 @@ class GCNLSTM(TopDownCaptioner):
     v are the features of the regions and r the labels of their relations. In RelationGraph each
     region reads itself and the regions that it is related to. The class follows xmodaler, the later
     toolkit of X-LAN's authors (docs/systems.md 4.11). One thing differs: here a batch may have
-    padded regions, which are not read. The paper has a second graph, for the positions of the
-    regions, and fuses both.
+    padded regions, which are not read. The paper (Yao et al., ECCV 2018) has a second graph, for
+    the positions of the regions, and fuses both.
 
     A feature file holds the labels, too: its row i is v_i, followed by the labels r_ij of the
     relations from region i to the regions j = 0, 1, ... L - 1. Labels are whole numbers from 0 (no
@@ -127,9 +127,9 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"The option regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
-                f"of the feature files has {self.feature_dim} numbers, and the last of them, as "
-                "many as this option says, are labels."
+                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
+                f"of the feature files has {self.feature_dim} numbers: first the features, then a "
+                "label for each of these regions."
             )
         self.width = width
         self.labels = labels

@@ -18,10 +18,11 @@ class LSTMA(ShowTell):
     h_{-2} = LSTM(Dropout(Lin(attributes)));  h_{-1} = LSTM(Dropout(Lin(image)))
     h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
 
-    Lin is an affine map and Emb the table of words. This is the form LSTM-A3 of the paper, as in
-    xmodaler (docs/systems.md 4.10). Attributes are the probabilities that words describe the image,
-    from a detector that is trained apart. A feature file holds one row: the vector of the image,
-    followed by the attributes. If it holds several rows, their mean is used.
+    Lin is an affine map and Emb the table of words. This is the form LSTM-A3 of the paper (Yao et
+    al., ICCV 2017), as in xmodaler (docs/systems.md 4.10). Attributes are the probabilities that
+    words describe the image, from a detector that is trained apart. A feature file holds one row:
+    the vector of the image, followed by the attributes. If it holds several rows, their mean is
+    used.
 
     `encode` returns the state of the LSTM after the image, `h` and `c` [B, D] for B images. The
     cache of `step` holds `h` and `c` [N, D] for N rows (captions).
@@ -29,10 +30,10 @@ class LSTMA(ShowTell):
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F counts the
         attributes, too.
-      attributes: number of attributes: so many of the F features, the last ones, are attributes.
+      attributes: number of attributes; they are the last of the F features.
       attribute_dropout: dropout rate on the embedded attributes.
       width: width of embedded words, image and attributes and of the LSTM, D.
-      **options: other options of `ShowTell`, those in `defaults`.
+      **options: the options of `ShowTell` that `LSTMA.defaults` lists with their defaults here.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
@@ -56,8 +57,8 @@ class LSTMA(ShowTell):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
                 f"`attributes` must be 1 to {self.feature_dim - 1}, not {self.attributes}: each "
-                f"row of the feature files has {self.feature_dim} numbers, and the last "
-                "`attributes` of them are attributes."
+                f"row of the feature files has {self.feature_dim} numbers, first those of the "
+                "image, then the attributes."
             )
         return self.feature_dim - self.attributes
 

@@ -58,8 +58,8 @@ class MRNN(RecurrentCaptioner):
     logits = V_y Dropout(m_t) + b                      not numbered
 
     E1 is the word table and w a word id. I is the vector of the whole image if the data has one,
-    else the mean of its regions. In the paper an image has one region, its fc7 vector. `variant` is
-    a row of the table of variants (docs/systems.md 6.2):
+    else the mean of its regions. In the paper (Mao et al., ICLR 2015) an image has one region, its
+    fc7 vector. `variant` is a row of the table of variants (docs/systems.md 6.2):
 
     * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;

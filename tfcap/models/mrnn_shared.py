@@ -24,12 +24,12 @@ class MRNNShared(RecurrentCaptioner):
 
     For a word id w: e_t = Dropout(E[w]);  logits = z_t E^T + b.  The rest depends on `variant`:
 
-    * `multimodal`, the released model (docs/systems.md 6.5):
+    * `multimodal`, the model that the authors of m-RNN released (docs/systems.md 6.5):
       h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
       z_t = ReLU(W_m Dropout(m_t) + b)
     * `init`, also in the released code (there D is 1024 and E is 512):
       h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
-    * `child`, the model of the paper (docs/systems.md 6.6):
+    * `child`, the model of the paper (Mao et al., ICCV 2015; docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
       z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN.
       The paper gives no sizes, biases and dropout, and no function for z_t (our reading: as here,

@@ -21,11 +21,12 @@ class ShowTell(RecurrentCaptioner):
     h_t    = LSTM(e_t)                         equation 11; e_t is the embedded word, BOS first
     logits = Lin(Dropout(h_t))                 equation 12
 
-    The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on all
-    inputs of the LSTM, the image included, and on all outputs. In the paper a network computes one
-    vector of the image and is trained, too. Here the vector is the mean of the regions without
-    padding (our reading: this mean stands for the paper's vector). Weights start as in the other
-    systems (our reading: the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
+    The paper (Vinyals et al., CVPR 2015) gives no dropout rate. The authors' later code, im2txt,
+    has a rate of 0.3 on all inputs of the LSTM, the image included, and on all outputs. In the
+    paper a network computes one vector of the image and is trained, too. Here the vector is the
+    mean of the regions without padding (our reading: this mean stands for the paper's vector).
+    Weights start as in the other systems (our reading: the paper says nothing); im2txt has U(-0.08,
+    0.08) and a forget bias of 1.
 
     With `cell=maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017), as
     in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the outputs
@@ -38,7 +39,7 @@ class ShowTell(RecurrentCaptioner):
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and image and of the LSTM, D; 512 in the paper.
       cell: cell of the recurrence: `lstm`; or `maxout`, the cell of the paper on self-critical
-        training.
+        training, `layers.recurrent.MaxoutLSTMCell`.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded image.
       head_dropout: dropout rate on the output of the LSTM, before the logits.

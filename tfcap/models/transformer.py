@@ -141,7 +141,7 @@ class Transformer(Captioner):
       head_dropout: dropout rate on the output of the last layer, before the logits.
       stored_positions: whether the position codes are a saved weight, which is not trained, instead
         of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)

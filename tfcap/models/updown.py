@@ -20,10 +20,10 @@ class TopDownCaptioner(RecurrentCaptioner):
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
 
-    x are the regions and e_t is the embedded word. A subclass supplies `embed` and `encode`, which
-    returns a result of `attended_context`, calls `add_decoder` in its constructor, and sets
-    `width`, the width D of the LSTMs. The cache of `step` holds `h1`, `c1`, `h2` and `c2` [N, D]
-    for N rows (captions).
+    x are the regions and e_t is the embedded word. A subclass supplies `embed`, and an `encode`
+    that returns a result of `attended_context`. Its constructor sets `width`, the width D of the
+    LSTMs, and calls `add_decoder`. The cache of `step` holds `h1`, `c1`, `h2` and `c2` [N, D] for N
+    rows (captions).
     """
 
     def add_decoder(
@@ -35,7 +35,7 @@ class TopDownCaptioner(RecurrentCaptioner):
         head_dropout: float = 0.5,
         attention_biases: bool = False,
     ) -> None:
-        """Sets attributes of the captioner: the layers behind the embedding of words and regions.
+        """Sets attributes of the captioner: all layers after the embeddings of words and regions.
 
         Args:
           region_width: width of the embedded regions and of their mean.
@@ -62,12 +62,12 @@ class TopDownCaptioner(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def attended_context(self, x, mask, mean=None):
-        """Makes the context that the decoder reads from embedded regions.
+        """Makes the context for the decoder out of embedded regions.
 
         Args:
           x: embedded regions [B, R, X], R regions of width X for each of B images.
           mask: bool [B, R], False for padding.
-          mean: mean of the regions [B, X]; None computes it here.
+          mean: vector [B, X] that the first LSTM reads; None takes the mean of `x` without padding.
 
         Returns:
           A dictionary: `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] with the attention
@@ -102,9 +102,10 @@ class TopDownCaptioner(RecurrentCaptioner):
 class UpDown(TopDownCaptioner):
     """Two LSTMs with additive attention between them.
 
-    `TopDownCaptioner` has the equations. The default follows xmodaler, the later toolkit of X-LAN's
-    authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and padded
-    regions are not read. With `embed_mean` and `width` 1000 it is the model of
+    `TopDownCaptioner` has the equations. The paper is Anderson et al., "Bottom-Up and Top-Down
+    Attention for Image Captioning", CVPR 2018. The default follows xmodaler, the later toolkit of
+    X-LAN's authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and
+    padded regions are not read. With `embed_mean` and `width` 1000 it is the model of
     ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
     is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code reads padded
     regions, too.
@@ -126,7 +127,7 @@ class UpDown(TopDownCaptioner):
       region_dropout: dropout rate on the embedded regions and their mean; not used without
         `embed_regions`.
       head_dropout: dropout rate on the output of the second LSTM, before the logits.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

@@ -59,7 +59,8 @@ class XLAN(RecurrentCaptioner):
     c_t  = GLU(Lin [a_t; h_t])
     logits = Lin(Dropout(c_t))
 
-    The paper has no equation numbers for the decoder, which starts with h_t.
+    The paper (Pan et al., CVPR 2020) has no equation numbers for the decoder, which starts with
+    h_t.
 
     x are the encoded regions, g is the global feature of the image, LN a layer normalisation, Lin
     an affine map, GLU a gated linear unit, and XLinear(q; x) attention of a query q over x.
@@ -111,7 +112,7 @@ class XLAN(RecurrentCaptioner):
       bifeat_dropout: dropout rate on the update of the regions.
       context_dropout: dropout rate on c_{t-1}, before the LSTM reads it.
       head_dropout: dropout rate on c_t, before the logits.
-      **kwargs: the options of `Captioner`.
+      **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

@@ -39,11 +39,11 @@ _REGIONS = 36  # of an image whose features do not come from a backbone
 def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
     """Writes the next version of a SavedModel of a run, and what a server needs beside it.
 
-    Beside the versions are written: compose.yaml, kserve.yaml and batching.config, which configure
-    the server, and the directory `client` with a Python client. Of these files, those that exist do
-    not change, because they may have been edited; the client is replaced. The version appears only
-    when it is complete: its speed is measured, and requests that warm a server up have been
-    answered.
+    A version holds the SavedModel, a model card, and requests with which TF Serving warms it up.
+    It appears only when it is complete. Beside the versions stand compose.yaml, kserve.yaml and
+    batching.config, which configure the server for the measured speed of the model, and the
+    directory `client` with a Python client. Configuration files that exist are kept, because they
+    may have been edited; the client is replaced.
 
     Args:
       served: the functions to export.
@@ -130,15 +130,15 @@ def _call(function: Signature, values: Mapping[str, np.ndarray]) -> dict[str, np
 def measure(call: Callable[[int], object]) -> dict[int, float]:
     """Measures how long batches of 1, 2, 4, 8, 16 and 32 pictures take.
 
-    No larger batch is measured after one that takes more than 5 seconds. If other work on the
-    machine disturbs the measurement, a note says so.
+    Each batch is captioned once to warm up and then three times. No larger batch is measured after
+    one that takes more than 5 seconds. If equal batches take very different times, a log message
+    says that other work disturbs the measurement.
 
     Args:
       call: a function that captions as many pictures as its argument says.
 
     Returns:
-      The seconds that a batch takes, by its number of pictures: those of the fastest of three calls
-      after one more call to warm up.
+      Number of pictures of the batch -> seconds of the fastest of the three calls.
     """
     seconds: dict[int, float] = {}
     disturbed: list[str] = []
@@ -170,7 +170,7 @@ def largest_batch(seconds: Mapping[int, float]) -> int:
     would make each request wait longer for hardly more throughput.
 
     Args:
-      seconds: the seconds that a batch takes, by its number of pictures, as `measure` returns them.
+      seconds: number of pictures of a batch -> seconds that it takes, as `measure` returns them.
     """
     best = max(size / taken for size, taken in seconds.items())
     return min(size for size, taken in seconds.items() if size / taken >= 0.9 * best)
@@ -212,10 +212,10 @@ def _warm_up(
 def memory(model_bytes: int, cores: int, max_pixels: int) -> int:
     """Returns how much memory a server needs, in MiB.
 
-    Three times the size of the model is reserved, because two versions are loaded while one
-    replaces the other. The server itself and its batches take 1 GiB. A picture of 50 million pixels
-    takes half a GiB while it is decoded; a batch decodes at most four pictures at once, and each
-    core has a batch.
+    It is the sum of three parts: three times the size of the model, because two versions are loaded
+    while one replaces the other, and some room is left; 1 GiB for the server and its batches; and
+    half a GiB for each picture of 50 million pixels that is decoded at the same time, less if
+    `max_pixels` is lower. As many pictures count as there are cores, but at least four.
 
     Args:
       model_bytes: size of the files of the SavedModel, in bytes.

@@ -37,7 +37,7 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
     Args:
       run: the run that is exported.
       max_pixels: largest number of pixels of a picture.
-      seconds: the seconds that a batch takes, by its number of pictures.
+      seconds: number of pictures of a batch -> seconds that it takes.
       largest: number of pictures of the largest batch that the server makes.
     """
     latency = [
@@ -63,13 +63,13 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
 
 
 def hub_text(run: Run, directory: str) -> str:
-    """Returns the README.md of a run directory for the Hugging Face Hub, in Markdown.
+    """Returns the README.md for a run on the Hugging Face Hub, in Markdown.
 
     It begins with the metadata that the Hub reads.
 
     Args:
       run: the run.
-      directory: the directory, whose files are listed with their SHA-256.
+      directory: the copy of the run that goes to the Hub; its files are listed with their SHA-256.
     """
     metrics = [
         {"type": key.lower(), "name": key, "value": round(run.scores[key], 2)}

@@ -50,8 +50,8 @@ class CaptionServer(tf.Module):
         for a model of ready-made features, which reads no pictures.
       max_regions: largest number of regions of an image, as in training; further regions are cut
         off. None uses all regions.
-      max_pixels: largest number of pixels of a picture; a larger picture gets no caption. A GIF
-        file counts as one frame.
+      max_pixels: largest number of pixels of a picture; a larger picture gets no caption. Of a GIF
+        file the pixels of one frame count.
 
     Attributes:
       frames: number of frames of a clip that the model reads, as a variable int32 [], which an
@@ -99,7 +99,9 @@ class CaptionServer(tf.Module):
           ValueError: there is none, because the model reads ready-made features.
         """
         if self.backbone is None:
-            raise ValueError("This model reads ready-made features, not pictures. Give features.")
+            raise ValueError(
+                "This model reads ready-made features, not pictures. Call from_features with them."
+            )
         return self.backbone
 
     def from_features(
@@ -116,10 +118,10 @@ class CaptionServer(tf.Module):
 
         Returns:
           A dict. `captions` string [B, K]: the K captions of each image, best first. `scores`
-          float32 [B, K]: the sums of natural log-probabilities, unless a length penalty or the
-          consensus changes them. `tokens` int32 [B, K, T]: the token ids. `status` string [B]:
-          "ok", or why an image has no captions; then its captions are empty, and its scores and
-          tokens 0.
+          float32 [B, K]: the sums of natural log-probabilities of the words, unless the search has
+          a length penalty or `order=consensus`. `tokens` int32 [B, K, T]: the word ids, T for each
+          caption. `status` string [B]: "ok", or why an image has no captions; then its captions are
+          empty, and its scores and tokens 0.
         """
         features, num_regions, status = _check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
@@ -201,9 +203,9 @@ class CaptionServer(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """Traces the functions of the SavedModel; returns them by the names that requests use.
 
-        `features` is `from_features`. `serving_default` is `from_bytes`; it is `from_features`,
-        too, if the model reads ready-made features. If the search draws captions at random, both
-        have the further input `seed` int64 [B].
+        `features` is `from_features`. `serving_default` is `from_bytes`; if the model reads
+        ready-made features, it is `from_features`, too. If the search draws captions at random,
+        both have the further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features, autograph=False).get_concrete_function(
@@ -229,8 +231,9 @@ def server(
 
     Args:
       run: the run.
-      data_dir: prepared data whose document frequencies `order=consensus` uses; None takes those of
-        the run: in its directory, or else in the data that it was trained on.
+      data_dir: directory of prepared data with the document frequencies for the decoding option
+        `order=consensus`; None looks in the directory of the run, then in the data that it was
+        trained on.
       max_pixels: largest number of pixels of a picture; a larger picture gets no caption.
     """
     backbone: AnyBackbone | None = run.backbone
@@ -375,7 +378,7 @@ def export(
       The path of the version, `export_dir/<number>`.
     """
     if files.is_remote(export_dir):
-        raise ValueError(f"{export_dir} is not a local path. Export to a disk and copy it.")
+        raise ValueError(f"{export_dir} is not a local path. Export to a local one and copy it.")
     os.makedirs(export_dir, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=export_dir) as folder:
         temporary = os.path.join(folder, "version")  # the other one is for its owner alone
@@ -437,7 +440,7 @@ def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, 
             raise ValueError(
                 f"The exported model does not caption a test input: {name} gives the scores "
                 f"{result['scores'].numpy()} and the status '{status.decode()}'. If scores are "
-                "NaN or infinite, so are weights, or a layer divides by zero: export an earlier "
-                "checkpoint."
+                "NaN or infinite, the model has such weights, or a layer divides by zero: export "
+                "an earlier `checkpoint`."
             )
     return results

@@ -54,7 +54,8 @@ def attend(
       inputs: tensors of B images: `features` [B, R, F] with F features of each of R regions, and
         `mask` bool [B, R], true for real regions; if the data has vectors of whole images, also
         `image` [B, size of a vector]. Other entries are ignored.
-      boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1.
+      boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1. None, or an image with only
+        zeros, means that there are no boxes, which is an error.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
 
@@ -145,13 +146,14 @@ def shown_paths(
 ) -> dict[int, str]:
     """Returns the pictures over which figures draw the regions: image id -> path.
 
-    For a clip the picture is made here and shows all frames, row by row; such files are temporary
-    and are removed when the program ends.
+    Images whose file does not exist are left out. For a clip the picture is made here and shows the
+    frames that the model reads, row by row; such files are temporary and are removed when the
+    program ends.
 
     Args:
       data: the prepared data.
       split: name of one of its splits.
-      directory: where the pictures are; None means the directory that the data names.
+      directory: where the pictures are; None means the directory from which the data was prepared.
       ids: the images whose pictures are wanted; None means all images of the split.
     """
     paths = data.picture_paths(split, directory)
@@ -182,11 +184,11 @@ def require_shown_paths(
     Args:
       data: the prepared data.
       split: name of one of its splits.
-      directory: where the pictures are; None means the directory that the data names.
+      directory: where the pictures are; None means the directory from which the data was prepared.
       ids: the images whose pictures are wanted.
 
     Raises:
-      UsageError: there is no picture, or the regions of the first image have no boxes.
+      UsageError: none of the images has a picture, or the regions of the first image have no boxes.
     """
     paths = shown_paths(data, split, directory, ids)
     if not paths:

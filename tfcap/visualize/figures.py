@@ -44,11 +44,11 @@ _TITLES = {
 
 
 def full_strength(weights: np.ndarray) -> float:
-    """Returns the weight that is drawn with the strongest colour, for all words of a caption.
+    """Returns the weight that is drawn with the strongest colour, one for all words of a caption.
 
-    It is the largest weight of any word, but at least 4 / R for R regions, and at most 1. So small
-    differences between nearly uniform weights are not drawn strongly. If each
-    word had its own, a weight of 0.03 among weights of 0.02 would be as red as 0.9.
+    It is the largest weight of any word, but at least 4 / R for R regions (1 for fewer than four),
+    so that small differences between nearly uniform weights are not drawn strongly. If each word
+    had its own scale, a weight of 0.03 among weights of 0.02 would be as red as 0.9.
 
     Args:
       weights: weights of the regions for each word, [..., R]; NaN counts as 0.
@@ -104,7 +104,7 @@ def panel(
     """Draws the weights of one word over a picture.
 
     Boxes that are a grid give a heat map. Otherwise each pixel is as bright as the largest weight
-    of the boxes around it, and the box with the largest weight has an outline. Nearly uniform
+    of the boxes that contain it, and the box with the largest weight has an outline. Nearly uniform
     weights draw nothing: the result is the picture itself.
 
     Args:

@@ -53,7 +53,7 @@ def families(text: str) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Returns the width of a text in Latin letters; a Chinese character counts as two."""
+    """Returns the width of a text: a Chinese character counts as 2, a Latin letter as 1."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 

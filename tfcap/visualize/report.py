@@ -58,7 +58,8 @@ def write(
       path: the file, for example "report.html"; its directory must exist.
       captions: name of the run -> image id -> caption. The first run is the one that is evaluated;
         the others are shown for comparison.
-      compared: scores, intervals and differences of the same runs.
+      compared: the result of `tfcap.metrics.bootstrap.compare` for the same captions: scores with
+        their confidence intervals, and differences from the first run.
       references: image id -> reference captions, for the images of the runs.
       pictures: image id -> path of the picture; a picture that cannot be read is left out.
       attention: name of the run -> image id -> caption with the weights of the regions, which are
@@ -118,7 +119,7 @@ def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
       For each caption three texts: the name of its picture, the caption, and its score.
 
     Raises:
-      ValueError: the file is something else.
+      ValueError: `write_captions` did not write the file.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         data = re.search('id="data">(.*?)</script>', file.read(), re.S)
@@ -153,7 +154,7 @@ def _write(
 
 
 def page(name: str, title: str, package: str = __package__) -> list[str]:
-    """Reads an HTML page of a package, and puts the styles and scripts to which it links into it.
+    """Reads an HTML page of a package, and replaces its links to styles and scripts by their text.
 
     Args:
       name: the name of the page, whose file is NAME.html.
@@ -266,7 +267,7 @@ def thumbnail(picture: Image.Image, side: int = _SIDE) -> str:
 
     Args:
       picture: the picture.
-      side: the most pixels of the longer side.
+      side: largest length of the longer side, in pixels; a smaller picture keeps its size.
     """
     if "A" in picture.getbands() or "transparency" in picture.info:
         picture = picture.convert("RGBA")

@@ -29,7 +29,10 @@ class ServerError(Exception):
 
 
 class Rejected(ServerError):
-    """The server refuses a request because of its content."""
+    """The server refuses a request because of its content.
+
+    `Client.caption` does not raise it, but yields a `Result` whose `status` is the message.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +43,7 @@ class Result:
       source: the path of the picture; "" for a picture that was given as bytes.
       caption: the best caption; "" if there is none.
       score: the score of the best caption: the sum of the natural logarithms of its words'
-        probabilities. An export with a length penalty or another order of captions has other
-        scores.
+        probabilities, unless the export has a length penalty or `order=consensus`.
       status: "ok", or a short reason why there is no caption.
       captions: all K captions, best first.
       scores: the score of each caption.
@@ -88,8 +90,7 @@ class Client:
     ) -> Iterator[Result]:
         """Sends pictures to the server; yields a `Result` for each, in their order.
 
-        The `status` of a `Result` says why a picture cannot be captioned; it is "ok" for the
-        others.
+        A picture that cannot be captioned raises no error: the `status` of its `Result` says why.
 
         Args:
           pictures: paths of picture files, or their bytes.
@@ -147,8 +148,12 @@ class Client:
             except urllib.error.HTTPError as error:
                 reason = f"HTTP {error.code}: {error.read(500).decode(errors='replace')}"
                 if error.code not in BUSY:
-                    refused = error.code in (400, 422)
-                    raise (Rejected if refused else ServerError)(reason) from None
+                    if error.code in (400, 422):
+                        raise Rejected(reason) from None
+                    raise ServerError(
+                        f"{self.url} answers {reason}. Check the address of the server and the "
+                        "name of the model."
+                    ) from None
             except (OSError, http.client.HTTPException) as error:
                 reason = f"{type(error).__name__}: {error}"
             wait = pause * random.uniform(0.5, 1.5)  # clients that failed together come apart
