@@ -59,7 +59,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
             ["--write=csv,html", "--out=a.csv", "a.png"],
             "--out is a single file, so it needs --write",
         ),
-        (["--write=txt", "--out=a.txt", "a.png"], "needs --write with one of csv"),
+        (["--write=txt", "--out=a.txt", "a.png"], "needs --write with exactly one of csv"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
         (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
@@ -81,7 +81,7 @@ def test_a_run_on_ready_made_features_is_refused(trained, pictures, tmp_path):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
     converted = {**fingerprint, "backbone": None, "converted": {"from": "xlan"}}
     (run / "dataset.json").write_text(json.dumps(converted))
-    with pytest.raises(ValueError, match="Convert it again with `regions=DETECTOR`"):
+    with pytest.raises(ValueError, match="Convert it again with --regions=DETECTOR"):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 

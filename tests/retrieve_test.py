@@ -58,7 +58,7 @@ def test_queries_find_their_images(trained, run, data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("", "--model_dir is missing: .* models: flickr8k"),
+        ("", "--model_dir is missing. .* models: flickr8k"),
         ("--model_dir=RUN --candidates=5", "--candidates needs a query"),
         ("--model_dir=RUN --data_dir=OTHER", "has another vocabulary"),
     ],

@@ -156,7 +156,8 @@ def _tables(args: _Arguments, names: Sequence[str]) -> list[str]:
     if args.out:
         if len(kinds) != 1:
             raise errors.UsageError(
-                "`out` is a single file, so it needs `write` with one of csv, jsonl and html."
+                "`out` is a single file, so it needs `write` with exactly one of csv, jsonl and "
+                "html."
             )
         if not args.out.endswith(f".{kinds[0]}"):
             raise errors.UsageError(

@@ -246,9 +246,9 @@ def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any
 def with_flags(text: str) -> str:
     """Translates a message of the library for the command line: arguments become flags.
 
-    The argument `last=3` in backticks becomes --last=3, without backticks. A name in backticks that
-    is not an argument of the command stays as it is, but for "`splits` of tfcap.prepare", which
-    names an argument of another command.
+    The argument `last=3` in backticks becomes --last=3, without backticks. An argument of another
+    command becomes a flag, too, if its command follows, as in "`splits` of tfcap.prepare". All
+    other names in backticks stay as they are.
 
     Args:
       text: the message.
@@ -266,7 +266,9 @@ def with_flags(text: str) -> str:
 
 
 def say_loading(models: Iterable[str]) -> None:
-    """Prints that models are being loaded, which takes seconds, if a terminal shows it.
+    """Prints that models are being loaded, which takes seconds.
+
+    It prints to standard error, and only if that is a terminal.
 
     Args:
       models: the names or directories of the models.

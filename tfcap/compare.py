@@ -143,7 +143,7 @@ def _named(paths: list[str]) -> dict[str, str]:
 
 @arguments
 class Compare(ScoringArguments):
-    """The arguments of the function `compare`; the command makes its flags of these fields."""
+    """The arguments of the function `compare`, which are also the flags of the command."""
 
     paths: Sequence[str] = argument(
         "Two or more run directories or files of captions, in any mix; the command line has them "

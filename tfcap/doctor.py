@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 @arguments
 class Doctor:
-    """The arguments of the function `findings`; the command makes its flags of these fields."""
+    """The arguments of the function `findings`, which are also the flags of the command."""
 
     data_dir: str | None = argument(
         "Prepared directory to check; reads every record.", default=None, kw_only=False

@@ -33,7 +33,7 @@ _OF_REFERENCES = ("metrics_file", "per_image", "report", "perplexity", "diversit
 class Evaluate(
     RerankArguments, cli.DecodingArguments, cli.SeedArguments, ScoringArguments, cli.RunArguments
 ):
-    """The arguments of the function `evaluate`; the command makes its flags of these fields."""
+    """The arguments of the function `evaluate`, which are also the flags of the command."""
 
     predictions: inputs.Predictions | None = argument(
         "Score this file instead of a model: a COCO result file or a file of `hypotheses`.",

@@ -21,7 +21,7 @@ from tfcap.images import MOST_PIXELS, SERVED_PIXELS
 
 @arguments
 class Export(cli.RunArguments, cli.DecodingArguments):
-    """The arguments of the function `export`; the command makes its flags of these fields."""
+    """The arguments of the function `export`, which are also the flags of the command."""
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     export_dir: str = argument(

@@ -25,7 +25,8 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     if argv[1:] and flags.FLAGS.engine != "beam":
         raise errors.UsageError(
-            f"{argv[1]!r} is not a flag. Flags begin with --. Only `engine=beam` takes others."
+            f"{argv[1]!r} is not a flag. Flags begin with --. Only `engine=beam` takes other "
+            "words, the options of Beam."
         )
     try:
         prepare(**cli.values(Settings), engine_options=tuple(argv[1:]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @arguments
 class Retrieve(cli.RunArguments):
-    """The arguments of the function `retrieve`; the command makes its flags of these fields."""
+    """The arguments of the function `retrieve`, which are also the flags of the command."""
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     data_dir: str | None = argument(
@@ -89,7 +89,8 @@ def retrieve(args: Retrieve) -> dict[str, retrieval.Summary]:
     """
     if not args.model_dir:
         raise errors.UsageError(
-            f"`model_dir` is missing: the directory of a run. {pretrained.hint()}"
+            "`model_dir` is missing. Give the directory of a run, or the name of a pretrained "
+            f"model. {pretrained.hint()}"
         )
     from tfcap import runs
     from tfcap.captioning import captioner_of_run

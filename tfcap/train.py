@@ -27,7 +27,7 @@ Changes = str | Mapping[str, Any]
 
 @arguments
 class Train:
-    """The arguments of the function `train`; the command makes its flags of these fields."""
+    """The arguments of the function `train`, which are also the flags of the command."""
 
     experiment: str | None = argument(
         "Registered experiment; by default the one of `model_dir`, whose run is continued.",

@@ -135,7 +135,8 @@ def test_urls_are_downloaded_up_to_a_size(monkeypatch, tmp_path):
         base = f"http://127.0.0.1:{server.server_port}"
         picture = _one(f"{base}/a.png")
         assert picture.content == _png() and picture.source == f"{base}/a.png"
-        assert _one(f"{base}/b.png").reason == "the download failed: HTTP Error 404: Not Found"
+        reason = _one(f"{base}/b.png").reason
+        assert reason == "the download failed: HTTP Error 404: Not Found. Check the URL."
         assert _one(f"{base}//b/c.png").content == _png()
         assert _one(f"{base}/my phöto%20.png?size=1 2").content == _png()
         monkeypatch.setattr(inputs, "MOST_BYTES", 10)

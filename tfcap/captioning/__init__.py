@@ -44,17 +44,18 @@ def load(
         comes with the package.
       checkpoint: the weights of a run: `best` (the best validation score) or `latest`. For a single
         run it can also be the path of a checkpoint.
-      decoding: changes to the decoding options that the run is configured with: the name of a
-        preset, options as in `search=sample,top_p=0.9`, or a preset followed by options.
+      decoding: changes to the decoding options of the run, as in `search=sample,top_p=0.9`. The
+        name of a preset (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other
+        changes.
       beam: the beam width; 0 uses the beam width of the run.
-      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
-        frequencies. None takes the copy of them in the run directory.
+      data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
+        decoding option `order=consensus` uses them. None takes those of the run.
       dtype: `float32` or `bfloat16`, the precision of the computation. bfloat16 is faster where the
         processor has units for it (docs/speed.md).
 
     Raises:
-      ValueError: nothing can be loaded from `path`, or an option does not fit it: an export has no
-        options, and cannot be a member of an ensemble.
+      ValueError: nothing can be loaded from `path`, an argument is wrong, or an exported SavedModel
+        is given together with other arguments or in a list of several paths.
     """
     if path is None:
         path = pretrained.DEFAULT
@@ -93,8 +94,8 @@ def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCapti
 
     Args:
       run: the run, a result of `tfcap.runs.load`.
-      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
-        frequencies. None takes the copy of them in the run directory.
+      data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
+        decoding option `order=consensus` uses them. None takes those of the run.
     """
     from tfcap.captioning.runtimes import TrainedRun
 

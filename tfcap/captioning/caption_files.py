@@ -54,9 +54,9 @@ class Wording:
     def text(self, caption: str) -> str:
         """Returns a caption as text for a file, with `before` and `after`.
 
-        A caption that is too long for `max_characters` is cut after a word, but not after an
-        article, a preposition or another word after which an English phrase goes on. If no such
-        beginning of the caption is short enough, the result is "".
+        If the text has more than `max_characters`, words at the end of the caption are left out.
+        The rest does not end with an English word that needs another after it, such as "a" or "on".
+        If no word can stay, the result is "", without `before` and `after`.
         """
         if self.max_characters and len(self._around(caption)) > self.max_characters:
             words = caption.split()
@@ -98,8 +98,8 @@ class Texts:
     Args:
       pictures: the paths of the pictures that will be captioned.
       overwrite: True replaces text files that exist.
-      skip_existing: True leaves out pictures whose text file exists. A text file that is empty or
-        blank does not count.
+      skip_existing: True leaves out pictures that have a text file. A picture whose text file is
+        empty or blank is captioned, and the file is replaced.
 
     Attributes:
       count: number of captions written so far.
@@ -300,8 +300,9 @@ def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
 class Page(Table):
     """Writes an HTML page with small pictures, their captions and their scores.
 
-    A page takes the arguments of `Table`. The captions are kept in the file `PATH.part`, and
-    `finish` makes the page of them.
+    It has the arguments of `Table`; `path` ends with `.html`. Until `finish` writes the page, the
+    captions are in the file `PATH.part`. With `skip_existing`, a new page keeps the captions of the
+    old one.
     """
 
     def finish(self) -> str:
@@ -363,13 +364,15 @@ def open_output(
     """Returns an output that writes captions into files. No file is made before the first caption.
 
     Args:
-      kinds: the kinds of files that the user named. Only `txt` is read here: it writes a text file
-        beside each picture. The other kinds have their paths in `tables`.
+      kinds: if `txt` is among them, a text file is written beside each picture. Other kinds have no
+        effect: `tables` says which other files are written.
       pictures: the paths of the pictures that will be captioned.
       tables: the paths of the tables (.csv or .jsonl) and of the page (.html).
       overwrite: True replaces captions that files already have.
-      skip_existing: True leaves out a picture whose caption all files already have. If both are
-        False, a file that exists raises ValueError.
+      skip_existing: True leaves out a picture whose caption all files already have.
+
+    Raises:
+      ValueError: a file exists, and both `overwrite` and `skip_existing` are False.
     """
     outputs: list[Texts | Table] = []
     if "txt" in kinds:

@@ -31,7 +31,8 @@ class Collection:
         inside the prepared directory, None keeps the vectors in memory only.
       batch_size: number of images scored together.
       extract: a function that extracts the features of pictures: from B pictures it returns their
-        features float32 [B, R, F], R regions of width F, and their mask bool [B, R].
+        features float32 [B, R, F], R regions of width F, and their mask bool [B, R], False for
+        padding.
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class Collection:
         Args:
           texts: a text, or several.
           top: number of images to return for a text.
-          candidates: number of images to score for a text, which saves time: only those whose
-            vectors are nearest to the vector of the text. 0 scores all images.
+          candidates: number of images that the model scores for a text. A fast search by vectors
+            (`inference.nearest.Candidates`) chooses them. It needs the split train. 0 scores all
+            images, which is slower.
 
         Returns:
           A list of `Match`, most probable first, for one text; a list of such lists for several.
@@ -104,8 +106,9 @@ class Collection:
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
         """Finds the images of the collection that are most similar to a picture.
 
-        The vector of an image is the mean of its features minus that of the training images. The
-        similarity of two images is the cosine of the angle between their vectors.
+        The vector of an image is the mean of its regions' features, minus the mean vector of the
+        training images. The similarity of two images is the cosine of the angle between their
+        vectors.
 
         Args:
           images: a picture, or several, in the forms that `ImageCaptioner` accepts.

@@ -79,9 +79,9 @@ class Model:
     def about(self) -> dict[str, Any]:
         """Returns a description of the model as JSON values, which the page shows.
 
-        Its keys are `name`, `about` (a line of text), `exported` (a SavedModel), `clips` (the model
-        reads clips), `samples` (the captions are sampled) and `decoding` (the decoding options, or
-        None).
+        Its keys are `name`; `about`, a line of text; `exported`, True for a SavedModel; `clips`,
+        True if the model reads clips; `samples`, True if it samples captions; and `decoding`, a
+        dictionary of the decoding options, None for a SavedModel.
         """
         runtime = self.captioner.runtime
         return {
@@ -97,16 +97,19 @@ class Model:
         """Captions the pictures of a request. The caller must run one request at a time.
 
         Args:
-          request: a request in one of the two forms of TF Serving's REST interface. `instances` is
-            a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, one for each picture. `inputs`
-            has a list for each of these keys, a column. Both forms may have the keys `decoding`
-            (text, as for `tfcap.load`) and `attention` (`attention` or `contribution`).
+          request: a request in one of the two forms of TF Serving's REST interface: with the key
+            `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, one for each
+            picture; or with the key `inputs`, a dictionary of the same keys, each with the list of
+            the values of all pictures. The seed may be left out. Two more keys may be in the
+            request: `decoding` (text, as for `tfcap.load`) and `attention` (`attention` or
+            `contribution`).
 
         Returns:
-          For `instances` a dictionary with the key `predictions`: a list with a dictionary for each
-          picture. It has K `captions`, best first, and K `scores`. Its `words` and `log_probs` and,
-          if the request asks for it, its `attention` have an entry for each caption. For `inputs` a
-          dictionary with the key `outputs`: each of these keys -> the values of all pictures.
+          For `instances`, `{"predictions": [...]}` with a dictionary for each picture. Its keys
+          `captions` (best first), `scores`, `words` and `log_probs` each have a list with an entry
+          for each caption. If the request has `attention`, there are also the weights (`attention`)
+          of the best captions and what a figure needs: `boxes`, `tiles` and, for clips, `picture`.
+          For `inputs`, `{"outputs": {...}}` with the same keys, each with a list over the pictures.
 
         Raises:
           RequestError: the request is wrong, or a picture cannot be read.

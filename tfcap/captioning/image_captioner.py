@@ -49,13 +49,16 @@ class _Shown(NamedTuple):
 class ImageCaptioner:
     """Captions pictures: `captioner("dog.jpg")` is a `Caption`. `tfcap.load` makes a captioner.
 
+    For several pictures the result is a list of `Caption`s.
+
     A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
     array or tensor uint8 [H, W, 3]. Several pictures are a directory, a list or another iterable of
     pictures, an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be
     JPEG, PNG, BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
 
-    A model that was trained on clips reads all of a GIF file. For such a model a directory of still
-    pictures is one clip, and a picture is a clip that does not move.
+    A model that was trained on clips reads films (video files) and all frames of a GIF file. For
+    such a model a directory of still pictures is one clip, and a picture is a clip that does not
+    move.
 
     Attributes:
       runtime: the loaded model, which computes the captions: a `runtimes.TrainedRun`, or a
@@ -262,15 +265,15 @@ class ImageCaptioner:
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """Name of each decoding option, such as "beam" -> its value; None for a SavedModel."""
+        """The decoding options, name -> value, as in {"beam": 3}; None for a SavedModel."""
         return self.runtime.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
         """Returns another captioner: the same model with some decoding options changed.
 
         Args:
-          decoding: the changes: the name of a preset, options as in `search=sample,top_p=0.9`, or a
-            preset followed by options.
+          decoding: the changes, as in `search=sample,top_p=0.9`. The name of a preset
+            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes.
 
         Raises:
           ValueError: a change is wrong, or the captioner is an exported SavedModel.
@@ -368,7 +371,10 @@ class ImageCaptioner:
 
         Returns:
           float32 [B, R, F]: for B pictures R regions each, with features of width F; B is 1 for a
-          single picture.
+          single picture. If a detector finds fewer regions in a picture, the other rows are zeros.
+
+        Raises:
+          ValueError: a picture cannot be read, or the captioner is an exported SavedModel.
         """
         features = [
             self._features(_without_failures(batch, strict=True)).numpy()
@@ -382,7 +388,8 @@ class ImageCaptioner:
         """Exports the captioner as a SavedModel for TF Serving.
 
         The SavedModel is written into a new subdirectory, the next version: `directory/1`, then
-        `directory/2`. The result is the path of the subdirectory.
+        `directory/2`. The result is the path of the subdirectory. A captioner that is an exported
+        SavedModel itself raises ValueError.
         """
         return self.runtime.trained.export(os.path.expanduser(directory))
 

@@ -33,7 +33,7 @@ _SECONDS = 30  # without an answer, until a download fails
 
 
 class ClipPath(NamedTuple):
-    """The path of a clip: a film, or a directory of pictures that are the frames of the clip."""
+    """The path of a clip: a film (a video file), or a directory of pictures, its frames."""
 
     path: str
 
@@ -93,7 +93,8 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips. If True, a film or a directory of frames is one picture.
+      clips: whether the model reads clips. If True, a film (a video file) or a directory of frames
+        is one picture.
 
     Yields:
       A `Picture` for each picture, in the order of the input. If a picture cannot be read, its
@@ -127,8 +128,9 @@ def expand(
     Args:
       paths: the paths of files and directories, and URLs.
       clips: whether the model reads clips. If True, a directory of frames stays as one path, and
-        another directory is replaced by its GIF files, films and directories of frames.
-      recursive: whether subdirectories are searched, too; hidden directories and links are not.
+        another directory is replaced by its GIF files, films (video files) and directories of
+        frames.
+      recursive: whether subdirectories are searched, too. Hidden ones and links never are.
       others: a list to which the function appends the files that it leaves out; None forgets them.
     """
     sources: list[str] = []
@@ -142,11 +144,13 @@ def expand(
 
 
 def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
-    """Returns notes for the user on pictures and films that `expand` left out, each a line of text.
+    """Returns notes for the user, each a line of text, on files that `expand` left out.
 
     Args:
-      others: the paths of all files that `expand` left out; files of other kinds give no note.
-      clips: whether the model reads clips. If True, still pictures are noted, otherwise films.
+      others: the paths of the files that `expand` left out. Only pictures and films (video files)
+        are noted.
+      clips: whether the model reads clips. If True, it reads films, and no still pictures: then the
+        notes name these. If False, they name the films.
     """
     notes = [note] if (note := image_files.left_out(others)) else []
     endings = ENDINGS if clips else films.ENDINGS
@@ -201,7 +205,9 @@ def _source_or_content(image: Any) -> str | bytes | np.ndarray:
         try:
             image = np.asarray(upright(image).convert("RGB"))
         except Exception as error:  # of the file that Pillow reads only now
-            raise ValueError(f"Pillow cannot read the picture: {error}") from None
+            raise ValueError(
+                f"Pillow cannot read the picture: {error}. Use another copy."
+            ) from None
     if isinstance(image, str | os.PathLike):
         return os.path.expanduser(os.fsdecode(image))
     if hasattr(image, "read"):
@@ -239,7 +245,10 @@ def _read_path(path: str, clips: bool) -> bytes | ClipPath:
     if os.path.isdir(path):
         if clips and _is_clip(path):
             return ClipPath(path)
-        raise ValueError(f"the directory holds no pictures, which end with {', '.join(ENDINGS)}.")
+        raise ValueError(
+            "the directory holds no pictures. Give one with files that end with "
+            f"{', '.join(ENDINGS)}."
+        )
     if not files.is_file(path):  # a pipe would wait, and a device has no end
         raise ValueError("there is no such file; check the path")
     if clips and path.lower().endswith(films.ENDINGS) and not files.is_remote(path):
@@ -259,7 +268,7 @@ def _download(url: str) -> bytes:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             content = answer.read(MOST_BYTES + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:  # no server, not a URL
-        raise ValueError(f"the download failed: {error}") from None
+        raise ValueError(f"the download failed: {error}. Check the URL.") from None
     return _small_enough(content)
 
 

@@ -34,7 +34,7 @@ class Caption:
         plain beam search and plain sampling it is log P(caption | picture), natural logarithm. A
         length penalty divides it by a measure of length. With a temperature, beam search gives the
         log-probability under the tempered distribution. The decoding option `order=consensus` and
-        a reranker replace it by a similarity.
+        a reranker replace it by the similarity to other captions.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. Their sum
@@ -75,10 +75,11 @@ class Caption:
 
     @property
     def weights(self) -> np.ndarray:
-        """The attention weight of each region for each word, float32 [T', R].
+        """The weight of each region for each word, float32 [T', R]: T' words and R regions.
 
-        T' is the number of words, and R the number of regions. Raises ValueError if the captioner
-        was called without `attention`.
+        They are attention weights or contributions, by the argument `attention` of the captioner;
+        if it was None, ValueError is raised. The weights of a word have the sum 1, but its
+        contributions are all 0 if no region has a positive one.
         """
         return self._attention.weights
 

@@ -44,7 +44,8 @@ class CaptionedBatch(NamedTuple):
       features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
         exported SavedModel made the captions.
       boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
-        in pixels. None if the regions are a grid, which has the same boxes in every picture.
+        in pixels of the original picture. None if the regions are a grid, which has the same boxes
+        in every picture.
     """
 
     captions: Sequence[Sequence[str]]
@@ -75,7 +76,7 @@ class Runtime(Protocol):
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """Name of each decoding option, such as "beam" -> its value; None if they are not known."""
+        """The decoding options, name -> value, as in {"beam": 3}; None for a SavedModel."""
 
     @property
     def trained(self) -> "TrainedRun":
@@ -111,8 +112,8 @@ class TrainedRun:
 
     Args:
       run: the run.
-      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
-        frequencies. None takes the copy of them in the run directory.
+      data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
+        decoding option `order=consensus` uses them. None takes those of the run.
 
     Attributes:
       reranker: puts the captions of each picture into a new order; None keeps the order of their
@@ -170,8 +171,8 @@ class TrainedRun:
         """Returns another runtime: the same model with some decoding options changed.
 
         Args:
-          changes: the name of a preset, options as in `search=sample,top_p=0.9`, or a preset
-            followed by options.
+          changes: the changes, as in `search=sample,top_p=0.9`. The name of a preset
+            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes.
         """
         from tfcap.serving import saved_model
 
@@ -201,10 +202,11 @@ class TrainedRun:
             resize = self._backbone.backbone.resize
             return tf.stack([resize(frame) for frame in self._frames(content)])
         except OSError as error:
-            raise ValueError(f"the picture cannot be read: {error.strerror or error}") from None
+            reason = error.strerror or error
+            raise ValueError(f"the picture cannot be read: {reason}. Check the path.") from None
         except tf.errors.OpError as error:
             raise ValueError(
-                f"the picture cannot be decoded: {str(error).splitlines()[0]}"
+                f"the picture cannot be decoded: {str(error).splitlines()[0]}. Save it smaller."
             ) from error
 
     def picture(self, content: Content) -> np.ndarray:
@@ -265,7 +267,7 @@ class TrainedRun:
 
         Returns:
           For each picture and each of its captions the natural logarithms, one for each word and
-          one for the end. A caption of the largest length is cut and has no end.
+          one for the end. A caption that is too long for the model is cut and has no end.
         """
         longest = self.server.search.max_length
         tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
@@ -289,11 +291,12 @@ class TrainedRun:
         Args:
           batch: a result of `caption`, for B pictures.
           captions: the captions of each picture. Pictures may have different numbers of captions.
-          kind: `attention` for the attention weights, `contribution` for gradients.
+          kind: `attention` for the attention weights, `contribution` for how much the region
+            contributed to the word, by gradients.
 
         Returns:
-          For each picture and each of its captions an `Attended` with the weights. Its boxes are
-          those of `batch`; `in_picture` makes them relative to the picture.
+          For each picture and each of its captions an `Attended` with the weights. The boxes of a
+          detector are in pixels; `in_picture` makes them fractions of the picture.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(batch.features, rows)
@@ -414,8 +417,9 @@ class ExportedModel:
         """
         if isinstance(content, ClipPath):
             raise ValueError(
-                "an exported SavedModel reads no films and no directories of frames. Save the clip "
-                "as a GIF file, or load the run directory that the SavedModel was exported from."
+                "an exported SavedModel reads no films (video files) and no directories of frames. "
+                "Save the clip as a GIF file, or load the run directory that the SavedModel was "
+                "exported from."
             )
         if isinstance(content, bytes):
             return content

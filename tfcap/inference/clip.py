@@ -55,7 +55,8 @@ class KerasHubClip:
           paths: the paths of n picture files.
 
         Returns:
-          float32 [n, D], where D is the width of CLIP's vectors.
+          float32 [n, D], where D is the width of CLIP's vectors. They are not
+          scaled to length 1.
         """
         return self._vectors("pictures of CLIP", paths, self._encode_pictures)
 
@@ -66,7 +67,8 @@ class KerasHubClip:
           texts: n texts.
 
         Returns:
-          float32 [n, D], where D is the width of CLIP's vectors.
+          float32 [n, D], where D is the width of CLIP's vectors. They are not
+          scaled to length 1.
         """
         return self._vectors("texts of CLIP", texts, self._encode_texts)
 
@@ -103,5 +105,6 @@ def _read(path: str) -> tf.Tensor:
     try:
         return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        strerror = getattr(error, "strerror", None)
+        reason = f"{strerror}. Check the path." if strerror else error
         raise ValueError(f"CLIP cannot read the picture {path}: {reason}") from None

@@ -109,17 +109,17 @@ def read_images(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """Reads images of a split in blocks, each the inputs of a captioner.
+    """Reads images of a split in batches, each the inputs of a captioner.
 
     Args:
       data: the prepared data.
       split: name of the split.
       positions: the positions of the images to read in the split, from 0.
-      batch_size: number of images of a block, B; the last block may be smaller.
+      batch_size: number of images of a batch, B; the last batch may be smaller.
       max_regions: largest number of regions of an image to read; None reads all.
 
     Yields:
-      A dictionary for each block: `features` float32 [B, R, F], R regions of width F, and `mask`
+      A dictionary for each batch: `features` float32 [B, R, F], R regions of width F, and `mask`
       bool [B, R], False for padding. If the data has vectors of whole images, it also has `image`
       float32 [B, F2].
     """
@@ -139,8 +139,9 @@ class Prefixes(NamedTuple):
     """The beginnings of S captions as a tree, so that a beginning that they share is computed once.
 
     A prefix is the first t words of a caption, t = 0 ... L - 1. The 5,000 validation captions of
-    Flickr8k have 59,206 words but only 40,161 different prefixes. Row t of an array is about the
-    prefixes of t words, of which there are U at most; shorter rows are padded.
+    Flickr8k have 59,206 words but only 40,161 different prefixes. Row t of an array with L rows
+    describes the different prefixes of t words; it has U entries, the largest number in any row,
+    and its end is padding.
 
     Attributes:
       tokens: the captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
@@ -148,7 +149,7 @@ class Prefixes(NamedTuple):
       parents: for each prefix the index, in row t - 1, of the same prefix without its last word,
         int32 [L, U].
       counts: the number of prefixes in each row without padding, int32 [L].
-      index_of: for each caption the index of its prefix in row t, int32 [L, S]; 0 after the end of
+      index_of: the index in row t of the prefix of each caption, int32 [L, S]; 0 after the end of
         the caption.
     """
 
@@ -231,17 +232,18 @@ class PairScorer:
     """Computes log P(caption | image) for every pair of an image and a caption.
 
     `scorer(features, mask)` returns the natural logarithms, float32 [B, N], of N captions for B
-    images. An image is encoded once for all captions. The captions are scored in blocks, so that
-    the memory depends neither on the number of images nor on the number of captions. A recurrent
-    model computes a beginning that several captions share only once (`Prefixes`). The caches of
-    other models are too large for that: they score captions of the same length in parallel.
+    images. An image is encoded once for all captions. The captions are scored in blocks, which
+    limits the memory. A recurrent model computes a beginning that several captions share only once
+    (`Prefixes`). The caches of other models are too large for that: they score captions of the same
+    length in parallel.
 
     Args:
       model: the captioner.
-      specs: name of each input of the model -> its shape, as in `PreparedData.input_specs`; or only
-        the width of the features, if there are no vectors of whole images.
+      specs: the shapes and types of the model's inputs by name, from `PreparedData.input_specs`. If
+        the inputs are only features and their mask, the width F of the features is enough.
       captions: the captions to score; `use` replaces them.
-      logits: the largest number of logits in memory at once. A single caption may need more.
+      logits: the largest number of logits in memory at once; a smaller number makes smaller blocks
+        of captions. A single caption may need more.
     """
 
     def __init__(

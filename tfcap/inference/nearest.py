@@ -47,8 +47,8 @@ class Space:
 
     Args:
       refine: an m-RNN, whose refined features are the vectors; None takes the mean of the features.
-      mean: a vector [D] that is subtracted from each vector, of width D. The difference is scaled
-        to length 1, so that the nearest vectors are those with the highest cosine. None leaves all
+      mean: a vector, float32 [D], that is subtracted from each vector. The difference is scaled to
+        length 1, so that the nearest vectors are those with the highest cosine. None leaves all
         vectors as they are.
     """
 
@@ -125,14 +125,14 @@ class Index:
 
         Args:
           queries: Q vectors, float32 [Q, D].
-          k: number of images to find for a query; at most all images of the index are found.
+          k: number of images to find for a query. A larger k than M counts as M.
           query_ids: the image id of each query, int64 [Q], if the queries are images. An image with
             the id of the query is left out. None leaves out no image.
 
         Returns:
           The positions of the images in the index, int64 [Q, k], and their distances, float64
-          [Q, k], nearest first. If there are fewer than k images for a query, its row ends with
-          position -1 and distance infinity.
+          [Q, k], nearest first. If the image left out makes a row too short, it ends with position
+          -1 and distance infinity.
         """
         k = min(k, len(self.ids))
         excluded = np.full(len(queries), -1)

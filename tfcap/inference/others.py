@@ -47,8 +47,8 @@ def load_others(
       split: the split of `data`.
       images: ids of the images that the models will caption.
       captioner_of: a function that makes a captioner of picture files from a run.
-      checkpoint: `best` or `latest`. The path of a checkpoint belongs to the evaluated run only, so
-        that the other runs load `best`.
+      checkpoint: `best` or `latest`. A path, which is that of a checkpoint of the evaluated run, is
+        replaced by `best`.
       dtype: precision of the models, `float32` or `bfloat16`.
       decoding: changes to the decoding options of each run, as text for `configs.decoding`.
       beam: beam width; 0 takes the beam width of each run.
