@@ -182,7 +182,10 @@ def test_the_limits_of_the_ranges_are_inside():
         ),
         ("task.decoding.early_stopping=true", ["no key early_stopping. The keys of task.decoding"]),
         ("task.decoding.seed=1", ["no key seed. The keys of task.decoding are search, beam"]),
-        ("task.decoding.length_penalty=1.2", ["one of average, gnmt (the number is length_power)"]),
+        (
+            "task.decoding.length_penalty=1.2",
+            ["one of average, gnmt (length_power is the exponent)"],
+        ),
         ("task.decoding.search=true", ["task.decoding.search must be one of beam, sample"]),
         ("task={decoding: {finished: [3]}}", ["finished must be one of hold, retire, not ['3']"]),
         ("task: {objective: null}", ["task.objective must be one of xe, scst, not None"]),

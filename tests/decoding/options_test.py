@@ -101,7 +101,7 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
     [
         ({"finished": "stop"}, "^finished must be one of hold, retire"),
         ({"beam": 5, "groups": 2}, r"^beam must be a multiple of groups \(2\)"),
-        ({"temperature": 0.0}, "^temperature must be above 0"),
+        ({"temperature": 0.0}, "^temperature must be from 1e-6"),
         ({"search": "sample", "order": "consensus", "samples": 1}, "must be at least 2"),
         ({"beam": 5000}, "^beam must be from 1 to 500"),
     ],

@@ -24,5 +24,5 @@ def test_probabilities_are_averaged(batch):
 
 def test_members_of_another_length_are_refused():
     members = [models.build("show_tell", 13, length, 6, width=8) for length in (6, 9)]
-    with pytest.raises(ValueError, match="same `max_length`"):
+    with pytest.raises(ValueError, match="same max_length"):
         models.Ensemble(members)

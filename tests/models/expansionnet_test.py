@@ -119,7 +119,7 @@ def test_words_drop_before_they_are_scaled(final):
     "options, word",
     [
         (dict(encoder_block="causal"), "`encoder_block` must be one of static"),
-        (dict(positions=5), "`positions` must be at least `max_length`"),
+        (dict(positions=5), "`positions` must be at least max_length"),
     ],
 )
 def test_wrong_options_are_refused(options, word):

@@ -59,7 +59,8 @@ def beam_search(
       max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
         mark.
       options: the options, with ids in place of words (`Options.with_ids`). `beam` is K and
-        `groups` is G; those of sampling have no effect.
+        `groups` is G; those of sampling have no effect. The default has K = 3, one group, and
+        excludes no word.
 
     Returns:
       Three values. Tokens int32 [B, K, T], PAD after the end mark, best first. Their scores float32

@@ -17,7 +17,7 @@ CHOICES = {
     "length_penalty": ("average", "gnmt"),
 }
 # Remarks on what an option accepts: `length_penalty` is a number in other programs.
-_REMARKS = {"length_penalty": " (the number is length_power)"}
+_REMARKS = {"length_penalty": " (length_power is the exponent)"}
 # Option -> the search that reads it; options that are not here are read by both.
 READ_BY = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
 READ_BY |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
@@ -68,9 +68,9 @@ class Options:
         position; it is subtracted from the log-probability (natural logarithm).
       samples: number of captions drawn for each image, S.
       top_k: number of most probable words that a word is drawn from (Fan et al. 2018); 0 means all.
-      top_p: least total probability of the words that a word is drawn from, which are the most
-        probable ones (nucleus sampling, Holtzman et al. 2020). It applies after `top_k`; 1 means
-        all words.
+      top_p: a word is drawn from the smallest set of most probable words whose probabilities sum
+        to at least this number (nucleus sampling, Holtzman et al. 2020). It applies after `top_k`;
+        1 means all words.
       order: what the samples of an image are ordered by, best first: `probability`, or
         `consensus`, the mean CIDEr-D against the other samples of the image (minimum Bayes risk).
       temperature: number by which the logits are divided. Scores of a beam search come from the
@@ -84,9 +84,9 @@ class Options:
         caption that is cut at `max_length`. `default` is a list of articles, prepositions and forms
         of "to be".
       prefix: words with which every caption begins, even if other options exclude them.
-      min_length: smallest number of words in a caption, its end not counted.
-      max_length: largest number of words in a caption, at most `task.max_length`; a longer caption
-        is cut. 0 means `task.max_length`.
+      min_length: smallest number of words in a caption, the end mark not counted.
+      max_length: largest number of words in a caption, the end mark counted, at most
+        `task.max_length`; a longer caption is cut and has no end mark. 0 means `task.max_length`.
       no_repeat_ngram: length n of word sequences that occur at most once in a caption (Paulus et
         al. 2018 with n = 3); 0 allows repetition.
     """
@@ -165,11 +165,11 @@ def check(options: Options, prefix: str = "") -> None:
     rules += [
         ("beam", 1 <= options.beam <= LARGEST_BEAM, f"from 1 to {LARGEST_BEAM}"),
         ("samples", 1 <= options.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}"),
-        ("samples", options.samples > 1 or not consensus, "at least 2 for a consensus among them"),
+        ("samples", options.samples > 1 or not consensus, "at least 2 with order=consensus"),
         ("groups", options.groups >= 1, "at least 1"),
         ("top_p", 0 < options.top_p <= 1, "above 0 and at most 1"),
         # Outside of these limits, float32 has infinite or no differences between words.
-        ("temperature", 1e-6 <= options.temperature <= 1e6, "above 0, from 1e-6 to 1e6"),
+        ("temperature", 1e-6 <= options.temperature <= 1e6, "from 1e-6 to 1e6"),
         ("diversity", 0 <= options.diversity <= 1e6, "from 0 to 1e6"),
         ("length_power", -10 <= options.length_power <= 10, "from -10 to 10"),
     ]
@@ -186,14 +186,14 @@ def check(options: Options, prefix: str = "") -> None:
 
 
 def meant(name: str) -> list[str]:
-    """Returns the options of tfcap for the name of an option, also of one in another library.
+    """Translates the name of an option, as another library calls it, to the names here.
 
     Args:
-      name: a name such as "beam", or "num_beams" of Transformers.
+      name: a name such as "num_beams" of Transformers, or a name that is used here, such as "beam".
 
     Returns:
-      The name itself if it is an option; for a known name of another library the options that do
-      the same here, as "name" or "name=value"; else an empty list.
+      The options that do the same here, as "name" or "name=value": ["beam"] for both examples. An
+      unknown name gives an empty list.
     """
     fields = {field.name for field in dataclasses.fields(Options)}
     return [name] if name in fields else ELSEWHERE.get(name, "").split()

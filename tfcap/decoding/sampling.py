@@ -27,7 +27,8 @@ def sample(
     """Decodes captions greedily, or draws them from the model's distribution.
 
     A caption depends only on its own random numbers, so the batch size does not change it. If the
-    constraints allow no further word, the caption ends, with a score of about -1e9.
+    constraints allow no further word, the caption ends, and the log-probability of its end mark is
+    about -1e9.
 
     Args:
       model: the captioner.
@@ -39,7 +40,7 @@ def sample(
         chooses the most probable word. None decodes one caption per image greedily.
       options: the options, with ids in place of words (`Options.with_ids`); those of beam search
         have no effect. `temperature`, `top_k` and `top_p` apply after the constraints, in this
-        order.
+        order. The default excludes no word.
       training: whether dropout is on.
 
     Returns:
@@ -148,8 +149,8 @@ def scheduled_sampling(
 
     This is scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1):
     from the second position on, the input word of a caption is replaced, with a probability, by a
-    draw from the logits at the previous position, which include dropout. The draw has no gradient,
-    and padding stays padding. The released code may draw PAD, which is also its end mark; here PAD
+    draw from the softmax of the logits at the previous position. The draw has no gradient, and
+    padding stays padding. The released code may draw PAD, which is also its end mark; here PAD
     and BOS are never drawn.
 
     It calls `model.step` for every word, so it works with every captioner.

@@ -22,8 +22,9 @@ class Consensus(tf.Module):
 
     Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
     stand for the unknown true caption, so the sample with the highest score has the highest
-    expected CIDEr-D. A caption that was drawn twice counts twice. An object is called with samples
-    int32 [B, S, T] and returns their scores.
+    expected CIDEr-D. A caption that was drawn twice counts twice. An object is called with S
+    samples of each of B images, int32 [B, S, T], and returns their scores, float32 [B, S], in
+    0 ... 10.
 
     Args:
       cider: computes CIDEr-D, with the document frequencies of the training captions.
@@ -51,8 +52,9 @@ class Consensus(tf.Module):
 class Search(tf.Module):
     """Finds the K best captions of each image, by beam search or by sampling, as the options say.
 
-    Validation, evaluation, captioning and serving all use it. An object is called with a model and
-    encoded images. K is `options.beam` or, for sampling, `options.samples`.
+    Validation, evaluation, captioning and serving all use it. An object is called with a model,
+    encoded images and, for sampling, a seed of each image. It returns captions and their scores,
+    best first. K is `options.beam` or, for sampling, `options.samples`.
 
     Args:
       options: the options, with ids in place of words (`Options.with_ids`).
@@ -93,7 +95,8 @@ class Search(tf.Module):
             `sampling.image_seeds`. With its seed, an image has the same captions in any batch.
 
         Returns:
-          Tokens int32 [B, K, T], PAD after EOS, best first, and their scores float32 [B, K].
+          Tokens int32 [B, K, T], PAD after EOS, best first, and their scores float32 [B, K]: summed
+          natural log-probabilities after `normalise_by_length`, or the results of `consensus`.
         """
         if not self.samples:
             return beam_search(model, context, self.max_length, self.options)[:2]

@@ -139,7 +139,8 @@ class CachedAttention(common.Layer):
     def project(self, keys, values=None):
         """Projects keys and values and splits them into heads, as `call` needs them.
 
-        Queries do not change the result: call it once per image, or once per word.
+        The result does not depend on the queries. So a decoder calls this once per image for the
+        regions, and `step` calls it for each new word.
 
         Args:
           keys: [B, S, D], S keys for each of B images or captions.
@@ -235,8 +236,9 @@ class MultiHeadAttention(CachedAttention):
           query: [N, T, D], or [N, D] for one query per row. Row n reads the keys of image n // G.
           keys: [B, S, D]. If several calls read the same keys: [B, H, S, d] from `project`.
           values: the shape of `keys`. None means that `keys` [B, S, D] are the values, too.
-          visible: bool [B, S], or broadcastable to [B, G T, S], True where a key may be read. None
-            means `keys_mask`.
+          visible: True where a key may be read: bool [B, S], or a shape that broadcasts to
+            [B, G T, S], with the T queries of the first row of an image, then those of the next.
+            None means `keys_mask`.
           training: whether dropout is on.
           keys_mask: bool [B, S], the Keras mask that `keys` carries; Keras passes it. If it is
             None, too, all keys may be read.

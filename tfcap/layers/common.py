@@ -51,7 +51,7 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
     """Makes an embedding layer for words that starts from N(0, 1), as `torch.nn.Embedding`.
 
     Args:
-      vocab_size: number of words.
+      vocab_size: number of words, the special ones (PAD, BOS, EOS, UNK) included.
       width: width of an embedded word.
       name: name of the layer.
 
@@ -66,11 +66,11 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
 
 
 def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormalization:
-    """Makes a layer normalisation over the last axis.
+    """Makes a `LayerNorm` with the default epsilon of PyTorch, 1e-5; that of Keras is 1e-3.
 
     Args:
       name: name of the layer.
-      epsilon: small number that is added to the variance; by default that of PyTorch.
+      epsilon: small number that is added to the variance.
       **kwargs: further arguments of `keras.layers.LayerNormalization`.
 
     Example:
@@ -106,7 +106,7 @@ class LayerNorm(layers.LayerNormalization):
     """Layer normalisation over the last axis.
 
     Mean and variance are computed in float32, whatever the precision of the layer. The arguments
-    are those of `keras.layers.LayerNormalization`.
+    are those of `keras.layers.LayerNormalization`, so epsilon is 1e-3 by default.
 
     Example:
       >>> layer = LayerNorm(epsilon=1e-5)
@@ -227,11 +227,11 @@ def masked_mean(x, mask):
 
 
 def image_vector(inputs):
-    """Returns one vector for each image: the one that the data has, or the mean of the regions.
+    """Returns one vector for each of B images: its `image`, or else the mean of its R regions.
 
     Args:
-      inputs: dictionary with `image` [B, F], the vectors of B images; or without it, with their
-        regions `features` [B, R, F] and `mask` bool [B, R], False for padding.
+      inputs: dictionary with the key `image`, [B, F]; or, without this key, with `features`,
+        the regions [B, R, F], and `mask`, bool [B, R], False for padding.
 
     Returns:
       float32 [B, F].

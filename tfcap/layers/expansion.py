@@ -290,12 +290,9 @@ class DynamicExpansion(_Expansion):
     def step(self, x, cache, index, training=False):
         """Computes one position of `call`, where each position reads itself and all earlier ones.
 
-        For each expanded vector the cache holds its T weights W over the positions, not its D
-        numbers. So a step computes (W' W) class(x) instead of W' (W class(x)), where W' are the
-        weights of gathering. In training there is a dropout between the two products, so each step
-        computes the vectors again and draws new dropout masks for them. All else that belongs to an
-        earlier position keeps the masks of the step that computed it. The released code draws all
-        masks again at every step.
+        In training, each step draws new dropout masks for the expanded vectors of all positions.
+        All else that belongs to an earlier position keeps the masks of the step that computed it.
+        The released code draws all masks again at every step.
 
         Args:
           x: [N, 1, D], the vectors of N rows at this position.
@@ -329,6 +326,9 @@ class DynamicExpansion(_Expansion):
             name = f"expanded_{half}"
             cache[name] = put(cache[name], weights[:, None], index, 1)
             weights = self._flat(cache[name])
+            # The cache holds the T weights W of each expanded vector over the positions, not its D
+            # numbers. With W' the weights of gathering, a step computes (W' W) class(x) instead of
+            # W' (W class(x)). In training a dropout is between the two products.
             if training:
                 vectors = self._expand(half, weights, cache, training)
                 out.append(self._gather(half, back, vectors, training))

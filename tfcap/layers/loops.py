@@ -49,8 +49,9 @@ def loop(
       condition: function of the items of the state; the loop ends where it returns False.
       body: function of the items of the state that returns the next state.
       state: the first state, a tuple.
-      gradient: True prepares the loop for a gradient through it. Then the first item of `state`
-        must count the iterations from 0, and `maximum_iterations` must be given.
+      gradient: True makes a gradient through the loop faster; the numbers are equal but for
+        rounding. Then the first item of `state` must count the iterations from 0, and
+        `maximum_iterations` must be given. False leaves the gradient to `tf.while_loop`.
       maximum_iterations: the loop ends after so many iterations; None sets no limit.
       shape_invariants: shapes that items may take, as in `tf.while_loop`; None keeps the shapes of
         `state`.

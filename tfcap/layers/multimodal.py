@@ -84,7 +84,8 @@ class Multimodal(common.Layer):
         Args:
           word: embedded words [N, T, W], T words of N rows (captions).
           recurrent: states of the recurrence [N, T, D].
-          image: [N, 1, M], the result of the sub-layer `image`, repeated for each row.
+          image: [N, 1, M], for each row the result of the sub-layer `image` for its image; may be
+            None if `paths` leaves it out.
 
         Returns:
           [N, T, M] in the compute dtype.
@@ -103,8 +104,9 @@ class Multimodal(common.Layer):
 class TiedHead(common.Layer):
     """Computes logits z E^T + b with the word table E [V, W] that also embeds the words.
 
-    Source: Mao et al., "Learning like a Child", ICCV 2015. Construct the layer with
-    `dtype="float32"`: the product has the dtype of this layer, not that of `words`.
+    Source: Mao et al., "Learning like a Child", ICCV 2015. The product has the dtype of this layer,
+    not that of `words`. So construct the layer with `dtype="float32"` to get float32 logits in
+    lower precision, too.
 
     Args:
       words: embedding layer whose table is E.

@@ -17,7 +17,7 @@ _CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 def sinusoids(positions: int, width: int) -> np.ndarray:
     """Computes sine and cosine codes of the positions 0, 1, ... (Vaswani et al. 2017, 3.5).
 
-    Even channels are sines and odd channels are cosines of the same frequency.
+    Channel 2 i of position p is sin(p / 10000^(2 i / D)), and channel 2 i + 1 is the cosine.
 
     Args:
       positions: number of positions, P.
@@ -102,13 +102,14 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 
 @keras.saving.register_keras_serializable("tfcap")
 class RegionPositions(common.Layer):
-    """Adds to each region a code of its number: x_r + Lin(sinusoids(r)), r = 0, 1, ...
+    """Adds to each region a code of its number: x_r + Lin(code(r)), r = 0, 1, ...
 
-    Lin is a learned affine map, so the codes can take the scale of the features. The layer works on
-    raw features, so that one layer serves all systems. The number of regions has no limit.
+    code(r) are the 64 numbers of `sinusoids`, with all sines before all cosines. Lin is a learned
+    affine map, so the codes can take the scale of the features. The layer works on the features as
+    the data has them, so that one layer serves all systems. The number of regions has no limit.
 
     Args:
-      feature_dim: number of features of a region.
+      feature_dim: width of the feature vector of a region, F.
 
     Example:
       >>> layer = RegionPositions(feature_dim=6)

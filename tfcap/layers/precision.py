@@ -42,13 +42,14 @@ class Products(keras.dtype_policies.DTypePolicy):
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
     """Makes the Keras policy for a precision and a kind of device.
 
-    With `bfloat16` on a CPU only matrix products are bfloat16 (`Products`). Otherwise `bfloat16`
-    and `float16` are the mixed policies of Keras.
+    `float32` and `float16` give the policies `float32` and `mixed_float16` of Keras. `bfloat16`
+    gives `mixed_bfloat16` on a GPU or TPU. On a CPU it gives `Products`: only matrix products are
+    bfloat16.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`, a value of the key `runtime.mixed_precision_dtype`;
         None means float32.
-      accelerated: whether the model runs on a GPU or TPU.
+      accelerated: whether the model runs on a GPU or TPU. It matters for `bfloat16` only.
     """
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
@@ -58,11 +59,13 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the global policy of Keras: the precision of layers that are made after this call.
 
-    TensorFlow Model Garden has a function for this, too, but it sets the policy of tf_keras only.
+    The policy is that of `policy`. The function of TensorFlow Model Garden for this sets the policy
+    of tf_keras only.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
-      accelerated: True if a GPU or TPU will be used that TensorFlow does not list yet.
+      accelerated: True chooses the policy for a GPU or TPU, although TensorFlow may list none, as
+        before it connects to a TPU. False looks at the devices that TensorFlow lists.
     """
     keras.config.set_dtype_policy(_of_devices(dtype, accelerated))
 
@@ -89,11 +92,15 @@ def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
 
 
 def scope(dtype: str | None, accelerated: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Sets the global policy of Keras inside a `with` block.
+    """Sets the global policy of Keras inside a `with` block, then restores the old one.
+
+    The policy is that of `policy`: `float16` gives `mixed_float16`. `bfloat16` gives
+    `mixed_bfloat16` on a GPU or TPU, and `Products` on a CPU.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
-      accelerated: True if a GPU or TPU will be used that TensorFlow does not list yet.
+      accelerated: True chooses the policy for a GPU or TPU, although TensorFlow may list none, as
+        before it connects to a TPU. False looks at the devices that TensorFlow lists.
     """
     return using(_of_devices(dtype, accelerated))
 
@@ -132,7 +139,7 @@ def add_bias(x, bias):
     """Adds `bias` [N] to `x` [..., M, N] of the same dtype.
 
     The gradient of the bias is summed in float32. TensorFlow's own gradient adds up bfloat16
-    numbers one by one on a CPU: the sum of 250,000 numbers 0.1 is then 128.
+    numbers one by one on a CPU: the sum of 250,000 numbers 0.1 is then 128, not 25,000.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
 

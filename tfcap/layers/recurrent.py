@@ -1,6 +1,6 @@
 """The recurrent cells of X-LAN, its baselines, SCST and m-RNN.
 
-Letters: N rows, D cell width, W input width.
+Letters: N rows, D cell width.
 """
 
 import keras
@@ -23,7 +23,7 @@ class LSTMCell(Recurring, common.Layer):
     weights start from U(-1/sqrt(D), 1/sqrt(D)).
 
     Args:
-      inputs: width of the input, W.
+      inputs: width of the input.
       width: width of the cell, D.
 
     Example:
@@ -55,7 +55,7 @@ class LSTMCell(Recurring, common.Layer):
         """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W], W the argument `inputs` of the constructor.
+          x: input [N, inputs], `inputs` as in the constructor.
           h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
 
@@ -81,7 +81,7 @@ class MaxoutLSTMCell(common.Layer):
     ImageCaptioning.pytorch.
 
     Args:
-      inputs: width of the input, W.
+      inputs: width of the input.
       width: width of the cell, D.
 
     Example:
@@ -102,7 +102,7 @@ class MaxoutLSTMCell(common.Layer):
         """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W], W the argument `inputs` of the constructor.
+          x: input [N, inputs], `inputs` as in the constructor.
           h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
           added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to the sums of
@@ -133,7 +133,7 @@ class GRUCell(common.Layer):
     without dropout.
 
     Args:
-      inputs: width of the input, W.
+      inputs: width of the input.
       width: width of the cell, D.
 
     Example:
@@ -165,7 +165,7 @@ class GRUCell(common.Layer):
         """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W], W the argument `inputs` of the constructor.
+          x: input [N, inputs], `inputs` as in the constructor.
           h: state after the step before [N, D], D the width of the cell.
 
         Returns:

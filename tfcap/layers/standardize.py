@@ -50,7 +50,8 @@ class Standardize(common.Layer):
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
         """Measures mean and standard deviation of each channel, and keeps them as weights.
 
-        All regions count, padding does not. A constant channel gets the deviation 1.
+        The layer must be built. All regions count, padding does not. The deviation is that of
+        `np.std`; where it is at most 1e-6 max(1, |mean|), the channel is constant and gets 1.
 
         Args:
           batches: dictionaries with `features` [B, R, F], R regions of B images, and `mask` bool

@@ -52,7 +52,7 @@ def take(tree: Tree, rows: tf.Tensor) -> Tree:
 
 
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
-    """Returns `buffer` with one slice replaced: `row`, at position `index` of an axis.
+    """Replaces the slice of `buffer` at `index` of an axis by `row`, and returns the result.
 
     The operation has a gradient, unlike `keras.ops.slice_update` on TensorFlow. In a loop it writes
     in place, while a select or a scatter would copy the buffer. XLA cannot compile it, so there a
@@ -61,7 +61,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
     Args:
       buffer: tensor of any shape.
       row: the shape of `buffer`, but of length 1 on `axis`.
-      index: int32 scalar.
+      index: index of the slice, int32 scalar.
       axis: the axis that is indexed.
     """
     if in_xla():

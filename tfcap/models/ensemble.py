@@ -43,7 +43,7 @@ class Ensemble(Captioner):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
             raise ValueError(
-                "The members of an ensemble must have the same `max_length` (longest caption). "
+                "The members of an ensemble must have the same max_length (longest caption). "
                 f"Theirs are {', '.join(str(member.max_length) for member in members)}. Leave out "
                 "those that differ."
             )

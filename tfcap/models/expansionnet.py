@@ -252,7 +252,7 @@ class ExpansionNet(Captioner):
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
             raise ValueError(
-                f"`positions` must be at least `max_length`, {self.max_length} (the number of "
+                f"`positions` must be at least max_length, {self.max_length} (the number of "
                 f"words of the longest caption), not {positions}."
             )
         self.width = width

@@ -127,7 +127,7 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
+                f"The option regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
                 f"of the feature files has {self.feature_dim} numbers: first the features, then a "
                 "label for each of these regions."
             )

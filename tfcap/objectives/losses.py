@@ -25,8 +25,9 @@ def cross_entropy(
 
     Returns:
       Three float32 scalars: the sum of the loss; the sum of the negative log-likelihood of the
-      correct words, which equals the loss without smoothing; and the number of words. Logarithms
-      are natural. Divide the sums by the number of words for means.
+      correct words, which equals the loss without smoothing; and the number of words, end marks
+      included. Both sums are in nats, without the penalty of the key `l2`. A sum divided by the
+      number of words is a mean per word.
 
     Example:
       >>> loss, nll, words = cross_entropy(tf.zeros([1, 3, 4]), tf.constant([[1, 2, 0]]))
@@ -71,21 +72,31 @@ def advantages(
       The advantages, which are the rewards minus the baselines, and the baselines: both float32
       [B, S].
 
+    Raises:
+      ValueError: `greedy` is missing, or `others` has only one sample of each image.
+
     Example:
       >>> advantage, mean_of_others = advantages(tf.constant([[1.0, 2.0, 3.0]]), "others")
       >>> print(advantage.numpy(), mean_of_others.numpy())
       [[-1.5  0.   1.5]] [[2.5 2.  1.5]]
     """
-    if baseline == "greedy" and greedy is not None:
+    if baseline == "greedy":
+        if greedy is None:
+            raise ValueError(
+                "`baseline=greedy` needs the rewards of greedy captions. Give them as `greedy`, or "
+                "set `baseline=others`."
+            )
         subtracted = tf.broadcast_to(greedy, tf.shape(rewards))
-    elif baseline == "others" and rewards.shape[1] != 1:
+    elif baseline == "others":
+        if rewards.shape[1] == 1:
+            raise ValueError(
+                "`baseline=others` needs at least two samples of each image. Draw more, or set "
+                "`baseline=greedy`."
+            )
         others = tf.cast(tf.shape(rewards)[1] - 1, tf.float32)
         subtracted = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
-        raise ValueError(
-            f"`baseline={baseline}` is not possible here. Use greedy, and give the rewards of "
-            "greedy captions as `greedy`; or use others, with at least two samples of each image."
-        )
+        raise ValueError(f"`baseline` must be one of greedy, others, not {baseline!r}.")
     return rewards - subtracted, subtracted
 
 
@@ -95,17 +106,16 @@ def self_critical(
     """Computes the loss of self-critical training, as a sum and the number to divide it by.
 
     The sum runs over all words and end marks: -log p(word) times the advantage of the caption. No
-    gradient flows through the advantage, so that the expected gradient is that of minus the
-    expected reward.
+    gradient flows through the advantage.
 
     Args:
       logps: natural log-probability of each sampled word, float32 [N, T], for N captions of up to T
         tokens.
       tokens: the sampled captions, int32 [N, T]; 0 (PAD) after the end.
       advantages: advantage of each caption, float32 [N], see `advantages`.
-      reduction: what the loss is divided by: `words` is the number of words and end marks, so that
-        a long caption counts more (the released X-LAN and X-Transformer); `sequences` is N, which
-        gives the expectation (ExpansionNet).
+      reduction: the divisor. `words` is the number of words and end marks (the released X-LAN and
+        X-Transformer). `sequences` is N (ExpansionNet); then the expected gradient is that of minus
+        the expected reward.
 
     Returns:
       Two float32 scalars: the sum of the loss, and the divisor.

@@ -64,14 +64,14 @@ class CiderD:
 
     Args:
       table: document frequencies df of the n-grams in the references of N images.
-      vocab_size: number of words of the vocabulary.
+      vocab_size: number of words of the vocabulary, PAD, BOS, EOS and UNK included.
       count_eos: whether the end mark (EOS) counts as a word, as in the released rewards. If False,
         it is ignored.
       unknown_matches: whether the unknown word (UNK) matches itself, as other words do. If False,
-        an n-gram with UNK in a reference equals no other n-gram, and any n-gram with UNK, also in a
-        sample, has the idf ln N, as if it had no document frequency. This is the reward on strings
-        of ExpansionNet, except for words outside the vocabulary that several images share (our
-        reading: ids cannot distinguish these words, and they are rare by definition).
+        an n-gram with UNK in a reference equals no other n-gram, and every n-gram with UNK has the
+        idf ln N, as if no image had it. The reward of ExpansionNet, which compares texts, is like
+        this, except that a word outside the vocabulary that several images share has a smaller idf:
+        ids cannot distinguish such words (our reading: they are rare by definition).
 
     Example:
       >>> from tfcap.data.document_frequency import document_frequencies

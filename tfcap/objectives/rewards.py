@@ -52,9 +52,10 @@ class Reward:
 
     Args:
       table: document frequencies of n-grams, as in `CiderD`; may be None if ``cider`` is 0.
-      vocab_size: number of words of the vocabulary.
-      convention: a key of `CONVENTIONS`, which says how references are prepared. The caller cuts
-        references to its ``reference_length``.
+      vocab_size: as in `CiderD`.
+      convention: the released code that the reward follows, `jdai` (X-LAN and X-Transformer) or
+        `expansionnet`: how long references are, and whether unknown words match, see `Convention`.
+        The caller cuts references to its ``reference_length``.
       count_eos: whether CIDEr-D and BLEU count the end mark (EOS) as a word. If False, they ignore
         it.
       cider, bleu: weights of these terms.
@@ -153,7 +154,8 @@ def signature(convention: str, count_eos: bool, **weights: float) -> str:
     """Returns the settings of a reward as text, for example "STANDARD_wInit+Cider-D[n4,s6.0]".
 
     Such a text is reported with the scores of a model. The form is that of SacreEOS (Hu et al.
-    2023).
+    2023): "STANDARD" if the end mark counts, else "NO<EOS>"; then each term with its weight, if
+    this is not 1; then the convention, if it is not `jdai`.
 
     Args:
       convention, count_eos: as in `Reward`.

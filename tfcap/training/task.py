@@ -202,7 +202,8 @@ class CaptionTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Computes the loss of a batch on one replica, and updates the weights.
 
-        The loss is the mean over the words of all replicas, without the penalty of `l2`.
+        The loss is the mean over the words of all replicas, in nats per word. The penalty of `l2`
+        acts on the weights only: neither the result nor the metrics contain it.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
