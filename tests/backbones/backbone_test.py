@@ -176,7 +176,7 @@ def test_the_vector_is_the_mean_of_ten(ten, small):
         ({"name": "vgg16", "weights": "imagenet", "image_size": 100}, "multiple of 32"),
         ({"name": "small_cnn", "grid": 3, "vector": True}, "`grid` cannot be used with"),
         ({"name": "resnet50", "weights": "noise.pth", "image_size": 32}, "do not fit"),
-        ({"name": "small_cnn", "grid": 9}, "`grid` of small_cnn must be 1 to 6"),
+        ({"name": "small_cnn", "grid": 9}, "`grid` of small_cnn must be from 1 to 6"),
         ({"name": "pixels", "weights": "imagenet"}, "has no weights"),
     ],
 )

@@ -98,7 +98,7 @@ def test_weights_written_and_loaded_are_the_same(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert network.sizes == NARROW
     wrong = {**weights(), f"{HEAD}.cls_score.bias": np.zeros(11)}
-    with pytest.raises(ValueError, match=r"cls_score.bias is \(11,\), and \(10,\)"):
+    with pytest.raises(ValueError, match=r"cls_score.bias has the shape .11,., but must have .10"):
         detector.write(tmp_path / "c", wrong, literal.card_of())
 
 

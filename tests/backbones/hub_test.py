@@ -150,12 +150,12 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path):
     refused("resnet_50_imagnet could not be loaded", "resnet_50_imagnet")
     folder = preset("vit")[0]
     refused(r"\[32\] pixels.* 64", folder, image_size=64)
-    refused("must be 1 to 4", folder, grid=5)
+    refused("must be from 1 to 4", folder, grid=5)
     hub.models.BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8).save_to_preset(
         str(tmp_path / "t")
     )
     shutil.copy(folder / "image_converter.json", tmp_path / "t")
-    refused("is BertBackbone, which does not read pictures", tmp_path / "t")
+    refused("is a BertBackbone, whose input is not just a picture", tmp_path / "t")
 
 
 @pytest.mark.slow
@@ -334,10 +334,13 @@ def test_a_processor_of_hugging_face_resizes_and_crops_as_it_says(hub, tmp_path,
 
 REFUSED = {
     "do_resize is false.*give `image_size`, for example 16": {"do_resize": False},
-    r"squares of one size. It names \[20, 24\]": {**ONE_SIZE, "size": {"height": 20, "width": 24}},
-    "must have a size of height and width or shortest_edge, not None": {"size": None},
-    "crops 16 pixels out of 12": {"size": {"shortest_edge": 12}},
-    "crops and has the resample nearest": {"resample": 0},
+    r"squares, but its sides are \[20, 24\]": {
+        **ONE_SIZE,
+        "size": {"height": 20, "width": 24},
+    },
+    "must have a size with height and width or shortest_edge, not None": {"size": None},
+    "crops 16 pixels out of only 12": {"size": {"shortest_edge": 12}},
+    "resizes with nearest and then crops": {"resample": 0},
 }
 
 
@@ -347,7 +350,7 @@ def test_a_processor_that_cannot_be_followed_is_refused(hub, tmp_path, message):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         _preprocessor("x", str(tmp_path))
-    if "resize" in message:
+    if "do_resize" in message:
         assert _preprocessor("x", str(tmp_path), image_size=32)[1] == 20
 
 

@@ -25,7 +25,7 @@ def _damage(photos):
     entries[6]["sentences"] = [{"raw": " "}, {"raw": "?!"}]
     entries[7]["sentences"].insert(0, {"raw": "\n"})
     return {
-        10: "no such file; 0.JPG is there",
+        10: "the picture file does not exist; 0.JPG is there",
         11: "a truncated or damaged JPEG file",
         12: "a picture must be JPEG, PNG, BMP, GIF or WebP",
         13: "the file is empty",
@@ -97,7 +97,7 @@ def test_missing_directories_and_settings(photos):
 def test_wrong_settings_and_lost_pictures_do_not_remove_what_was_extracted(photos, capsys):
     """Pictures may be deleted when all features are extracted."""
     data = run(photos)
-    with pytest.raises(ValueError, match="wrong `images`"):
+    with pytest.raises(ValueError, match="Give the directory as `images`"):
         run(photos, images=str(photos[0]), min_count=2, overwrite=True)
     assert len(data.document_frequencies().counts) and len(examples(data, "train")) == 9
     shutil.rmtree(photos[0] / "images")

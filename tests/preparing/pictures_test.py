@@ -62,7 +62,7 @@ def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, t
     own[3] = own[3]._replace(content=FilePart(tmp_path / "shard", 3, 50))
     own[4] = own[4]._replace(content=FilePart(tmp_path / "shard", 10**6, 50))
     reasons = [one.reason for one in reader.read(own)]
-    parts = ["No such file", None, "more than 268435456", "or it is damaged",
+    parts = ["No such file", None, "at most 268435456", "or it is damaged",
              "ends before the picture"]  # fmt: skip
     assert reasons[1] is None
     assert all(part in reason for part, reason in zip(parts, reasons, strict=True) if part)
@@ -72,6 +72,10 @@ def test_a_missing_file_is_named(folder, reader):
     missing, pipe = (Entry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
     os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
     found = list(reader.read([entries(folder)[0], missing, pipe]))
-    assert [one.reason for one in found] == [None, "no such file", "not a regular file"]
+    assert [one.reason for one in found] == [
+        None,
+        "the picture file does not exist",
+        "the path is not a regular file",
+    ]
     with pytest.raises(ValueError, match="is not a directory"):
         Pictures(folder / "none", reader.backbone)

@@ -143,5 +143,5 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",
         "val_000000.png",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="needs at least 1 as `train`"):
+    with pytest.raises(ValueError, match="`train` of shapes must be at least 1"):
         shapes.DATA.write(tmp_path / "none", {"train": 0})

@@ -54,7 +54,7 @@ def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours
         lists.write_text(form(theirs, listed))
         assert [one.split for one in divide([entry], split_ids=lists.parent).entries] == ["train"]
     lists.write_text("CAFÉ.png")
-    with pytest.raises(ValueError, match="example 'CAFÉ.png'; the captions have 'caf"):
+    with pytest.raises(ValueError, match="lists 'CAFÉ.png', and the captions have 'caf"):
         divide([entry], split_ids=lists.parent)
 
 
@@ -71,7 +71,7 @@ def test_a_file_elsewhere_or_with_the_same_number_is_told(tmp_path, named, there
     images = folder(tmp_path / "images", there, "a/0013.jpg", "a/other.jpg")
     (tmp_path / "captions.csv").write_text(f"image,caption\n{named},A dog.\n")
     settings = Settings("out", str(tmp_path / "captions.csv"), images=str(images))
-    with pytest.raises(ValueError, match=rf"example {named}; {there} is there: wrong `images`"):
+    with pytest.raises(ValueError, match=rf"example {named}; {there} is there. Give the dir"):
         check_images(settings, read(settings).entries)
 
 

@@ -22,12 +22,12 @@ HUB = "hub:"  # what the name of a preset of keras-hub begins with
 
 
 def is_hub(name: str) -> bool:
-    """True if the backbone is a preset of keras-hub."""
+    """Returns whether the name of a backbone means a preset of keras-hub, as `hub:PRESET` does."""
     return name.startswith(HUB)
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError if there is no backbone of this name."""
+    """Raises ValueError if there is no backbone of this name; the message lists the names."""
     if name not in BACKBONES and (not is_hub(name) or name == HUB):
         raise ValueError(
             f"`backbone` must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of "
@@ -37,5 +37,9 @@ def check_name(name: str) -> None:
 
 
 def default_weights(name: str) -> str | None:
-    """Returns the default of the setting `weights` for a backbone; None for none."""
+    """Returns the weights that a backbone has if the user names none.
+
+    It is "imagenet", or None for a backbone without weights, with random ones, or whose weights the
+    user must name.
+    """
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

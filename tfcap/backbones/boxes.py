@@ -37,7 +37,18 @@ _CONFIDENCE = np.float32(0.2)  # least score of a region in some class
 
 
 def anchors(cells: tf.Tensor) -> tf.Tensor:
-    """Returns the anchors float32 [h w A, 4] of a map [1, h, w, channels]."""
+    """Returns the anchors of a feature map: fixed boxes around each cell, which the network moves.
+
+    Each cell covers 16 x 16 pixels of the picture and has A = 12 anchors of several sizes and
+    forms.
+
+    Args:
+      cells: the feature map [1, h, w, channels] with h rows and w columns.
+
+    Returns:
+      float32 [h w A, 4], corners x1, y1, x2, y2 in pixels of the picture, cells row by row. Anchors
+      may reach beyond the picture.
+    """
     rows, columns = (tf.range(tf.shape(cells)[axis]) * _STRIDE for axis in (1, 2))
     x, y = tf.meshgrid(tf.cast(columns, tf.float32), tf.cast(rows, tf.float32))
     shifts = tf.stack([x, y, x, y], -1)[:, :, tf.newaxis]
@@ -45,19 +56,20 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 
 
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
-    """Moves and scales boxes as the output of the network says.
+    """Moves and scales boxes by the output of the network.
 
-    A side is x2 - x1 + 1. The corners of the result lie half a side from the centre, so that the
-    result is one pixel larger, as in Caffe.
+    As in Caffe, a side is x2 - x1 + 1 long, and the corners of the result lie half a side from its
+    centre. So the result is one pixel larger than a side of this length.
 
     Args:
-      boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels.
-      deltas: float32 [N, 4], the output of the network: how far the centre moves, in widths and in
-        heights, and the logarithms of the factors of width and height.
-      most: the largest logarithm; None for no limit.
+      boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
+      deltas: float32 [N, 4], the output of the network: how far the centre moves in x, as a
+        multiple of the width, and in y, as a multiple of the height; then the natural logarithms of
+        the factors by which width and height grow.
+      most: largest value to which these logarithms are cut; None does not cut them.
 
     Returns:
-      float32 [N, 4].
+      The new corners, float32 [N, 4].
     """
     sides = boxes[:, 2:] - boxes[:, :2] + 1.0
     centres = boxes[:, :2] + 0.5 * sides
@@ -72,17 +84,20 @@ def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tenso
 def suppressed(
     boxes: tf.Tensor, scores: tf.Tensor, most: int, milvlg: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Suppresses boxes that overlap a better one by 0.7 or more; the last pixel of a box counts.
+    """Suppresses boxes whose overlap with a box of a better score is 0.7 or more.
+
+    The overlap is the common area divided by that of the union. A box includes its last pixel.
 
     Args:
-      boxes: float32 [N, 4].
+      boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
       scores: float32 [N]; a box with a negative score is left out.
-      most: P.
-      milvlg: whether 0.7 itself is suppressed. Caffe compares float32 overlaps with 0.7 in double
-        precision, which is a little more than the nearest float32.
+      most: largest number of boxes that are kept, P.
+      milvlg: whether an overlap of exactly 0.7, as float32, suppresses a box, as in
+        MILVLG/bottom-up-attention.pytorch. In Caffe it does not, because it compares with 0.7 in
+        double precision, which is a little more.
 
     Returns:
-      The rows of the boxes that are kept, best first, int32 [P], and their number, int32 [].
+      Indices of the kept boxes, best first, int32 [P], and how many of these P count, int32 [].
     """
     threshold = np.float32(_RPN_OVERLAP)
     if milvlg:
@@ -103,17 +118,17 @@ def suppressed(
 
 
 def running_maxima(cells: tf.Tensor) -> tf.Tensor:
-    """Computes the maxima of all windows of 1, 2 or 4 rows times 1, 2 or 4 columns of a map.
+    """Computes the maxima of all windows of 1, 2 or 4 rows and 1, 2 or 4 columns of a feature map.
 
-    A bin of a proposal has at most 8 cells along a side, so that two overlapping windows along
-    each side cover it. No number is rounded.
+    `roi_pool` takes the maximum of a rectangle as that of two overlapping windows along each side.
+    No number is rounded.
 
     Args:
-      cells: [h, w, D].
+      cells: the feature map [h, w, D] with h rows, w columns and D channels.
 
     Returns:
-      [9 h w, D], windows by their size and their first cell; windows beyond the map have no
-      meaning.
+      [9 h w, D]: for each of the nine sizes of windows, the maxima of the windows that begin at
+      each cell, row by row. Those of windows that reach beyond the map have no meaning.
     """
 
     def along(x: tf.Tensor, axis: int) -> list[tf.Tensor]:
@@ -129,16 +144,19 @@ def running_maxima(cells: tf.Tensor) -> tf.Tensor:
 
 
 def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> tf.Tensor:
-    """Takes the largest value of each of 14 x 14 bins, as Girshick's RoIPool (ICCV 2015) does.
+    """Divides boxes into 14 x 14 bins and takes the largest value of each, as RoIPool does.
+
+    Girshick, "Fast R-CNN", ICCV 2015.
 
     Args:
-      maxima: what `running_maxima` returns.
-      size: int32 [2], h and w.
-      rois: float32 [N, 4], corners in pixels of H' and W', at least 0.
-      long: most pixels of H' and W'.
+      maxima: the result of `running_maxima` for the feature map.
+      size: int32 [2], number of rows and columns of the feature map.
+      rois: float32 [N, 4], N boxes, corners x1, y1, x2, y2 in pixels of the picture that the
+        network reads, at least 0.
+      long: largest possible side of that picture in pixels.
 
     Returns:
-      [N, 14, 14, D]; a bin beyond the map is 0.
+      [N, 14, 14, D] for D channels; a bin beyond the feature map is 0.
     """
     corners = rois * (1 / _STRIDE)  # exact
     whole = tf.floor(corners)
@@ -183,18 +201,18 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
 
 
 def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Returns the largest score of each box in those classes where no better box suppresses it.
+    """Returns the confidence of boxes: the best score among the classes in which a box is kept.
 
-    Non-maximum suppression of all classes at once: every step takes the box of the next rank in
-    each class. All classes have the same boxes, and so the same overlaps.
+    In each class, a kept box suppresses boxes of a lower score whose overlap with it is 0.3 or
+    more.
 
     Args:
-      boxes: float32 [P, 4], in pixels of the picture.
-      scores: float32 [P, C].
-      number: int32 [], how many of the boxes are real.
+      boxes: float32 [P, 4], corners x1, y1, x2, y2 in pixels of P boxes, the same for all classes.
+      scores: float32 [P, C], the score of each box in each of C classes.
+      number: int32 [], how many of the P boxes are real; the others are padding.
 
     Returns:
-      float32 [P]; -1 for a box that is not real.
+      float32 [P]; 0 for a box that is suppressed in every class, -1 for padding.
     """
     low = boxes[:, :2]
     high = boxes[:, 2:]
@@ -223,20 +241,21 @@ def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Te
 def choose(
     confidence: tf.Tensor, number: tf.Tensor, least: int, most: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Chooses the regions among the proposals.
+    """Chooses the regions of a picture among the proposals.
 
-    They are the proposals of confidence 0.2 or more, in their order. If these are too few or too
-    many, the most confident ones are taken instead, and come first; of equal ones the better
-    proposal comes first (Caffe leaves this open).
+    These are the proposals with a confidence of 0.2 or more, in their order. If they are fewer than
+    `least`, the `least` most confident proposals are taken instead; if they are more than `most`,
+    the `most` most confident ones. Both come best first. Of equal ones the earlier proposal comes
+    first (Caffe leaves this open).
 
     Args:
-      confidence: float32 [P] of `confidences`.
-      number: int32 [], how many of the P are real.
+      confidence: float32 [P], the confidence of P proposals, see `confidences`.
+      number: int32 [], how many of the P proposals are real; the others are padding.
       least: the smallest number of regions, unless there are fewer proposals.
       most: the largest number of regions.
 
     Returns:
-      The rows of the regions among the P, int32 [min(most, P)], and how many of these are regions,
+      Indices of the chosen proposals, int32 [min(most, P)], and how many of them count as regions,
       int32 [].
     """
     good = confidence >= _CONFIDENCE

@@ -19,13 +19,22 @@ from tfcap.data import clips
 
 
 class Clips(tf.Module):
-    """Turns the bytes of a clip into features, with TensorFlow operations only.
+    """Turns the bytes of a clip into features: one vector per frame.
 
-    It has the interface of `Backbone`, so a server can use either.
+    It has the methods of `Backbone`, so a server can use either. It uses TensorFlow operations
+    only.
 
     Args:
-      backbone: the network; it gives one vector per picture.
-      frames: number of frames of a clip, N.
+      backbone: the network; it must give one vector per picture.
+      frames: number of frames that are used of a clip, N.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tfcap.backbones.backbone import Backbone
+      >>> from tfcap.backbones.clips import Clips
+      >>> network = Clips(Backbone("pixels", vector=True), frames=4)
+      >>> tuple(network.extract(tf.zeros([2, *network.decoded_shape])).shape)
+      (2, 4, 768)
     """
 
     def __init__(self, backbone: Backbone, frames: int):
@@ -38,25 +47,50 @@ class Clips(tf.Module):
 
     @property
     def decoded_shape(self) -> list[int]:
-        """Shape of a clip as `decode` returns it: [N, H, W, 3]."""
+        """Shape of a clip as `decode` returns it: [N, H, W, 3] for N frames of H x W pixels."""
         return [self.frames, *self.backbone.decoded_shape]
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns `boxes`, the position of each frame on a sheet of frames."""
+        """Returns boxes that show the order of the frames, float32 [N, 4].
+
+        They are corners x1, y1, x2, y2 in 0..1 of a sheet on which the N frames lie in order. They
+        do not depend on the arguments.
+        """
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:
-        """Decodes a clip string [] as `clips.decode_clip` does, and resizes its frames."""
+        """Decodes a clip, chooses its frames and resizes them for `extract`.
+
+        Args:
+          content: the bytes of the file, string [].
+
+        Returns:
+          float32 [N, H, W, 3] in 0..255: N frames of H x W pixels, as the network reads them.
+        """
         return self.resize(clips.decode_clip(content, self.frames))
 
     def resize(self, pixels: tf.Tensor) -> tf.Tensor:
-        """Resizes the frames uint8 [N, H', W', 3] of a clip for `extract`."""
+        """Resizes the frames of a clip for `extract`.
+
+        Args:
+          pixels: N frames, uint8 [N, height, width, 3], RGB.
+
+        Returns:
+          float32 [N, H, W, 3] in 0..255: N frames of H x W pixels, as the network reads them.
+        """
         spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
         resized = tf.map_fn(self.backbone.resize, pixels, fn_output_signature=spec)
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features float32 [B, N, F] of decoded clips [B, N, H, W, 3]."""
+        """Computes the features of B clips.
+
+        Args:
+          images: clips as `decode` returns them, float32 [B, N, H, W, 3], N frames of H x W pixels.
+
+        Returns:
+          float32 [B, N, F]: for each frame, in order, a vector of F numbers.
+        """
         # One clip at a time, because a batch of clips is many pictures.
         spec = tf.TensorSpec([self.frames, self.feature_dim], tf.float32)
         return tf.map_fn(
@@ -70,11 +104,17 @@ class Clips(tf.Module):
 def from_fingerprint(
     fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
 ) -> Backbone | Detector | Clips:
-    """Builds the network that made the features of a prepared directory or of a run's data.
+    """Builds the network that made the features of a data set, with its saved weights.
 
     Args:
-      fingerprint: the content of its dataset.json.
-      data_dir: the directory.
+      fingerprint: the content of dataset.json of a prepared directory, or of the copy in a run.
+      data_dir: the prepared directory or the run, which has the weights.
+
+    Returns:
+      A `Clips` for data of clips, else a `Backbone` or a `Detector`.
+
+    Raises:
+      ValueError: the features were not made by a network, or its weights are missing or changed.
     """
     backbone = Backbone.from_fingerprint(fingerprint, data_dir)
     frames = fingerprint.get("frames")

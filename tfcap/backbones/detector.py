@@ -57,21 +57,26 @@ _HEAD = "roi_heads.box_predictor"
 class Sizes:
     """The sizes of a detector; the defaults are those of the released weights.
 
+    The detector is a ResNet-101 with stages res2 to res5. A proposal network finds boxes in the
+    output of res4, and res5 computes the features of each box.
+
     Attributes:
-      stem: channels of the first convolution.
-      widths: channels of res2 to res5; the last is F. Inner convolutions have a quarter.
+      stem: number of channels of the first convolution.
+      widths: number of channels of res2 to res5; the last is the width of a feature vector. The
+        inner convolutions of a block have a quarter.
       blocks: number of blocks of res2 to res5.
-      rpn: channels of the convolution of the proposal network.
-      classes: number of classes, C.
-      attributes: number of attributes, K; 0 for a detector without an attribute head.
+      rpn: number of channels of the convolution of the proposal network.
+      classes: number of classes without the background.
+      attributes: number of attributes without the background; 0 for a detector without attributes.
       embedding: width of the vector of a class that the attribute head reads.
       hidden: width of the hidden layer of the attribute head.
-      candidates: number of boxes with the best scores, of which overlapping ones are suppressed.
-      proposals: number of proposals, P.
-      boxes: the smallest and the largest number of regions, R; (36, 36) always gives 36.
-      short: pixels of the shorter side of the picture that the network reads.
-      long: most pixels of its longer side.
-      form: "caffe", or "milvlg" for that of MILVLG/bottom-up-attention.pytorch.
+      candidates: number of boxes with the best scores that are kept before overlapping ones are
+        suppressed.
+      proposals: largest number of boxes after that.
+      boxes: the smallest and the largest number of regions; (36, 36) always gives 36.
+      short: pixels of the shorter side of the resized picture, which the network reads.
+      long: largest number of pixels of its longer side.
+      form: "caffe", or "milvlg" for the arithmetic of MILVLG/bottom-up-attention.pytorch.
       dtype: precision of res5, "float32" or "bfloat16".
     """
 
@@ -96,12 +101,14 @@ class Sizes:
 
 
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each array of weights by its name.
+    """Returns the name and shape of every array of weights of a detector.
 
-    The names are those of MILVLG's state dict without its batch normalisation, which `fold` folds
-    into the convolution before it. Kernels are [rows, columns, in, out], matrices [in, out], the
-    embedding [C + 1, width]. Class 0 and attribute 0 are the background. The scores of the
-    proposal network are A of the background, then A of an object; its corners are [A, 4] flat.
+    The names are those of the state dict of MILVLG/bottom-up-attention.pytorch, without its batch
+    normalisation, which `fold` folds into the convolution before it. Kernels are [rows, columns,
+    in, out], matrices [in, out], and the embeddings of classes [classes + 1, width]. Class 0 and
+    attribute 0 are the background. Of the outputs of the proposal network, the scores are those of
+    the background for each anchor, then those of an object; the boxes have four numbers for each
+    anchor.
     """
     result: dict[str, tuple[int, ...]] = {}
 
@@ -138,9 +145,9 @@ def fold(
 
     Args:
       kernel: the kernel of the convolution, [..., out].
-      mean, var: mean and variance of the normalisation, [out]. Caffe's blobs of them are sums:
-        divide them by the third blob first, or take zeros if that is 0.
-      gamma, beta: its scale and shift, [out].
+      mean, var: mean and variance of the normalisation, [out]. Caffe stores them as sums in two
+        arrays: divide both by the number in the third array first, or take zeros if it is 0.
+      gamma, beta: scale and shift of the normalisation, [out].
 
     Returns:
       The new kernel and the new bias, float32.
@@ -153,13 +160,17 @@ def fold(
 def write(
     directory: str | os.PathLike, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]
 ) -> None:
-    """Writes a detector into a directory.
+    """Writes a detector into a directory, for `load`.
 
     Args:
-      directory: it is made if it does not exist.
-      arrays: float32 arrays with the names and shapes of `shapes`.
-      card: `sizes`, fields of `Sizes` that differ from the defaults; `classes` and `attributes`,
-        lists of C and K names; and about the weights `source`, `licence` and `sha256` of the file.
+      directory: the directory to write; it need not exist.
+      arrays: the weights, float32 arrays with the names and shapes of `shapes`.
+      card: a dict about the detector: `sizes`, the fields of `Sizes` that differ from the defaults;
+        `classes` and `attributes`, the lists of their names; and about the weights `source`,
+        `licence` and `sha256` of the file.
+
+    Raises:
+      ValueError: the arrays do not have the names and shapes of `shapes`.
     """
     _check(arrays, _sizes(card))
     files.make_directory(directory)
@@ -169,7 +180,11 @@ def write(
 
 
 def load(directory: str | os.PathLike) -> "Detector":
-    """Reads a detector that `write` wrote."""
+    """Reads a detector from a directory that `write` or tfcap.convert has written.
+
+    Raises:
+      ValueError: a file is missing or damaged.
+    """
     card = files.read_json(os.path.join(directory, CARD), _REMEDY)
     names = list(shapes(_sizes(card)))
     return Detector(files.load_npz(os.path.join(directory, WEIGHTS), names, _REMEDY), card)
@@ -190,8 +205,9 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
         shape = tuple(arrays[name].shape) if name in arrays else None
         if shape != expected.get(name):
             raise ValueError(
-                f"The weights do not fit the detector: {name} is {shape}, and {expected.get(name)} "
-                "is needed. Convert the weights again, with the sizes of their network."
+                f"The weights do not fit the detector: {name} has the shape {shape}, but must have "
+                f"{expected.get(name)} (None: no such weights). Convert the weights again, with "
+                "the sizes of their network."
             )
 
 
@@ -199,17 +215,20 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
 
 
 class Regions(NamedTuple):
-    """The regions of a picture. Regions of B pictures have a further first axis.
+    """The regions of a picture.
+
+    Arrays have R rows, of which the first `count` are regions; the other rows are zeros. For B
+    pictures each array has a further first axis of B.
 
     Attributes:
-      features: features of the regions, float32 [R, F], at least 0; 0 beyond `count`, as the others
-        are.
-      boxes: corners x1, y1, x2, y2 in pixels of the picture, float32 [R, 4].
-      count: how many of the R rows are regions, int32 []; 0 if there is no proposal.
-      classes: the most probable class but the background, from 0, int32 [R].
-      class_scores: the probability of the class, float32 [R].
-      attributes: the most probable attribute, int32 [R]; 0 without an attribute head.
-      attribute_scores: the probability of the attribute, float32 [R].
+      features: features of the regions, float32 [R, F], all at least 0.
+      boxes: corners x1, y1, x2, y2 in pixels of the original picture, float32 [R, 4].
+      count: number of regions, int32 []; 0 if the detector finds no box.
+      classes: index of the most probable class, not counting the background, int32 [R].
+      class_scores: probability of this class, float32 [R].
+      attributes: index of the most probable attribute, int32 [R]; 0 for a detector without
+        attributes.
+      attribute_scores: probability of this attribute, float32 [R].
     """
 
     features: tf.Tensor
@@ -222,17 +241,20 @@ class Regions(NamedTuple):
 
 
 class Detector(tf.Module):
-    """Turns a picture into regions. Beside `detect` it has the interface of `Backbone`.
+    """Finds regions in pictures and computes their features, with a Faster R-CNN.
+
+    It has the methods of `Backbone`, except for `extract` and `features`: `regions` takes their
+    place.
 
     Args:
-      arrays: the weights, by the names of `shapes`.
-      card: what `write` takes.
+      arrays: the weights, float32 arrays with the names and shapes of `shapes`.
+      card: a dict about the detector, see `write`.
 
     Attributes:
-      sizes: the sizes that the card states.
-      feature_dim: width of the features, F.
-      num_regions: the largest number of regions, R.
-      rounds: whether `regions` rounds the features through float16, the precision of records.
+      sizes: the sizes of the detector.
+      feature_dim: width of a feature vector.
+      num_regions: the largest number of regions.
+      rounds: whether `regions` rounds the features to float16, the precision of records.
     """
 
     # What is read of a backbone and of its network.
@@ -262,27 +284,52 @@ class Detector(tf.Module):
         self.rounds = True
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the detector into a directory, as `write` does."""
+        """Writes the detector into a directory, for `load`."""
         write(path, {name: v.numpy() for name, v in self.weights.items()}, self.card)
 
     def made_by(self, weights: str, digest: Digest) -> dict[str, Any]:
-        """Returns the entry `backbone` of dataset.json, as `Backbone.made_by` does."""
+        """Returns the entry `backbone` of dataset.json, which `Backbone.from_fingerprint` reads.
+
+        Args:
+          weights: name of the directory with the weights.
+          digest: the SHA-256 of the weights.
+        """
         made = {"name": DETECTOR, "grid": None, "image_size": self.image_size, "weights": weights}
         return made | {"weights_sha256": digest.sha256, "files": digest.files}
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns float32 [4], what boxes in pixels are divided by to be in 0..1."""
+        """Returns the factors by which boxes in pixels are divided to be in 0..1.
+
+        Args:
+          height: height of the picture in pixels.
+          width: width of the picture in pixels.
+
+        Returns:
+          float32 [4]: width, height, width, height.
+        """
         return np.array([width, height] * 2, np.float32)
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture file string [] as `pictures.decode` does, and resizes it."""
+        """Decodes a picture file and resizes the picture for `regions`.
+
+        Args:
+          image_bytes: the bytes of the file, string [].
+
+        Returns:
+          float32 [long, long, 4], see `resize`.
+        """
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture uint8 [H, W, 3], and pads it so that pictures form a batch.
+        """Resizes a picture for `regions`, and pads it so that pictures of all sizes form a batch.
+
+        Args:
+          image: an upright picture, uint8 [height, width, 3], RGB.
 
         Returns:
-          float32 [long, long, 4]: blue, green, red minus their mean, and f; 0 beyond the picture.
+          float32 [long, long, 4], where `long` is that of `Sizes`. The channels are blue, green and
+          red, 0 to 255 minus their mean, and the factor by which the picture was resized. All are 0
+          in the padding.
         """
         pixels, scale = resized(image, self.sizes.short, self.sizes.long)
         scales = tf.fill(tf.concat([tf.shape(pixels)[:2], [1]], 0), tf.cast(scale, tf.float32))
@@ -292,9 +339,15 @@ class Detector(tf.Module):
         return tf.ensure_shape(padded, self.decoded_shape)
 
     def regions(self, images: tf.Tensor) -> Regions:
-        """Detects regions in pictures [B, long, long, 4] of `resize`, one picture at a time.
+        """Finds the regions of pictures, one picture at a time.
 
         A batch of pictures of several sizes would change the borders of the convolutions.
+
+        Args:
+          images: B pictures as `resize` returns them, float32 [B, long, long, 4].
+
+        Returns:
+          The regions; each array has a first axis of B.
         """
 
         def detected(image: tf.Tensor) -> Regions:
@@ -321,24 +374,36 @@ class Detector(tf.Module):
         return regions._replace(features=record.rounded(regions.features))
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
-        """Returns a compiled `regions`."""
+        """Returns a compiled function that does what `regions` does."""
         signature = [tf.TensorSpec([None, *self.decoded_shape])]
         return tf.function(self.regions, input_signature=signature, autograph=False)
 
     def mask(self, features: tf.Tensor) -> tf.Tensor:
-        """Returns which rows of features [B, R, F] are regions, bool [B, R].
+        """Returns which rows of features are regions and not padding.
 
-        The others are zeros; a region has means of 196 numbers after a ReLU, and never all are 0.
+        The rows of padding are zeros. A region never has only zeros, because its features are means
+        of 196 numbers after a ReLU.
+
+        Args:
+          features: float32 [B, R, F] of B pictures with R rows.
+
+        Returns:
+          bool [B, R], True for a region.
         """
         return tf.reduce_any(features > 0, -1)
 
     def objects(self, regions: Regions, row: int, size: Sequence[int]) -> dict[str, list]:
-        """Returns the classes and attributes of the regions of a picture, by names in its record.
+        """Returns the classes and attributes of the regions of one picture, for its record.
 
         Args:
-          regions: what `regions` returned.
-          row: the index of the picture among these.
-          size: width and height of the picture in pixels, W and H.
+          regions: the result of `regions` for several pictures.
+          row: index of the picture among them.
+          size: width and height of the picture in pixels.
+
+        Returns:
+          `image/size`, and if the detector has the names, `objects/classes`,
+          `objects/classes/scores`, `objects/attributes` and `objects/attributes/scores`: a list
+          each, with one item per region.
         """
         count = int(regions.count[row])
         result: dict[str, list] = {"image/size": list(size)}
@@ -354,11 +419,15 @@ class Detector(tf.Module):
         return result
 
     def detect(self, pixels: tf.Tensor, scale: tf.Tensor) -> Regions:
-        """Detects the regions of one picture.
+        """Finds the regions of one picture.
 
         Args:
-          pixels: the picture, float32 [H', W', 3], as `resized` returns it.
-          scale: its scale, f, float32 [].
+          pixels: the picture as `resized` returns it, float32 [height, width, 3]: blue, green and
+            red minus their mean.
+          scale: the factor by which it was resized, float32 [].
+
+        Returns:
+          The regions; boxes are in pixels of the original picture.
         """
         cells = self._trunk(pixels[tf.newaxis])
         rois, number = self._proposals(cells, tf.shape(pixels)[:2], scale)
@@ -485,19 +554,21 @@ class Detector(tf.Module):
 
 
 def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Resizes a picture as py-faster-rcnn does with OpenCV: linear, without antialias.
+    """Resizes a picture as py-faster-rcnn does with OpenCV: bilinear, without antialiasing.
 
-    The coordinates follow f itself and not the ratio of the rounded sizes, as those of
-    `tf.image.resize` do. They are float64: in float32 a pixel is off by up to 0.02 of 255.
+    Pixels are mapped by the factor itself, and not by the ratio of the rounded sizes, as in
+    `tf.image.resize`. Their coordinates are float64: with float32 a value is off by up to 0.02 of
+    255.
 
     Args:
-      image: uint8 [H, W, 3], RGB.
+      image: uint8 [height, width, 3], RGB.
       short: pixels of the shorter side of the result, unless its longer side would have more than
         `long`.
-      long: most pixels of the longer side.
+      long: largest number of pixels of the longer side.
 
     Returns:
-      float32 [H', W', 3], blue, green, red, minus their mean; f, float64 [].
+      The picture float32 [new height, new width, 3], blue, green and red, 0 to 255 minus their
+      mean; and the factor by which it was resized, float64 [].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float64)
     scale = short / tf.reduce_min(size)

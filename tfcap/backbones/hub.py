@@ -41,13 +41,18 @@ _UNCROPPED = "uncropped.json"  # beside a saved preset: the size of pictures bef
 
 
 class Hub(Network):
-    """A preset of keras-hub.
+    """A preset of keras-hub as the network of a `Backbone`.
 
     Args:
-      preset: a name, `hf://owner/name`, or a directory.
-      saved: the directory in which prepare saved the preset, which is read instead; None for none.
-      image_size: pixels along a side of the pictures; None takes that of the preset.
-      vector: whether a picture becomes one vector.
+      preset: a name, `hf://owner/name` for a model of Hugging Face, or a directory.
+      saved: a directory into which `save` has written the preset; it is read instead. None reads
+        `preset`.
+      image_size: pixels along a side of the pictures that the network reads; None takes the size of
+        the preset.
+      vector: whether a picture becomes one vector instead of a grid.
+
+    Raises:
+      ValueError: keras-hub is not installed, or the preset cannot be loaded or used.
     """
 
     is_preset = True
@@ -71,7 +76,10 @@ class Hub(Network):
             usual = _side(f"hub:{preset}", converter.image_size or ())
             side = image_size or usual or fixed
             if not side:
-                raise ValueError(f"hub:{preset} names no size of pictures: give `image_size`.")
+                raise ValueError(
+                    f"hub:{preset} names no size of pictures. Give `image_size`, their side in "
+                    "pixels."
+                )
             if fixed not in (None, side):
                 backbone = _of_size(preset, backbone, fixed, side)
             # What is resized and then cropped keeps this proportion.
@@ -87,7 +95,7 @@ class Hub(Network):
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
-                f"hub:{preset} gives one vector and no grid of features: give `vector`."
+                f"hub:{preset} gives one vector and no grid of features. Give `vector`."
             )
         super().__init__(
             model,
@@ -111,11 +119,21 @@ class Hub(Network):
         if not same_shape or not np.allclose(result, expected, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures: extract the features with keras-hub and give them with `features`."
+                "pictures, which tfcap cannot do. Extract the features with keras-hub and give "
+                "them with `features`."
             )
 
     def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:
-        """See `Network.grid`."""
+        """Computes the features of B pictures.
+
+        Args:
+          images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
+          call: a function that computes the Keras model.
+
+        Returns:
+          The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each
+          picture, [B, F], if `is_vector` is True.
+        """
         output = call(self.scale(images))
         if self.is_vector:
             if self._of_tokens and self._prefix:
@@ -126,7 +144,14 @@ class Hub(Network):
         return tf.reshape(output, [-1, self.cells, self.cells, self.width])
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture uint8 [H', W', 3] as the converter of the preset does."""
+        """Resizes a picture as the image converter of the preset does.
+
+        Args:
+          image: an upright picture, uint8 [height, width, 3] of any size, RGB.
+
+        Returns:
+          float32 [H, W, 3] in 0..255, where H = W = `image_size`.
+        """
         image = tf.cast(image, tf.float32)
         if self._uncropped > self.image_size:
             return self._resized_and_cropped(image)
@@ -165,7 +190,15 @@ class Hub(Network):
         return tf.clip_by_value(tf.round(cropped[0]), 0, 255)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """See `Network.shown`."""
+        """Returns the part of a picture that the network sees, which depends on its crop.
+
+        Args:
+          height: height of the picture in pixels.
+          width: width of the picture in pixels.
+
+        Returns:
+          Corners x1, y1, x2, y2 in 0..1 of the picture.
+        """
         sides = np.array([width, height])
         resized = np.full(2, min(height, width)) if self._converter.crop_to_aspect_ratio else sides
         corner = (sides - resized) // 2 / sides
@@ -176,7 +209,7 @@ class Hub(Network):
         return x1, y1, x2, y2
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the preset into the directory `path`."""
+        """Writes the preset and its image converter into the directory `path`."""
         with steady_names(self._backbone):
             self._backbone.save_to_preset(os.fspath(path))
         self._converter.save_to_preset(os.fspath(path))
@@ -313,8 +346,8 @@ def _preprocessor(
         )
     if interpolation not in _KERNELS and cropped < uncropped:
         raise ValueError(
-            f"{_PREPROCESSOR} of hub:{preset} crops and has the resample {interpolation}, which "
-            "cannot be followed: extract the features with transformers and give them with "
+            f"{_PREPROCESSOR} of hub:{preset} resizes with {interpolation} and then crops, which "
+            "tfcap cannot do. Extract the features with transformers and give them with "
             "`features`."
         )
     converter = library().layers.ImageConverter(
@@ -351,8 +384,8 @@ def _sizes(name: str, config: Mapping[str, Any]) -> tuple[int, int, bool]:
         uncropped = int(uncropped / share) if keeps_ratio else uncropped
     if uncropped < cropped:
         raise ValueError(
-            f"{name} crops {cropped} pixels out of {uncropped}: extract the features with "
-            "transformers and give them with `features`."
+            f"{name} crops {cropped} pixels out of only {uncropped}, which tfcap cannot do. "
+            "Extract the features with transformers and give them with `features`."
         )
     return cropped, uncropped, keeps_ratio
 
@@ -365,7 +398,8 @@ def _number(name: str, size: Any) -> int:
     side = _side(name, sides if isinstance(sides, list) else [sides])
     if not side:
         raise ValueError(
-            f"{name} must have a size of height and width or shortest_edge, not {size}."
+            f"{name} must have a size with height and width or shortest_edge, not {size}. Choose "
+            "another preset."
         )
     return side
 
@@ -375,8 +409,8 @@ def _side(name: str, sides: Sequence[Any]) -> int | None:
     numbers = {int(side) for side in sides if side}
     if len(numbers) > 1:
         raise ValueError(
-            f"{name} must read squares of one size. It names {sorted(numbers)} pixels. "
-            "Choose another preset."
+            f"{name} must read squares, but its sides are {sorted(numbers)} pixels. Choose another "
+            "preset."
         )
     return numbers.pop() if numbers else None
 
@@ -395,7 +429,7 @@ def _input(preset: str, backbone: keras.Model) -> tuple[keras.Model, str | None,
     shape = list(getattr(first, "shape", []))
     if len(inputs) != 1 or len(shape) != 4 or shape[3] != 3:
         raise ValueError(
-            f"hub:{preset} is {type(encoder).__name__}, which does not read pictures only. "
+            f"hub:{preset} is a {type(encoder).__name__}, whose input is not just a picture. "
             "Choose a preset such as hub:resnet_50_imagenet."
         )
     return encoder, key, _side(f"hub:{preset}", shape[1:3])
@@ -473,7 +507,7 @@ def _not_loaded(what: str, error: Exception) -> ValueError:
 
 
 def library() -> Any:
-    """Imports keras-hub; raises ValueError if it is not installed."""
+    """Imports keras-hub and returns the module. Raises ValueError if it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

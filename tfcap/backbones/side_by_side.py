@@ -9,13 +9,13 @@ from tfcap.backbones.detector import Detector
 
 
 class Backbones(tf.Module):
-    """The backbones of an ensemble: the same network with different weights.
+    """The backbones of an ensemble as one: the same network several times, with different weights.
 
-    It has the interface of `Backbone`. The features of an image are the features of all members,
-    one after the other.
+    It has the methods of `Backbone`. The feature vectors of the members are joined to one long
+    vector.
 
     Args:
-      members: the backbones, M. Pictures are decoded and resized as the first one does it.
+      members: the backbones. Pictures are decoded and resized as the first one does it.
     """
 
     def __init__(self, members: Sequence[Backbone | Detector]):
@@ -31,5 +31,13 @@ class Backbones(tf.Module):
         self.feature_dim = first.feature_dim * len(self.members)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features float32 [B, R, M F] of decoded pictures."""
+        """Computes the features of B pictures with every member.
+
+        Args:
+          images: pictures as `decode` returns them, float32 [B, H, W, 3].
+
+        Returns:
+          float32 [B, R, M F]: for each of R regions, the F numbers of each of M members one after
+          the other.
+        """
         return tf.concat([member.extract(images) for member in self.members], -1)

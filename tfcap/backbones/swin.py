@@ -32,13 +32,15 @@ _HIDDEN = -100.0  # added to a score of cells that a shift brought together; the
 
 
 class Size(NamedTuple):
-    """The size of a network.
+    """The size of a Swin Transformer.
+
+    A cell is one vector of the grid; the first stage has a cell for each 4 x 4 pixels.
 
     Attributes:
-      width: number of channels of the first stage, C; each further stage has twice as many.
+      width: number of channels of the first stage; each further stage has twice as many.
       depths: number of blocks of each stage.
-      heads: number of attention heads of the first stage, H; each further stage has twice as many.
-      window: number of cells along a side of a window, W.
+      heads: number of attention heads of the first stage; each further stage has twice as many.
+      window: number of cells along a side of a window, within which attention is computed.
       image_size: pixels along a side of the pictures that it was trained on.
     """
 
@@ -60,13 +62,24 @@ SIZES = {
 
 
 def build(size: Size, image_size: int) -> keras.Model:
-    """Builds a network from scaled pictures [B, side, side, 3] to features [B, G, G, C].
+    """Builds a Swin Transformer without its classifier.
 
-    The kernels are zeros: random ones would take seconds to draw, and all are replaced.
+    The kernels are zeros: random ones would take seconds to draw, and a file replaces all.
+
+    Args:
+      size: its size, such as `SIZES["swin_base_224"]`.
+      image_size: pixels along a side of the pictures.
+
+    Returns:
+      A model from scaled pictures [B, image_size, image_size, 3] to features [B, G, G, F], where
+      G = image_size / 32 cells and F is eight times the width of the first stage.
+
+    Raises:
+      ValueError: the windows of some stage do not fit `image_size`.
     """
     cells = image_size // _PATCH
     if image_size % (_PATCH * 2 ** (len(size.depths) - 1) * size.window):
-        raise ValueError(f"`image_size` must be a multiple of {size.image_size}, not {image_size}")
+        raise ValueError(f"`image_size` must be a multiple of {size.image_size}, not {image_size}.")
     pictures = keras.Input((image_size, image_size, 3))
     x = keras.layers.Conv2D(
         size.width, _PATCH, _PATCH, kernel_initializer="zeros", name="patch_embed.proj"
@@ -87,15 +100,19 @@ def build(size: Size, image_size: int) -> keras.Model:
 
 
 class Block(keras.layers.Layer):
-    """Attention in windows, then a feed-forward block, both with normalisation before them.
+    """A block of a Swin Transformer: attention in windows, then a feed-forward network.
+
+    Both read normalised cells and are added to their input.
 
     Args:
-      cells: number of cells along a side, G.
+      cells: number of cells along a side of the grid, G.
       width: number of channels, C.
       heads: number of attention heads, H.
       window: number of cells along a side of a window, W.
-      shift: number of cells by which the windows are shifted; 0 if there is one window.
-      rate: the probability with which a picture skips a branch in training.
+      shift: number of cells by which the windows are shifted to the right and down. It has no
+        effect if one window covers the grid.
+      rate: the probability with which a picture skips attention, or the feed-forward network, in
+        training.
 
     Example:
       >>> import keras
@@ -127,7 +144,15 @@ class Block(keras.layers.Layer):
         self.built = True
 
     def call(self, x, training=False):
-        """Computes the cells [B, G, G, C] from the cells [B, G, G, C]."""
+        """Computes the block.
+
+        Args:
+          x: the cells [B, G, G, C] of B pictures: a grid of G x G cells with C channels.
+          training: whether pictures skip parts of the block at random.
+
+        Returns:
+          The new cells [B, G, G, C].
+        """
         # One number per picture, 0 or 1 / (1 - rate).
         ones = ops.ones((ops.shape(x)[0], 1, 1, 1), x.dtype)
         x = x + self.path_1(ones, training=training) * self._attend(self.norm1(x))
@@ -161,12 +186,14 @@ class Block(keras.layers.Layer):
 
 
 class RelativeBias(keras.layers.Layer):
-    """Adds to the scores [B, M, H, N, N] a learned number for each offset of key and query.
+    """Adds to attention scores a learned number for each offset between key and query.
 
-    The sum is float32 in every precision: half precision would round it before the softmax.
+    The sum is float32 in every precision, because half precision would round it before the softmax.
+    Input and output are scores [B, M, H, N, N] of B pictures, M windows and H heads, for N queries
+    (last axis but one) and N keys, where N is the number of cells of a window.
 
     Args:
-      window: number of cells along a side of a window, W.
+      window: number of cells along a side of a window, W; N = W * W.
       heads: number of attention heads, H.
 
     Example:
@@ -193,7 +220,7 @@ class RelativeBias(keras.layers.Layer):
 
 
 class Merging(keras.layers.Layer):
-    """Makes one cell with 2 C channels of each 2 x 2 cells with C.
+    """Halves the grid: four neighbouring cells become one cell with twice as many channels.
 
     Args:
       width: number of channels of the input, C.
@@ -213,7 +240,17 @@ class Merging(keras.layers.Layer):
         self.built = True
 
     def call(self, x):
-        """Computes [B, G / 2, G / 2, 2 C] from [B, G, G, C]; rows change faster than columns."""
+        """Halves the grid.
+
+        The channels of four cells are joined in the order top left, bottom left, top right, bottom
+        right, then normalised and projected.
+
+        Args:
+          x: the cells [B, G, G, C] of B pictures: a grid of G x G cells with C channels.
+
+        Returns:
+          [B, G / 2, G / 2, 2 C].
+        """
         parts = [x[:, i::2, j::2] for i, j in ((0, 0), (1, 0), (0, 1), (1, 1))]
         return self.reduction(self.norm(ops.concatenate(parts, -1)))
 
@@ -234,7 +271,15 @@ def _regions(cells: int, window: int, shift: int) -> np.ndarray:
 
 
 def tensors(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, str, int]]:
-    """Yields layers, their names in a state dict, and 1, as `networks.Row.tensors` does."""
+    """Finds where the weights of a Swin Transformer are in a state dict of PyTorch.
+
+    Args:
+      model: a model of `build`.
+
+    Yields:
+      Each layer that has weights, its name in the state dict, and the number 1, because no layer
+      reads a flattened grid, see `networks.Row`.
+    """
     for layer in model.layers:
         if isinstance(layer, Block):
             parts = {"norm1": layer.norm1, "norm2": layer.norm2}
@@ -250,11 +295,21 @@ def tensors(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, str, int]]
 
 
 def name_of(tensors: Mapping[str, np.ndarray]) -> str:
-    """Returns the key of `SIZES` for the tensors of a state dict."""
+    """Returns the name of a Swin Transformer, a key of `SIZES`, by the shapes of its weights.
+
+    Args:
+      tensors: the state dict: names -> arrays.
+
+    Raises:
+      ValueError: the weights are not those of any of `SIZES`.
+    """
     patches = tensors.get("patch_embed.proj.weight")
     table = tensors.get("layers.0.blocks.0.attn.relative_position_bias_table")
     if patches is None or table is None or table.ndim != 2:
-        raise ValueError("the tensors of a Swin lack patch_embed.proj.weight or the first table.")
+        raise ValueError(
+            "the state dict is not that of a Swin Transformer: it lacks patch_embed.proj.weight or "
+            "layers.0.blocks.0.attn.relative_position_bias_table."
+        )
     blocks = {match[0]: int(match[1]) for key in tensors if (match := _BLOCK.match(key))}
     depths = tuple(collections.Counter(blocks.values()).values())
     window = (math.isqrt(len(table)) + 1) // 2
@@ -264,19 +319,19 @@ def name_of(tensors: Mapping[str, np.ndarray]) -> str:
         if size[:4] == (width, depths, heads, window):
             return name
     raise ValueError(
-        f"no Swin here has {width} channels, {depths} blocks, {heads} heads and windows of "
-        f"{window} cells: the sizes are {', '.join(SIZES)}."
+        f"no known Swin Transformer has {width} channels, {depths} blocks, {heads} heads and "
+        f"windows of {window} cells. The known ones are {', '.join(SIZES)}."
     )
 
 
 def resize(image: tf.Tensor, side: int) -> tf.Tensor:
-    """Resizes as Pillow does (bilinear, width first, both results rounded to whole numbers).
+    """Resizes a picture as Pillow does: bilinear, width first, and rounded after each step.
 
     The released features come from pictures that Pillow resized. A single `tf.image.resize` does
-    not round, and differs by 0.25 on average; this one is equal in all but a few numbers.
+    not round, and differs by 0.25 on average; this function differs in few numbers.
 
     Args:
-      image: uint8 [H', W', 3], upright.
+      image: an upright picture, uint8 [height, width, 3].
       side: pixels along both sides of the result.
 
     Returns:

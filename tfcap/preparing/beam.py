@@ -37,7 +37,9 @@ def engine(options: Sequence[str]) -> Engine:
             parsed.get_all_options(retain_unknown_options=True)
     except SystemExit:
         reason = output.getvalue().rpartition("error: ")[2].strip()
-        raise errors.UsageError(f"Apache Beam cannot read its options: {reason}.") from None
+        raise errors.UsageError(
+            f"Apache Beam cannot read its options: {reason}. Correct or leave out that option."
+        ) from None
 
     def run(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
         listed = list(tasks)

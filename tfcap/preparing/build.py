@@ -95,9 +95,7 @@ def _choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
     if name == "local":
         return functools.partial(in_processes, workers) if workers > 1 else inline
     if importlib.util.find_spec("apache_beam") is None:
-        raise errors.UsageError(
-            "`engine=beam` needs Apache Beam: pip install 'tfcap[beam]' installs it."
-        )
+        raise errors.UsageError("`engine=beam` needs Apache Beam. Run: pip install 'tfcap[beam]'")
     from tfcap.preparing import beam
 
     return beam.engine(options)
@@ -274,8 +272,8 @@ class _Preparation:
             shard = shards.read_description(self.out, self.digest, name)
             if shard is None:
                 raise ValueError(
-                    f"{os.path.join(self.out, name)} was not written. All workers must see "
-                    "`out` under the same path."
+                    f"{os.path.join(self.out, name)} was not written, or not on this machine. Give "
+                    "a directory as `out` that all workers see under the same path."
                 )
             skipped += shard["skipped"]
             if run_on is not inline:
@@ -299,7 +297,10 @@ class _Preparation:
         unusable = {item["id"] for item in _skipped(finished)}
         kept = [image for image in self.images if image.id not in unusable]
         if not kept:
-            raise ValueError(f"{self.out}: no image can be used; the reasons are printed above.")
+            raise ValueError(
+                f"No image can be used, so {self.out} is not finished. The reasons are printed "
+                "above. Repair the images and add `overwrite`."
+            )
         vocab, frequencies = vocabulary.finish(kept)
         vocab.save(os.path.join(self.out, VOCABULARY))
         if frequencies is not None:

@@ -102,7 +102,7 @@ class BuiltIn(NamedTuple):
         path = os.path.join(directory, self.caption_file)
         if counts["train"] < 1 or min(counts.values()) < 0:
             raise ValueError(
-                f"{self.name} needs at least 1 as `train`, and at least 0 as `val` and `test`."
+                f"`train` of {self.name} must be at least 1, and `val` and `test` at least 0."
             )
         old = _settings_of(path)
         if old == settings:  # without a lock: the directory may be read-only

@@ -97,8 +97,8 @@ def read(settings: Settings) -> Inputs:
     most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
     if len(source.skipped) > most:
         raise ValueError(
-            f"{len(source.skipped)} rows cannot be used, `max_skipped` allows {most}. Repair the "
-            "rows or raise `max_skipped`."
+            f"{len(source.skipped)} rows cannot be used, but `max_skipped` allows {most}. Repair "
+            "the rows or raise `max_skipped`."
         )
     if source.images is not None:
         entries = [
@@ -117,11 +117,13 @@ def _with_source(settings: Settings) -> Settings:
     """Returns the settings with the detected layout, and its images and frames."""
     paths = settings.caption_paths
     if not paths:
-        raise errors.UsageError("`captions`, the caption file, is missing.")
+        raise errors.UsageError(
+            "`captions`, the caption file, is missing. Give the file or its directory."
+        )
     for name in ("vocab", "document_frequency"):
         # Loading them would say "Run prepare", and only after all captions are read.
         if (path := getattr(settings, name)) is not None and not files.is_file(path):
-            raise ValueError(f"`{name}`: there is no file {path}.")
+            raise ValueError(f"`{name}`: there is no file {path}. Correct the path.")
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
@@ -198,15 +200,16 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     captions = settings.caption_paths[0]
     if settings.frames is None and all(name.lower().endswith(films.ENDINGS) for name in names):
         raise errors.UsageError(
-            f"`frames` is missing: {names[0]} is a film. `frames=16` reads clips."
+            f"`frames` is missing: {names[0]} is a film. Give the number of frames that are used "
+            "of each, such as `frames=16`."
         )
     if folder is None:
         raise errors.UsageError(
-            "`images`, the directory of the pictures, is missing. Ready-made features are given "
-            "with `features`."
+            "`images`, the directory of the pictures, is missing. Give it, or give ready-made "
+            "features with `features`."
         )
     if not files.is_directory(folder):
-        raise ValueError(f"`images`: there is no directory {folder}.")
+        raise ValueError(f"`images`: there is no directory {folder}. Correct the path.")
     if any(files.exists(os.path.join(folder, name)) for name in names):
         return
     hint = "" if files.is_remote(folder) else spelling.near(folder, names[0])
@@ -218,6 +221,6 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
     raise ValueError(
         f"None of the first {len(names)} file names of {captions} is in {folder}, for example "
-        f"{names[0]}{hint}: wrong `images`? Give the directory that these names are relative to"
+        f"{names[0]}{hint}. Give the directory as `images` that these names are relative to"
         f"{', or correct the names' if hint else ''}."
     )

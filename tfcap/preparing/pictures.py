@@ -89,7 +89,7 @@ class Pictures:
     ):
         self.directory = None if directory is None else os.fspath(directory)
         if self.directory is not None and not files.is_directory(self.directory):
-            raise ValueError(f"`images={directory}` is not a directory.")
+            raise ValueError(f"`images={directory}` is not a directory. Correct the path.")
         self.backbone = backbone
         self.keep = keep
         self.dim = backbone.feature_dim
@@ -182,11 +182,12 @@ class Pictures:
             try:
                 return tf.io.read_file(path).numpy()
             except tf.errors.NotFoundError:
-                raise ValueError("no such file") from None
+                raise ValueError("the picture file does not exist") from None
         if not os.path.isfile(path):
+            if os.path.exists(path):
+                raise ValueError("the path is not a regular file")
             near = spelling.near(*os.path.split(path))
-            exists = os.path.exists(path)
-            raise ValueError("not a regular file" if exists else f"no such file{near}")
+            raise ValueError(f"the picture file does not exist{near}")
         check_size(os.path.getsize(path))
         with open(path, "rb") as file:
             return file.read()
@@ -207,7 +208,8 @@ class DetectedRegions(Pictures):
         super().__init__(directory, detector)
         if objects and not detector.card.get("classes"):
             raise ValueError(
-                "`objects`: the detector has no names of classes. Convert it again with them."
+                "`objects` needs the names of the classes, but the detector has none. Convert the "
+                "detector again with the files of names, or leave out `objects`."
             )
         self._detector = detector
         self._objects = objects

@@ -204,7 +204,7 @@ class Settings:
         try:
             shares(self.splits)
         except ValueError as error:
-            raise errors.UsageError(f"`splits` {error}.") from None
+            raise errors.UsageError(f"{error}.") from None
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
@@ -228,19 +228,25 @@ class Settings:
                     "`vector`, `image_size` and `frames`."
                 )
             if self.keep_pictures:
-                raise errors.UsageError(f"{DETECTOR} cannot be trained: leave out `keep_pictures`.")
+                raise errors.UsageError(
+                    f"{DETECTOR} cannot be trained, so it needs no stored pictures. Leave out "
+                    "`keep_pictures`."
+                )
         elif self.objects:
-            raise errors.UsageError(f"`objects` needs `backbone={DETECTOR}`.")
+            raise errors.UsageError(
+                f"`objects` needs `backbone={DETECTOR}`. Give it, or leave out `objects`."
+            )
         is_of_pictures = self.crops != 1 or self.vector or self.keep_pictures
         if self.features and (is_of_pictures or self.image_size or self.grid):
             raise errors.UsageError(
-                "`crops`, `vector`, `image_size`, `grid` and `keep_pictures` are for a backbone, "
-                "and `features` replaces it. Leave them out."
+                "`crops`, `vector`, `image_size`, `grid` and `keep_pictures` are settings of a "
+                "backbone, but `features` replaces the backbone. Leave them out, or leave out "
+                "`features`."
             )
         if self.keep_pictures and self.crops != 1:
             raise errors.UsageError(
-                "`keep_pictures` cannot be used with `crops`: the network that it is for reads one "
-                "whole picture."
+                "`keep_pictures` cannot be used with `crops`, because a network that is trained "
+                "further reads one whole picture. Leave out one of them."
             )
         if self.frames and (self.grid or self.crops != 1 or self.keep_pictures):
             raise errors.UsageError(
@@ -261,10 +267,13 @@ class Settings:
                 f"`source={BUILT_IN[1]}`. Leave them out."
             )
         if self.split_ids is not None and self.splits != "source":
-            raise errors.UsageError("`split_ids` and `splits` both divide the images. Give one.")
+            raise errors.UsageError(
+                "`split_ids` and `splits` both divide the images. Give only one of them."
+            )
         if self.document_frequency is not None and self.vocab is None:
             raise errors.UsageError(
-                "`document_frequency` needs `vocab`, the vocabulary that it was counted with."
+                "`document_frequency` needs `vocab`, the vocabulary that it was counted with. Give "
+                "both files of one prepared directory."
             )
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
@@ -311,7 +320,7 @@ class Settings:
         if weights not in (None, "imagenet"):
             saved = digest(weights)  # of a file, or of the directory of a detector
             if saved is None:
-                raise ValueError(f"`weights`: there is no file {weights}.")
+                raise ValueError(f"`weights`: there is no file {weights}. Correct the path.")
             weights = saved.sha256
         result = {"backbone": self.backbone_name, "weights": weights, "grid": self.grid}
         result |= self.changed("crops", "keep_pictures", "vector", "objects", "image_size")

@@ -142,8 +142,8 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
 
     Returns:
       The fields of `ShardInfo`, and `sums`, `skipped`, `dropped_boxes`, `animated` and `settings`.
-      None if the shard must be written: it has no description, belongs to other settings, or its
-        file has another size.
+      None if the shard must be written, because it has no description, belongs to other settings,
+      or has a file of another size.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")

@@ -267,11 +267,11 @@ OUTSIDE = IMAGES[9].boxes + 50
 @pytest.mark.parametrize(
     "write, reason",
     [
-        (lambda p: bad_npz(p, feat=GOOD[:, :2]), "2 wide"),
-        (lambda p: bad_npz(p, feat=GOOD.astype(int)), "floating point"),
+        (lambda p: bad_npz(p, feat=GOOD[:, :2]), "have the width 2,"),
+        (lambda p: bad_npz(p, feat=GOOD.astype(int)), "floating-point"),
         (lambda p: bad_npz(p, a=GOOD, b=GOOD), "it has: a, b"),
         (lambda p: bad_npz(p, feat=GOOD, boxes=OUTSIDE, image_w=9, image_h=9), "inside the image"),
-        (lambda p: bad_npz(p, feat=GOOD, num_boxes=4), "do not fit"),
+        (lambda p: bad_npz(p, feat=GOOD, num_boxes=4), "states 4 regions, but"),
         (lambda p: bad_npz(p, feat=np.array([_Harmful()])), "allow_pickle=False"),
         (lambda p: bad_line(p, 5, lambda text: text[:20]), "cut"),
         (without_fc, "cocobu_fc/9.npy"),

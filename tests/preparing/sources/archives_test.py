@@ -103,7 +103,7 @@ def test_films_with_texts_are_read_as_clips(tmp_path, capsys):
     assert recognise([tmp_path]) == "sidecar"
     for clips in (True, False):
         assert [e.file_name for e in read("sidecar", made, clips=clips)[0]] == ["1.mp4"]
-    with pytest.raises(errors.UsageError, match="1.mp4 is a film. `frames=16` reads clips"):
+    with pytest.raises(errors.UsageError, match="1.mp4 is a film. .*`frames=16`"):
         prepare(tmp_path / "out", images=str(tmp_path), backbone="pixels")
     sources.write_pictures(tmp_path, ["2.jpg"])
     assert [e.file_name for e in read("sidecar", made, clips=True)[0]] == ["1.mp4", "2.jpg"]
@@ -275,7 +275,7 @@ def test_a_tar_file_without_samples_says_what_it_has(tmp_path):
     with pytest.raises(ValueError, match="a.tar has no .*: 2 .a.b, 1 .c. .* captions"):
         read("webdataset", made)
     made = write(tmp_path / "a.tar", ("0.a.jpg", b""), ("0.b.jpg", b""), ("0.txt", b"A dog."))
-    with pytest.raises(ValueError, match="not one picture; its key has .a.jpg, .b.jpg, .txt"):
+    with pytest.raises(ValueError, match="not exactly one picture; .* in .a.jpg, .b.jpg, .txt"):
         read("webdataset", made)
 
 

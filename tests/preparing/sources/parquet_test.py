@@ -58,7 +58,7 @@ def test_rows_with_equal_pictures_are_one_image_whatever_their_names(tmp_path, c
     entries, _ = parquet(tmp_path / "train.parquet", *rows)
     assert [entry.captions for entry in entries] == [("a", "c", "d", "f"), ("b",), ("e",)]
     assert [entry.id for entry in entries] == [0, 1, 2]
-    with pytest.raises(ValueError, match="the cell has no bytes"):
+    with pytest.raises(ValueError, match="the cell of the picture has no bytes"):
         entries[2].content.read()
     assert not capsys.readouterr().out
 

@@ -104,8 +104,8 @@ def _without_padding(
     regions = int(count.item())
     if not 0 < regions <= len(values):
         raise ValueError(
-            f"{regions} regions do not fit features {list(values.shape)}: write them as "
-            "[regions, width]."
+            f"the file states {regions} regions, but its features have the shape "
+            f"{list(values.shape)}: write features [regions, width]."
         )
     return values[:regions], None if boxes is None else boxes[:regions]
 
@@ -125,8 +125,8 @@ def name_of_features(arrays: Arrays) -> str:
     left = [n for n in arrays if n not in OTHERS] or list(arrays)
     if len(left) != 1:
         raise ValueError(
-            f"no array {', '.join(FEATURES)}; it has: {', '.join(left)}. Rename the array of "
-            "the features to feat."
+            f"the file has no array with a name of features ({', '.join(FEATURES)}); it has: "
+            f"{', '.join(left)}. Rename the array of the features to feat."
         )
     return left[0]
 
@@ -157,8 +157,9 @@ def _rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         features = features.reshape(rows * columns, -1)
     if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
         raise ValueError(
-            f"features are {values.dtype} {list(values.shape)}: write floating point "
-            f"[regions, width], or a grid [rows, columns, width] of at most {_MOST_CELLS} rows."
+            f"the features are {values.dtype} with the shape {list(values.shape)}: write "
+            "floating-point numbers [regions, width], or a grid [rows, columns, width] of at most "
+            f"{_MOST_CELLS} rows and columns."
         )
     return features, boxes
 
@@ -178,7 +179,10 @@ def _unit_boxes(
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if corners.shape != (regions, 4):
-        raise ValueError(f"the boxes have the shape {list(corners.shape)}: write [{regions}, 4].")
+        raise ValueError(
+            f"the boxes have the shape {list(corners.shape)}, but there are {regions} regions: "
+            f"write [{regions}, 4], a row per region."
+        )
     boxes = corners.astype(np.float64)
     rounding = np.full(4, _UNIT_ROUNDING)
     pixels = "of unknown size"

@@ -177,7 +177,10 @@ class Tsv(FeatureFiles):
         names = self._headers[index] or _COLUMNS.get(len(fields), ())
         if len(fields) != len(names):
             wanted = len(names) or "2, 6 or 10"
-            raise ValueError(f"a line must have {wanted} fields; this one has {len(fields)}.")
+            raise ValueError(
+                f"the line of the image has {len(fields)} fields, but must have {wanted}. It may "
+                "be cut: copy the file again."
+            )
         row = dict(zip(names, fields, strict=True))
         count = int(row["num_boxes"])
         sizes = {name: int(row[name]) for pair in SIZES for name in pair if name in row}
@@ -408,7 +411,7 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[FeatureFiles], list[p
     inside = []
     for path in paths:
         if not path.exists():
-            raise ValueError(f"`features`: there is no file or directory {path}.")
+            raise ValueError(f"`features`: there is no file or directory {path}. Correct the path.")
         entries = os.scandir(path) if path.is_dir() else ()
         names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
         inside.append([path / name for name in names] if path.is_dir() else [path])
@@ -438,5 +441,6 @@ def _floats(text: bytes, rows: int, columns: int = -1) -> np.ndarray:
         return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(rows, columns)
     except ValueError as error:
         raise ValueError(
-            f"the line is not base64 of {rows} regions ({error}). It may be cut."
+            f"the line of the image does not hold {rows} regions in base64 ({error}). It may be "
+            "cut: copy the file again."
         ) from None

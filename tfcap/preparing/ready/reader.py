@@ -93,8 +93,8 @@ class ReadyFeatures:
         if not usable:
             looked = dict.fromkeys(key_of(probes[0]) for key_of in _KEYS.values())
             raise ValueError(
-                f"`features`: none of the first {len(probes)} images has usable features, looked "
-                f"for as {' or '.join(filter(None, looked))}: {first[0].reason}"
+                f"`features`: none of the first {len(probes)} images has usable features. The "
+                f"first was looked for as {' or '.join(filter(None, looked))}: {first[0].reason}"
             )
         widths = collections.Counter(map(_widths, usable))
         self.dim, self.image_dim = widths.most_common(1)[0][0]
@@ -129,8 +129,9 @@ class ReadyFeatures:
             widths = _widths(extracted)
             if self.dim and widths != (self.dim, self.image_dim):
                 raise ValueError(
-                    f"features are {widths[0]} wide, the vector of the whole image {widths[1]}; "
-                    f"most of the first images have {self.dim} and {self.image_dim}."
+                    f"the features of the image have the width {widths[0]}, and the vector of the "
+                    f"whole image {widths[1]}, but most of the first images have {self.dim} and "
+                    f"{self.image_dim}. Write the same widths for all images."
                 )
         except Exception as error:  # of NumPy, h5py, zip and zlib
             reason = f"{key} in {self._described}: {' '.join(str(error).split())[:300]}"

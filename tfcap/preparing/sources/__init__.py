@@ -76,14 +76,14 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
     """
     for path in paths:
         if not path.exists():
-            raise ValueError(f"Cannot read {path}: No such file or directory.")
+            raise ValueError(f"There is no file or directory {path}. Correct `captions`.")
     fitting = [name for name, layout in READERS.items() if all(map(layout.recognises, paths))]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise ValueError(
-            f"{names_of(paths)} may be {' or '.join(fitting)}. Give `source={fitting[0]}` or "
-            "another."
+            f"{names_of(paths)} fits the layouts {', '.join(fitting)}. Say which one it is, for "
+            f"example with `source={fitting[0]}`."
         )
     for file, _ in splits.files_of(paths, "*.parquet")[:1]:
         if head(file, 4) == b"PAR1":
@@ -98,5 +98,5 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         raise ValueError(contents.unknown(path))
     raise ValueError(
         f"{names_of(paths)} have different layouts. Give files of one layout, or prepare each "
-        "alone."
+        "layout into a directory of its own."
     )

@@ -311,7 +311,9 @@ def webdataset(source: Source) -> list[Entry]:
     ) -> Entry:
         picture = sample.get("picture")
         if picture is None:
-            raise ValueError(f"it has captions and not one picture; its key has {endings}")
+            raise ValueError(
+                f"the key has captions, but not exactly one picture; its files end in {endings}"
+            )
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and (text := sample.get("txt") or sample.get("caption")):
@@ -344,7 +346,10 @@ def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tup
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
-        raise ValueError(f"{path} is not a complete, uncompressed tar file: {error}.") from None
+        raise ValueError(
+            f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it "
+            "again."
+        ) from None
     for key, members in keys.items():
         samples = _samples_of(key, members)
         used = {id(info) for sample in samples for info in sample.values()}
@@ -447,7 +452,8 @@ def tfds(source: Source) -> list[Entry]:
     infos = files_of([root], INFO)
     if len(infos) != 1:
         raise ValueError(
-            f"{root} has {len(infos)} files {INFO}. Give the directory of one version."
+            f"{root} has {len(infos)} files {INFO}, but must have one. Give the directory of one "
+            "version, such as 2014/1.1.0."
         )
     folder = infos[0][0].parent
 
@@ -496,7 +502,7 @@ def _tfds_entry(path: pathlib.Path, split: str, start: int, record: bytes) -> En
     numbers = features["image/id"].int64_list.value
     pictures = features["image"].bytes_list.value
     if not (names and numbers and pictures):
-        raise ValueError("it must have the features image, image/filename and image/id")
+        raise ValueError("the record must have the features image, image/filename and image/id")
     captions = features["captions/text"].bytes_list.value
     # The message holds the picture as it is, so that it can be read from the file later.
     offset = start + record.find(pictures[0])

@@ -64,7 +64,9 @@ class FilePart:
 def check_size(size: int) -> None:
     """Raises ValueError if a picture file of `size` bytes is too large to read into memory."""
     if size > MOST_BYTES:
-        raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
+        raise ValueError(
+            f"the picture file has {size} bytes, but at most {MOST_BYTES} are read; save it smaller"
+        )
 
 
 class Entry(NamedTuple):
@@ -136,7 +138,7 @@ def _check_text(what: str, text: object) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} is not valid UTF-8: {text!r:.80}") from None
+        raise ValueError(f"{what} is not valid UTF-8, save it as such: {text!r:.80}") from None
 
 
 def file_name(text: str, images: pathlib.Path | None = None) -> str:
@@ -151,7 +153,7 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
       ValueError: the name is empty, too long, not valid UTF-8, or not below `images`.
     """
     if not text:
-        raise ValueError("the file name is empty")
+        raise ValueError("the file name of the picture is empty")
     _check_text("the file name", text)
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(
@@ -168,7 +170,9 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
                 break
     parts = pathlib.PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
-        raise ValueError(f"the file {text!r:.200} is not below `images`")
+        raise ValueError(
+            f"the file {text!r:.200} is not below `images`; write a name relative to that directory"
+        )
     return "/".join(parts)
 
 
@@ -224,8 +228,9 @@ class Source:
         _log.warning(f"skipped {row.location}: {row.reason}")
         if len(self.skipped) > self.most_skipped:
             raise ValueError(
-                f"{len(self.skipped)} rows cannot be used, `max_skipped` allows "
-                f"{self.most_skipped:.0f}. The last one is {row.location}: {row.reason}."
+                f"{len(self.skipped)} rows cannot be used, but `max_skipped` allows "
+                f"{self.most_skipped:.0f}. The last one is {row.location}: {row.reason}. Repair "
+                "the rows or raise `max_skipped`."
             )
 
     def usable(
@@ -247,9 +252,9 @@ class Source:
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
-                    reason = f"it has no {error}{_names_in(row[0])}"
+                    reason = f"the row has no {error}{_names_in(row[0])}"
                 elif not isinstance(error, ValueError):
-                    reason = f"it is not in this layout: {row[0]!r:.80}"
+                    reason = f"the row is not in this layout: {row[0]!r:.80}"
                 self.skip(location, reason)
             else:
                 yield location, value
@@ -293,8 +298,11 @@ class Source:
                 conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
             images[entry.file_name] = with_captions_of(first, entry)
         if not images:
-            why = "".join(f" The first, {r.location}: {r.reason}." for r in self.skipped[:1])
-            raise ValueError(f"{self.captions[0]} has no usable row.{why}")
+            why = "".join(f" The first is {r.location}: {r.reason}." for r in self.skipped[:1])
+            raise ValueError(
+                f"{self.captions[0]} has no usable row.{why} Correct the rows, or name the layout "
+                "with `source`."
+            )
         return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
 
     def one_file(self) -> pathlib.Path:
@@ -305,8 +313,9 @@ class Source:
         """
         if len(self.captions) != 1:
             raise ValueError(
-                f"This layout has one caption file, and `captions` has {names_of(self.captions)}. "
-                "Give one of them, or name another layout with `source`."
+                "This layout has one caption file, but `captions` names "
+                f"{names_of(self.captions)}. Give one of them, or name another layout with "
+                "`source`."
             )
         return self.captions[0]
 

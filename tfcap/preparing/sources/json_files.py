@@ -118,7 +118,7 @@ def _sentence(item: Any) -> Any:
     if isinstance(item, str):
         return {"raw": item}
     if "raw" not in item:
-        raise ValueError(f"a sentence has no 'raw'; it has: {', '.join(item)[:200]}")
+        raise ValueError(f"a sentence has no key 'raw'; its keys are: {', '.join(item)[:200]}")
     return item
 
 
@@ -196,7 +196,9 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
         if stated := split_in(image):
             splits.add(stated)
         if len(splits) > 1:
-            raise ValueError(f"{image['file_name']} is in {' and in '.join(sorted(splits))}")
+            raise ValueError(
+                f"{image['file_name']} is in several splits: {', '.join(sorted(splits))}"
+            )
         return Entry(
             file_name=image["file_name"],
             split=splits.pop() if splits else split,

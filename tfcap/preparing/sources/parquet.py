@@ -53,7 +53,7 @@ class _Cell:
         value = column[self.row].as_py()
         value = value["bytes"] if isinstance(value, dict) else value
         if value is None:
-            raise ValueError("the cell has no bytes")
+            raise ValueError("the cell of the picture has no bytes")
         check_size(len(value))
         return value
 

@@ -141,8 +141,8 @@ def shares(way: str) -> tuple[float, ...]:
         parts = ()
     if not math.isclose(sum(parts), 100) or not parts[0]:
         raise ValueError(
-            f"must be one of {', '.join(WAYS)}, or random: with the per cent of train, val and "
-            f"test, which sum to 100, as in random:70,15,15; not {way!r}"
+            f"`splits` must be one of {', '.join(WAYS)}, or random: with the percentages of train, "
+            f"val and test, which sum to 100, as in random:70,15,15; not {way!r}"
         )
     return parts
 
@@ -244,11 +244,14 @@ def _drawn(entries: Sequence[Entry], way: str, seed: int) -> list[Entry]:
         if len(indices) < needed or any(e.split not in ("train", "val") for e in entries):
             raise ValueError(
                 "`splits=mrnn` needs the official splits train and val of COCO, with "
-                f"{needed} images in val, and there are {len(indices)}. Give "
+                f"{needed} images in val, but there are {len(indices)}. Give "
                 "captions_train2014.json and captions_val2014.json."
             )
     elif sum(sizes.values()) >= len(entries) > 0:
-        raise ValueError(f"`splits={way}` leaves none of {len(entries)} images for train.")
+        raise ValueError(
+            f"`splits={way}` leaves none of {len(entries)} images for train. Give train a larger "
+            "share, or add images."
+        )
     order = iter(_shuffled(entries, indices, seed))
     divided = [entry._replace(split="train") for entry in entries]
     for split, size in sizes.items():
@@ -375,15 +378,16 @@ def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path
     if not counts[kind]:
         example = next(key for keys in lists.values() for key in keys)
         raise ValueError(
-            f"None of the {listed} ids or names in {path} is in the captions, for example "
-            f"{example!r:.80}; the captions have {entries[0].file_name!r:.80}. {_REMEDY}"
+            f"{path} lists {listed} ids or names, but none of them is in the captions. For "
+            f"example, it lists {example!r:.80}, and the captions have "
+            f"{entries[0].file_name!r:.80}. {_REMEDY}"
         )
     chosen: dict[int, str] = {}
     for split, indices in matches[kind].items():
         for index in indices:
             if chosen.setdefault(index, split) != split:
                 raise ValueError(
-                    f"{path}: {entries[index].file_name} is in {chosen[index]} and in {split}. "
+                    f"{path} lists {entries[index].file_name} in {chosen[index]} and in {split}. "
                     "List it once."
                 )
     divided = [entries[index]._replace(split=split) for index, split in sorted(chosen.items())]

@@ -111,7 +111,7 @@ def json_row(line: object) -> dict[str, Any]:
     """
     row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
-        raise ValueError(f"it must be a JSON object, not {row!r:.80}")
+        raise ValueError(f"the row must be a JSON object, not {row!r:.80}")
     return row
 
 
@@ -197,7 +197,7 @@ def entry_of(row: dict[str, Any]) -> Entry:
     columns = columns_of(tuple(row))
     if columns.image is None:
         raise ValueError(
-            f"it has no column of pictures ({', '.join(IMAGE_COLUMNS)}); it has: "
+            f"the row has no column of pictures ({', '.join(IMAGE_COLUMNS)}); it has: "
             f"{', '.join(row)[:200]}"
         )
     captions = captions_of(row, columns.captions)
@@ -309,7 +309,8 @@ def texts(value: object, column: str = "caption") -> list[str]:
         is_list = _plain(column) in _LISTS and begin != "("
         if parsed is None and (is_list or _OBJECT.match(value)):
             raise ValueError(
-                f"{column!r} begins with {begin!r} but is not a list of texts: {value:.80}"
+                f"the value of {column!r} begins with {begin!r} but is not a list of texts: "
+                f"{value:.80}"
             )
         value = value if parsed is None else parsed
     captions: list[str] = []
@@ -482,8 +483,8 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
         cells = [*cells[:last], delimiter.join(cells[last:])]
     if len(cells) != len(names):
         raise ValueError(
-            f"it has {len(cells)} cells, and the table {len(names)} columns. Put quotes around "
-            "captions that contain the delimiter"
+            f"the row has {len(cells)} cells, but the table has {len(names)} columns. Put quotes "
+            "around captions that contain the delimiter"
         )
     return dict(zip(names, cells, strict=True))
 

@@ -35,7 +35,7 @@ def _listed(
                 source.skip(location, f"{name} has no captions")
             elif splits.setdefault(name, split) != split:
                 raise ValueError(
-                    f"{location}: {name} is in the list of {splits[name]}, too. List it once."
+                    f"{location}: {name} is also in the list of {splits[name]}. List it once."
                 )
     return splits
 
@@ -79,7 +79,7 @@ def flickr8k(source: Source) -> list[Entry]:
     def parse(line: str) -> Entry:
         match = _TOKEN.fullmatch(line.rstrip("\r\n"))
         if match is None:
-            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
+            raise ValueError(f"the line must be NAME#NUMBER, a tab and a caption, not {line!r:.80}")
         return Entry(-1, match[1], None, (match[2],))
 
     entries = source.entries(numbered_lines(path), parse)
@@ -115,7 +115,9 @@ def flickr30k(source: Source) -> list[Entry]:
     def parse(line: str) -> Entry:
         match = _BARS.fullmatch(line.strip())
         if match is None:
-            raise ValueError(f"it must be a name, a number and a caption with bars: {line!r:.80}")
+            raise ValueError(
+                f"the line must be a name, a number and a caption with | between them: {line!r:.80}"
+            )
         return Entry(-1, match[1], None, (match[2],))
 
     rows = itertools.islice(numbered_lines(source.one_file()), 1, None)
@@ -179,5 +181,5 @@ def iaprtc12(source: Source) -> list[Entry]:
 def _field(page: str, name: str) -> str:
     match = re.search(rf"<{name}>(.*?)</{name}>|<{name}\s*/>", page, re.S)
     if match is None:
-        raise ValueError(f"it has no field <{name}>")
+        raise ValueError(f"the file has no field <{name}>")
     return html.unescape(match[1] or "")
