@@ -62,10 +62,10 @@ napoleon_use_ivar = True
 _MARKUP = re.compile(r"(`+)(.+?)\1(?=(\w?))|[*|\\]|_(?!\w)", re.S)
 
 
-def _escape(found: re.Match) -> str:
-    if not found[2]:
-        return f"\\{found[0]}"
-    return f"``{found[2].strip()}``" + ("\\ " if found[3] else "")
+def _escape(match: re.Match) -> str:
+    if not match[2]:
+        return f"\\{match[0]}"
+    return f"``{match[2].strip()}``" + ("\\ " if match[3] else "")
 
 
 def _paragraph(lines: list[str]) -> list[str]:
@@ -99,12 +99,12 @@ def modules(app, page: str, source: list[str]) -> None:
         heading = "" if name == f"tfcap.{page.removeprefix('api/')}" else f"## {name}\n\n"
         return f"{heading}```{{eval-rst}}\n.. automodule:: {name}\n   :ignore-module-all:\n```\n"
 
-    def documented(found: re.Match) -> str:
-        if not found[2]:
-            return section(found[1])
-        package = importlib.import_module(found[1])
-        names = [found[1]] if package.__doc__ else []
-        for module in pkgutil.walk_packages(package.__path__, f"{found[1]}."):
+    def documented(match: re.Match) -> str:
+        if not match[2]:
+            return section(match[1])
+        package = importlib.import_module(match[1])
+        names = [match[1]] if package.__doc__ else []
+        for module in pkgutil.walk_packages(package.__path__, f"{match[1]}."):
             names.append(module.name)
         return "\n".join(map(section, names))
 

@@ -53,12 +53,12 @@ def content() -> dict[str, Any]:
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """Returns the rows of all tables, in the order of the file."""
-    found = []
+    match = []
     for table in content()["tables"]:
         metrics = [name.replace("_", " ") for name in table["columns"].split()]
         for row in table["rows"]:
             scores = dict(zip(metrics, row["scores"].split(), strict=True))
-            found.append(
+            match.append(
                 Row(
                     source=table["source"],
                     table=str(table["table"]),
@@ -70,7 +70,7 @@ def rows() -> tuple[Row, ...]:
                     reason=row.get("reason", ""),
                 )
             )
-    return tuple(found)
+    return tuple(match)
 
 
 def expected(recipe: str) -> str:

@@ -1,12 +1,17 @@
 """The fields of a class make the arguments of a function, its help, and the flags of a command."""
 
+import ast
 import dataclasses
+import importlib
 import inspect
+import pathlib
+import re
 
 import pytest
 from absl import flags
 from helpers import commands
 
+import tfcap
 from tfcap import cli, errors
 from tfcap.arguments import argument, arguments, flags_of, takes
 
@@ -127,3 +132,24 @@ def test_messages_name_the_flags_of_the_arguments():
     with pytest.raises(ValueError, match="out --labels=a, --bold and `other` of --seed"):
         commands.run_here(Failing, "--out=a")
     assert cli.with_flags("`bold`") == "`bold`"
+    assert cli.with_flags("`splits=a` of tfcap.prepare") == "--splits=a of tfcap.prepare"
+
+
+def test_a_message_of_a_layer_or_model_names_no_flag():
+    """The options of a model are keys; a flag of the same name means something else."""
+    names = set()
+    for path in pathlib.Path(tfcap.__file__).parent.glob("*.py"):
+        module = importlib.import_module(f"tfcap.{path.stem}")
+        if hasattr(module, "_define_flags"):
+            names |= set(commands.defined(module))
+    assert {"regions", "max_length", "beam"} <= names
+    root = pathlib.Path(tfcap.__file__).parent
+    paths = [path for room in ("layers", "models") for path in (root / room).glob("*.py")]
+    raised = [
+        ast.unparse(node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Raise)
+    ]
+    assert len(raised) > 10
+    assert not [text for text in raised if set(re.findall(r"`(\w+)", text)) & names]

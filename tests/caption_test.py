@@ -55,12 +55,15 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
         (["--write=xml", "a.png"], "--write must be txt, csv, jsonl or html, and not 'xml'"),
-        (["--write=csv,html", "--out=a.csv", "a.png"], "--out needs --write.*one of them"),
-        (["--write=txt", "--out=a.txt", "a.png"], "--out needs --write"),
+        (
+            ["--write=csv,html", "--out=a.csv", "a.png"],
+            "--out is a single file, so it needs --write",
+        ),
+        (["--write=txt", "--out=a.txt", "a.png"], "needs --write with one of csv"),
         (["--write=txt", "--json", "a.png"], "--json prints"),
         (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
-        (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
+        (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures have the same name"),
         (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
     ],
 )
@@ -133,10 +136,12 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     more += ["--rerank_index", tmp_path.parent / f"{tmp_path.name}-index"]
     commands.run_here(caption_command, *more, "--attention", tmp_path / "new/seen.png", *flag)
     for line in capsys.readouterr().out.splitlines():
-        found = json.loads(line)
-        assert len(found["captions"]) == 5 and len(set(found["scores"])) > 1
+        result = json.loads(line)
+        assert len(result["captions"]) == 5 and len(set(result["scores"])) > 1
         # A similarity is never negative, and the logarithm of a probability always is.
-        assert found["scores"] == sorted(found["scores"], reverse=True) and found["scores"][-1] >= 0
+        assert (
+            result["scores"] == sorted(result["scores"], reverse=True) and result["scores"][-1] >= 0
+        )
     names = [os.path.splitext(os.path.basename(path))[0] for path in pictures[:2]]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
         f"seen-{name}.png" for name in names

@@ -65,7 +65,7 @@ def test_an_expected_error_is_one_line_and_an_exit_code(error, code, word, capsy
         ("caption --do_sample a.jpg", "Write --decoding=search=sample."),
         ("evaluate --top_p=0.9", "Write --decoding=top_p=VALUE."),
         ("prepare --import=not_there", "--import=not_there: No module named 'not_there'."),
-        ("prepare --import=./mine.py", "--import=./mine.py must be the name of a module"),
+        ("prepare --import=./mine.py", "--import=./mine.py must be the name of a Python module"),
         ("trian", "There is no command trian. Did you mean 'train'?"),
     ],
 )

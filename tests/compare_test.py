@@ -65,17 +65,17 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     assert change["verdict"] == "higher" and 0 < change["low"] < change["value"] < change["high"]
     references, worse, better = world
     with coco.CocoScorer(("CIDEr", "BLEU")) as scorer:
-        found = bootstrap.compare(
+        result = bootstrap.compare(
             {"worse": worse, "better": better},
             references,
             scorer,
             samples=200,
             seed=5,
         )
-    assert change["value"] == pytest.approx(found.differences["better"]["CIDEr"].value)
-    assert change["low"] == pytest.approx(found.differences["better"]["CIDEr"].low)
+    assert change["value"] == pytest.approx(result.differences["better"]["CIDEr"].value)
+    assert change["low"] == pytest.approx(result.differences["better"]["CIDEr"].low)
     interval = content["runs"]["worse"]["scores"]["BLEU-4"]
-    assert interval["low"] == pytest.approx(found.intervals["worse"]["BLEU-4"].low)
+    assert interval["low"] == pytest.approx(result.intervals["worse"]["BLEU-4"].low)
     assert f"{interval['value']:.2f} [{interval['low']:.2f}, " in done.stdout
 
 
@@ -83,25 +83,25 @@ def test_three_sets_are_compared_with_the_first(world):
     references, worse, better = world
     with coco.CocoScorer(("CIDEr",), java=None) as scorer:
         runs = {"a": better, "b": worse, "same": better}
-        found = bootstrap.compare(runs, references, scorer, samples=50)
-    assert list(found.differences) == ["b", "same"]
-    assert found.differences["b"]["CIDEr"].verdict == "lower"
-    assert found.differences["same"]["CIDEr"] == bootstrap.Difference(0.0, 0.0, 0.0, 0.5, 1.0)
-    table = compare.format_scores(found)
+        result = bootstrap.compare(runs, references, scorer, samples=50)
+    assert list(result.differences) == ["b", "same"]
+    assert result.differences["b"]["CIDEr"].verdict == "lower"
+    assert result.differences["same"]["CIDEr"] == bootstrap.Difference(0.0, 0.0, 0.0, 0.5, 1.0)
+    table = compare._format_scores(result)
     assert table.count("plain tokenizer") == 1  # once, not once per set
-    text = compare.format_difference(found.differences["same"], "same", "a")
+    text = compare._format_difference(result.differences["same"], "same", "a")
     assert "+0.00 [+0.00, +0.00]" in text and "not significant" in text
-    old, new = found.scores["a"].per_image, found.scores["b"].per_image
+    old, new = result.scores["a"].per_image, result.scores["b"].per_image
     worst = min(references, key=lambda image: new[image]["CIDEr"] - old[image]["CIDEr"])
-    losses = compare.format_images(found, runs, "b").split("b loses most, by CIDEr\n")[1]
+    losses = compare._format_images(result, runs, "b").split("b loses most, by CIDEr\n")[1]
     assert losses.count("  image ") == 3
     assert losses.splitlines()[:3] == [
         f"  image {worst}",
         f"    {old[worst]['CIDEr']:7.1f}  {better[worst]}  (a)",
         f"    {new[worst]['CIDEr']:7.1f}  {worse[worst]}  (b)",
     ]
-    assert compare.format_images(found, runs, "same") == ""
-    named = compare.format_images(found, runs, "b", {worst: "a\n.jpg"})
+    assert compare._format_images(result, runs, "same") == ""
+    named = compare._format_images(result, runs, "b", {worst: "a\n.jpg"})
     assert f"  a\\n.jpg, image {worst}\n" in named
 
 
@@ -130,9 +130,9 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
     ("given", "code", "message"),
     [
         ("worse.json", 2, "two or more runs or files"),
-        ("worse.json .", 2, ". is a run, and runs have references. Leave out --references"),
+        ("worse.json .", 2, ". is a run, whose data has the references. Leave out --references"),
         ("worse.json worse.json", 2, "worse.json is given twice"),
-        ("worse.json better.json --scores B", 3, "metrics must be of BLEU, METEOR"),
+        ("worse.json better.json --scores B", 3, "metrics must be one or more of BLEU, METEOR"),
         ("worse.json short.json", 3, "short.json: There are no predictions for images 2, 3"),
         ("worse.json nothing.json", 3, "Cannot read nothing.json: No such file"),
     ],

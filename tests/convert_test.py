@@ -30,11 +30,11 @@ def converted(tmp_path_factory):
 
 def released_texts(rows):
     """Returns the captions that the released code prints for its ids."""
-    found = []
+    result = []
     for row in map(list, rows):
         row = row[: row.index(0)] if 0 in row else row
-        found.append(" ".join([".", *JDAI][i].replace("\n", "\\n") for i in row))
-    return found
+        result.append(" ".join([".", *JDAI][i].replace("\n", "\\n") for i in row))
+    return result
 
 
 def test_a_converted_model_gives_the_released_captions(converted):
@@ -46,9 +46,9 @@ def test_a_converted_model_gives_the_released_captions(converted):
     context = run.model.encode({"features": arrays["in/feats"], "mask": mask})
     # Many eager steps take several times as long.
     tokens = tf.function(lambda: run.search()(run.model, context)[0], autograph=False)()
-    found = [text.decode() for text in run.vocab.detokenize(tokens[:, 0]).numpy()]
-    found = [text.replace(run.vocab.words[UNK], "UNK") for text in found]
-    assert found == released_texts(arrays["out/beam3"])
+    result = [text.decode() for text in run.vocab.detokenize(tokens[:, 0]).numpy()]
+    result = [text.replace(run.vocab.words[UNK], "UNK") for text in result]
+    assert result == released_texts(arrays["out/beam3"])
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,14 @@ def data(converted, tmp_path_factory):
         entries.append({**entry, "sentences": [{"raw": caption} for caption in words]})
     captions = photos.write_captions(folder, entries)
     vocab = os.path.join(converted, "vocab.txt")
-    given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
-    asked = [f"--{key}={value}" for key, value in given.items()]
+    values = {
+        "captions": captions,
+        "features": str(folder / "features"),
+        "out": str(folder / "out"),
+    }
+    asked = [f"--{key}={value}" for key, value in values.items()]
     commands.run_here(prepare_command, *asked, "--vocab", vocab)
-    return given["out"]
+    return values["out"]
 
 
 EAGER = {"train_tf_function": False, "train_tf_while_loop": False, "eval_tf_function": False}
@@ -117,6 +121,6 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     with pytest.raises(ValueError, match="run is not empty: name a new directory"):
         convert(*source, str(out))
     run = runs.load(str(out))
-    found = decode_split(run, PreparedData.load(data), "val", 2).captions
-    assert set(found) == {22, 23, 24}
-    assert all(len(texts[0].split()) <= 9 for texts in found.values())
+    result = decode_split(run, PreparedData.load(data), "val", 2).captions
+    assert set(result) == {22, 23, 24}
+    assert all(len(texts[0].split()) <= 9 for texts in result.values())

@@ -41,9 +41,9 @@ def few(shapes, weights, tmp_path_factory):
     splits = [[image for image in images if image["split"] == name] for name in ("train", "val")]
     captions = folder / "captions.json"
     captions.write_text(json.dumps({"images": splits[0][:12] + splits[1][:5]}))
-    given = {"images": f"{shapes}/images", "backbone": "bottom_up", "weights": weights}
-    given |= {"objects": True, "min_count": 1, "images_per_shard": 4}
-    return {"captions": str(captions), **given}
+    values = {"images": f"{shapes}/images", "backbone": "bottom_up", "weights": weights}
+    values |= {"objects": True, "min_count": 1, "images_per_shard": 4}
+    return {"captions": str(captions), **values}
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +75,17 @@ def test_records_have_regions_boxes_and_names(prepared, few, weights, capsys):
     image = int(data.index("val").id[0])
     path = os.path.join(few["images"], data.file_names("val")[image])
     content = tf.io.read_file(path)
-    found = network.regions(network.decode(content)[None])
-    count, read = int(found.count[0]), data.read("val", [image])
+    result = network.regions(network.decode(content)[None])
+    count, read = int(result.count[0]), data.read("val", [image])
     assert 10 <= count <= 20
-    np.testing.assert_array_equal(read["features"][0, :count], found.features[0, :count])
-    unit = np.clip(found.boxes[0, :count] / 96, 0, 1)
+    np.testing.assert_array_equal(read["features"][0, :count], result.features[0, :count])
+    unit = np.clip(result.boxes[0, :count] / 96, 0, 1)
     np.testing.assert_allclose(read["boxes"][0, :count], unit, atol=1e-6)
     feature = photos.messages(data.shard_paths("val")[0])[0].features.feature
-    names = [f"class {i}" for i in found.classes[0, :count].numpy()]
+    names = [f"class {i}" for i in result.classes[0, :count].numpy()]
     assert [name.decode() for name in feature["objects/classes"].bytes_list.value] == names
     scores = feature["objects/attributes/scores"].float_list.value
-    np.testing.assert_allclose(scores, found.attribute_scores[0, :count], rtol=1e-6)
+    np.testing.assert_allclose(scores, result.attribute_scores[0, :count], rtol=1e-6)
     assert list(feature["image/size"].int64_list.value) == [96, 96]
     prepare(Settings(out=prepared, **few))  # the same command again
     assert "is prepared already" in capsys.readouterr().out
@@ -159,6 +159,6 @@ def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
     ],
 )
 def test_refused_settings(changes, message):
-    given = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
+    values = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
     with pytest.raises(errors.UsageError, match=message):
-        Settings("out", "captions.json", **(given | changes)).checked()
+        Settings("out", "captions.json", **(values | changes)).checked()

@@ -39,15 +39,15 @@ def check(line):
     arguments = shlex.split(line[command.end() :], comments=True)
     if arguments and arguments[-1].startswith("--") and "=" not in arguments[-1]:
         arguments.append("x")  # a sentence that names a flag leaves its value out
-    given = commands.parse(importlib.import_module(f"tfcap.{command[1]}"), *arguments)
-    if "config_file" in given and given.experiment:
-        configs.resolve(given.experiment, given.config_file, given.params_override)
-    if "then" in given and given.then:
-        first = given.experiment, "", given.config_file, given.params_override
-        later = given.then, given.then_config_file, given.then_override
+    values = commands.parse(importlib.import_module(f"tfcap.{command[1]}"), *arguments)
+    if "config_file" in values and values.experiment:
+        configs.resolve(values.experiment, values.config_file, values.params_override)
+    if "then" in values and values.then:
+        first = values.experiment, "", values.config_file, values.params_override
+        later = values.then, values.then_config_file, values.then_override
         resolve_stages("train_and_eval", first, *later)
-    if "decoding" in given and given.decoding != "x":
-        configs.decoding(configs.resolve("xlan").task, given.decoding)
+    if "decoding" in values and values.decoding != "x":
+        configs.decoding(configs.resolve("xlan").task, values.decoding)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -26,10 +26,10 @@ def folder(tmp_path):
 
 def problems(**directories) -> dict[str, str]:
     """The text of each check of these directories that finds a problem."""
-    given = {name: str(path) for name, path in directories.items()}
-    found = [f for f in doctor.findings(**given) if f.status == doctor.PROBLEM]
-    assert all(LINE.fullmatch(str(finding)) for finding in found)
-    return {finding.check: finding.text for finding in found}
+    values = {name: str(path) for name, path in directories.items()}
+    result = [f for f in doctor.findings(**values) if f.status == doctor.PROBLEM]
+    assert all(LINE.fullmatch(str(finding)) for finding in result)
+    return {finding.check: finding.text for finding in result}
 
 
 def cut(path, share: float = 0.5) -> None:
@@ -71,8 +71,8 @@ def lose_a_caption(features) -> None:
 def test_damaged_data(folder, damage, check, word):
     assert not problems(data_dir=folder)
     damage(folder)
-    found = problems(data_dir=folder)
-    assert list(found) == [check] and word in found[check]
+    result = problems(data_dir=folder)
+    assert list(result) == [check] and word in result[check]
 
 
 @pytest.mark.slow
@@ -97,9 +97,9 @@ def test_a_weight_that_is_not_finite_is_named(trained, tmp_path):
     weight.assign(np.where(np.arange(weight.shape[0]) == 5, np.nan, weight))
     kind = "attention_lstm"
     runs.create(str(tmp_path), kind, run.params, run.vocab, run.fingerprint, run.model)
-    found = problems(model_dir=tmp_path)
-    assert {"run", "latest checkpoint", "caption"} == set(found)
-    assert "NaN" in found["run"] and "head" in found["run"]
+    result = problems(model_dir=tmp_path)
+    assert {"run", "latest checkpoint", "caption"} == set(result)
+    assert "NaN" in result["run"] and "head" in result["run"]
 
 
 @pytest.mark.slow

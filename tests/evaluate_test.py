@@ -92,8 +92,8 @@ def test_scores_are_chosen(evaluated, data, tmp_path, capsys):
     files = ["--predictions", evaluated[1], "--references", f"{data.folder}/references_val.json"]
     scored = tmp_path / "scored.json"
     commands.run_here(evaluate, *files, "--scores=CIDEr,CHAIR", "--metrics", scored)
-    found = json.loads(scored.read_text())
-    assert set(found) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
+    result = json.loads(scored.read_text())
+    assert set(result) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
     assert "CHAIR knows only the objects that the references mention" in capsys.readouterr().out
 
 
@@ -105,11 +105,11 @@ def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_
     commands.run_here(evaluate, *flag, "--output", output, "--hypotheses", every)
     whole = results.load_results(evaluated[1])
     assert results.load_results(output) == dict(list(whole.items())[:7])
-    found = results.load_hypotheses(every)
-    assert {image: captions[0] for image, captions in found.captions.items()} == dict(
+    result = results.load_hypotheses(every)
+    assert {image: captions[0] for image, captions in result.captions.items()} == dict(
         list(whole.items())[:7]
     )
-    assert all(len(captions) == 2 for captions in found.captions.values())
+    assert all(len(captions) == 2 for captions in result.captions.values())
 
 
 @pytest.mark.usefixtures("no_java")
@@ -139,8 +139,8 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
     flag = ["--model_dir", trained, "--limit", "6", "--report", page]
     commands.run_here(evaluate, *flag, "--beside", f"other={evaluated[1]}")
     assert "6 images, 6 of them with a picture" in capsys.readouterr().out
-    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
-    text = json.dumps(json.loads(found[1]))
+    result = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    text = json.dumps(json.loads(result[1]))
     captions = list(results.load_results(evaluated[1]).values())
     assert all(caption in text for caption in captions[:6]) and '"other"' in text
     assert text.count('"attended"') == 6
@@ -192,7 +192,7 @@ def test_the_page_of_a_file_has_pictures_of_the_split_that_is_named(
 
 @pytest.mark.usefixtures("no_java")
 def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, tmp_path):
-    found, ciders = {}, {}
+    result, ciders = {}, {}
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=6"]
     for kind in ("", "consensus", "oracle"):
         every, scores = tmp_path / f"{kind}all.json", tmp_path / f"{kind}scores.json"
@@ -201,18 +201,18 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
         if kind == "consensus":
             more += ["--rerank_neighbours", "5", "--rerank_index", tmp_path / "index"]
         commands.run_here(evaluate, *flag, *files, *(more if kind else []))
-        found[kind] = results.load_hypotheses(every).captions
+        result[kind] = results.load_hypotheses(every).captions
         ciders[kind] = json.loads(scores.read_text())["CIDEr"]
     best = tmp_path / "best.json"
-    results.write_results(best, {image: own[0] for image, own in found[""].items()})
+    results.write_results(best, {image: own[0] for image, own in result[""].items()})
     more += ["--report", tmp_path / "page.html", "--beside", f"other={best}"]
     commands.run_here(evaluate, *flag, *more)
     page = (tmp_path / "page.html").read_text()
     assert "--rerank=oracle changed the captions of run only" in page
     for kind in ("consensus", "oracle"):
-        assert found[kind] != found[""]
-        for image, captions in found[""].items():
-            assert sorted(found[kind][image]) == sorted(captions)
+        assert result[kind] != result[""]
+        for image, captions in result[""].items():
+            assert sorted(result[kind][image]) == sorted(captions)
     assert ciders["oracle"] > ciders[""]
 
 
@@ -226,38 +226,38 @@ def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
     flag = ["--model_dir", folder, "--split", "val", "--hypotheses", tmp_path / "all.json"]
     more = ["--rerank", "consensus", "--rerank_neighbours", "2", "--rerank_best", "10"]
     commands.run_here(evaluate, *flag, *more, "--rerank_index", tmp_path / "index")
-    found = results.load_hypotheses(tmp_path / "all.json")
+    result = results.load_hypotheses(tmp_path / "all.json")
     reranker = ConsensusReranker(data, neighbours=2, best=10, max_regions=2)
-    batch = data.read("val", list(found.captions), 2)
+    batch = data.read("val", list(result.captions), 2)
     vectors = reranker.vectors(batch["features"], batch["mask"])
     for image, one in zip(
-        found.captions, reranker.rerank(vectors, list(found.captions.values())), strict=True
+        result.captions, reranker.rerank(vectors, list(result.captions.values())), strict=True
     ):
-        assert found.scores[image] == pytest.approx(one.scores, abs=1e-5)
+        assert result.scores[image] == pytest.approx(one.scores, abs=1e-5)
 
 
 @pytest.mark.usefixtures("no_java")
 def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
     texts = [own[0] for own in data.references("val").values()]
-    given = {image: texts[n:] + texts[:n] for n, image in enumerate(data.references("val"))}
+    values = {image: texts[n:] + texts[:n] for n, image in enumerate(data.references("val"))}
     source, written = tmp_path / "given.json", tmp_path / "written.json"
-    results.write_hypotheses(source, given)
+    results.write_hypotheses(source, values)
     flag = ["--predictions", source, "--references", f"{data.folder}/references_val.json"]
     flag += ["--data_dir", data.folder, "--rerank=consensus", "--rerank_index", tmp_path / "index"]
     flag += ["--rerank_neighbours=2", "--rerank_best=9", "--scores=CIDEr", "--hypotheses", written]
     commands.run_here(evaluate, *flag)
     reranker = ConsensusReranker(data, neighbours=2, best=9)
-    batch = data.read("val", list(given))
+    batch = data.read("val", list(values))
     vectors = reranker.vectors(batch["features"], batch["mask"])
-    wanted = reranker.rerank(vectors, list(given.values()), np.array(list(given)))
-    found = results.load_hypotheses(written)
-    assert list(found.captions.values()) == [ranked.captions for ranked in wanted]
+    wanted = reranker.rerank(vectors, list(values.values()), np.array(list(values)))
+    result = results.load_hypotheses(written)
+    assert list(result.captions.values()) == [ranked.captions for ranked in wanted]
 
 
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ("", "Give --model_dir, or --predictions"),
+        ("", "Give --model_dir to evaluate a run, or --predictions"),
         ("--predictions RESULTS", "--references is missing"),
         ("--predictions RESULTS --references REFERENCES --rerank oracle", "needs --data_dir"),
         ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),

@@ -117,10 +117,10 @@ def losses(model, objective, steps):
         references = inputs["tokens"][..., 1:]
         task, optimizer, inputs["references"] = self_critical(LENGTH, VOCABULARY, references)
     optimizer.build(model.trainable_variables)
-    found = [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
+    result = [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
     for variable, value in zip(model.trainable_variables, before, strict=True):
         variable.assign(value)
-    return found
+    return result
 
 
 def numbers_of_system(name):
@@ -134,19 +134,19 @@ def numbers_of_system(name):
     inputs = batch()
     context = model.encode(inputs)
     greedy_tokens, logps = greedy(model, context, LENGTH)
-    found = {"start": start, "logits": np.asarray(model(inputs))}
-    found["greedy"] = {"ids": greedy_tokens, "scores": tf.reduce_sum(logps, 1)}
+    result = {"start": start, "logits": np.asarray(model(inputs))}
+    result["greedy"] = {"ids": greedy_tokens, "scores": tf.reduce_sum(logps, 1)}
     for key, options in (SEARCHES if name == "attention_lstm" else {"beam": BEAM}).items():
         ids, scores = search(model, context, LENGTH, **options)
-        found[key] = {"ids": ids, "scores": scores}
+        result[key] = {"ids": ids, "scores": scores}
     dropping = build(name, 0.3)
     fill(dropping)
-    found["loss"] = {
+    result["loss"] = {
         "xe": losses(model, "xe", STEPS),
         "scst": losses(model, "scst", STEPS),
         "xe_with_dropout": losses(dropping, "xe", 1),
     }
-    return plain(found)
+    return plain(result)
 
 
 def plain(value):
@@ -234,21 +234,21 @@ def prepared(name, folder):
     byte by byte.
     """
     prepare(f"data/{name}", **SOURCES[name])
-    found = {}
+    result = {}
     for path in sorted(pathlib.Path("data", name).iterdir()):
         if path.name.startswith("."):  # what prepare needs to continue
             continue
         content = path.read_bytes()
         if name != "ready" and path.suffix == ".tfrecord":
-            found[path.name] = [fields(record) for record in records(path)]
+            result[path.name] = [fields(record) for record in records(path)]
         elif name != "ready" and path.name == "dataset.json":
-            found[path.name] = plain(json.loads(content.replace(f"{folder}/".encode(), b"")))
+            result[path.name] = plain(json.loads(content.replace(f"{folder}/".encode(), b"")))
         elif path.suffix == ".npz":  # versions of NumPy pack the same arrays differently
             with np.load(path) as arrays:
-                found[path.name] = files.arrays_sha256(dict(arrays))
+                result[path.name] = files.arrays_sha256(dict(arrays))
         else:
-            found[path.name] = hashlib.sha256(content).hexdigest()
-    return found
+            result[path.name] = hashlib.sha256(content).hexdigest()
+    return result
 
 
 def records(path):
@@ -257,14 +257,14 @@ def records(path):
 
 def fields(record):
     """The fields of a record: features as a few of their numbers, everything else as a digest."""
-    found = {}
+    result = {}
     for name, feature in sorted(tf.train.Example.FromString(record).features.feature.items()):
         if name == "features/data":
             numbers = np.frombuffer(feature.bytes_list.value[0], np.float16)
-            found[name] = [numbers.size, plain(numbers[::97].astype(float))]
+            result[name] = [numbers.size, plain(numbers[::97].astype(float))]
         else:
-            found[name] = hashlib.sha256(feature.SerializeToString(deterministic=True)).hexdigest()
-    return found
+            result[name] = hashlib.sha256(feature.SerializeToString(deterministic=True)).hexdigest()
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +340,7 @@ def said(kind):
     evaluate = ["--split=val", "--scores=BLEU,ROUGE-L,CIDEr", f"--data_dir=data/{data}", *files]
     run("evaluate", *where, *evaluate)
     run("export", *where, f"--export_dir={out}/served")
-    found = {
+    result = {
         name: json.loads((out / f"{name}.json").read_text())
         for name in ("output", "metrics", "hypotheses")
     }
@@ -348,21 +348,21 @@ def said(kind):
         exported = [f"--model_dir={out}/served"]
         for name, source in (("caption", where), ("exported", exported)):
             lines = run("caption", *source, "--json", *pictures)
-            found[name] = [json.loads(line) for line in lines if line.startswith("{")]
+            result[name] = [json.loads(line) for line in lines if line.startswith("{")]
     else:
-        found["exported"] = served(f"{out}/served/1", read_features(f"data/{data}"))
-    return plain(found)
+        result["exported"] = served(f"{out}/served/1", read_features(f"data/{data}"))
+    return plain(result)
 
 
 def read_features(folder):
     """The features float32 [R, F] of each validation image of a prepared directory."""
-    found = []
+    result = []
     for record in records(next(pathlib.Path(folder).glob("val-*.tfrecord"))):
         example = tf.train.Example.FromString(record).features.feature
         shape = example["features/shape"].int64_list.value
         values = np.frombuffer(example["features/data"].bytes_list.value[0], np.float16)
-        found.append(values.reshape(shape).astype(np.float32))
-    return found
+        result.append(values.reshape(shape).astype(np.float32))
+    return result
 
 
 def served(path, images):
@@ -386,14 +386,14 @@ def decoded(value):
 def checkpoint(path):
     """Names, shapes and sums of everything in a checkpoint."""
     reader = tf.train.load_checkpoint(path)
-    found = {}
+    result = {}
     for name, shape in sorted(reader.get_variable_to_shape_map().items()):
         value = np.asarray(reader.get_tensor(name))
         if value.dtype.kind == "f":
-            found[name] = [shape, float(np.sum(value)), float(np.abs(value).sum())]
+            result[name] = [shape, float(np.sum(value)), float(np.abs(value).sum())]
         else:  # numbers of steps and seeds, and the description of the whole checkpoint
-            found[name] = value.tolist() if value.dtype.kind in "iub" else shape
-    return plain(found)
+            result[name] = value.tolist() if value.dtype.kind in "iub" else shape
+    return plain(result)
 
 
 def go_on():

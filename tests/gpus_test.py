@@ -72,8 +72,8 @@ def test_cards_that_tensorflow_has_kernels_for(capability, expected):
 def test_the_product_that_failed_is_named():
     begun = json.dumps({"name": "float32 with XLA"})
     done = json.dumps({"name": "float32", "good": True})
-    text = gpus.failed_products(f"{done}\n{begun}\n", "log\nCUDA_ERROR_INVALID_PTX\n\n", -6)
+    text = gpus._failed_products(f"{done}\n{begun}\n", "log\nCUDA_ERROR_INVALID_PTX\n\n", -6)
     assert text == "a product in float32 with XLA failed (code -6): CUDA_ERROR_INVALID_PTX"
     wrong = json.dumps({"name": "float16", "good": False})
-    assert gpus.failed_products(f"{done}\n{wrong}\n", "", 0) == "wrong products in float16"
-    assert not gpus.failed_products(f"{done}\n", "", 0)
+    assert gpus._failed_products(f"{done}\n{wrong}\n", "", 0) == "wrong products in float16"
+    assert not gpus._failed_products(f"{done}\n", "", 0)

@@ -31,8 +31,8 @@ def test_what_is_refused_has_a_reason_of_one_line(name):
     content, sentence = REFUSED[name]
     with pytest.raises(tf.errors.InvalidArgumentError):
         pictures.decode(tf.constant(content))
-    found = images.refusal(content)
-    assert sentence in found and "\n" not in found
+    result = images.refusal(content)
+    assert sentence in result and "\n" not in result
 
 
 def test_an_animated_gif_gives_its_first_frame():

@@ -95,11 +95,11 @@ def graph():
 
 def rooms():
     """What `graph` says of packages, and of the modules beside them."""
-    found = {}
+    result = {}
     for name, others in graph().items():
-        room = found.setdefault(name.split(".")[1] if "." in name else name, set())
+        room = result.setdefault(name.split(".")[1] if "." in name else name, set())
         room |= {other.split(".")[1] for other in others}
-    return {name: others - {name} for name, others in found.items()}
+    return {name: others - {name} for name, others in result.items()}
 
 
 @pytest.mark.parametrize("room", ALLOWED)

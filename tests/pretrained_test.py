@@ -85,9 +85,9 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     captioner = tfcap.load()
     assert captioner("photo.jpg").text == sentence and "of flickr8k, beam" in repr(captioner)
     assert captioner.model.name == "updown"
-    known = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
+    expected = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
     assert path == "photo.jpg" and 3 < len(sentence.split()) < 21
-    assert set(sentence.split()) <= set(known)
+    assert set(sentence.split()) <= set(expected)
 
 
 @pytest.mark.slow
@@ -113,11 +113,11 @@ def test_the_packaged_captioner_is_trained_further(shapes, tmp_path, monkeypatch
     assert "step 0: " in capsys.readouterr().out  # the score of the packaged captioner
     mine, packaged = runs.load("runs/mine"), runs.load("flickr8k")
     ids = packaged.vocab.ids(mine.vocab.words)
-    known = [row for row, number in enumerate(ids) if number != UNK]
+    expected = [row for row, number in enumerate(ids) if number != UNK]
     mine, packaged = (one.model.checkpoint_items["weights"] for one in (mine, packaged))
-    assert len(known) > 5
+    assert len(expected) > 5
     np.testing.assert_allclose(
-        mine["embed_tokens/embeddings"].numpy()[known],
-        packaged["embed_tokens/embeddings"].numpy()[np.array(ids)[known]],
+        mine["embed_tokens/embeddings"].numpy()[expected],
+        packaged["embed_tokens/embeddings"].numpy()[np.array(ids)[expected]],
         rtol=1e-3,
     )

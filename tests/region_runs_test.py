@@ -54,9 +54,9 @@ def over_boxes(shapes, small, tmp_path_factory):
 def test_figures_and_report_show_boxes_of_all_models(over_boxes, trained, shapes, tmp_path, capsys):
     """The model beside reads its own data, a grid of the same pictures."""
     page, folder = tmp_path / "report.html", tmp_path / "figures"
-    given = ["--model_dir", over_boxes, "--limit", "3", "--beside", f"grid={trained}"]
-    given += ["--images", f"{shapes}/images", "--attention", folder, "--report", page]
-    commands.run_here(evaluate, *given)
+    values = ["--model_dir", over_boxes, "--limit", "3", "--beside", f"grid={trained}"]
+    values += ["--images", f"{shapes}/images", "--attention", folder, "--report", page]
+    commands.run_here(evaluate, *values)
     said = capsys.readouterr().out
     assert f"{folder}: 3 figures" in said and "3 images, 3 of them with a picture" in said
     ids = PreparedData.load(shapes).index("val").id[:3].tolist()

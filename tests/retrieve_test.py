@@ -21,9 +21,9 @@ def test_the_command_prints_and_writes_the_ranks(trained, run, data, tmp_path):
         "tfcap.retrieve", f"--model_dir={trained}", *flags, f"--metrics={path}"
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    found, metrics = rank(Pairs(run, data, "val", 0, 5), 9, 5)[0], json.loads(path.read_text())
+    result, metrics = rank(Pairs(run, data, "val", 0, 5), 9, 5)[0], json.loads(path.read_text())
     rows = {row.split("  ")[0]: row.split() for row in done.stdout.splitlines()}
-    for name, summary in found.items():
+    for name, summary in result.items():
         assert metrics[name] == summary.as_dict()
         numbers = [*summary.recall.values(), summary.median]
         np.testing.assert_allclose([float(n) for n in rows[name][-4:]], numbers, atol=0.06)
@@ -35,8 +35,8 @@ def test_the_command_prints_and_writes_the_ranks(trained, run, data, tmp_path):
 def test_queries_find_their_images(trained, run, data, tmp_path, capsys):
     queries = ["a red circle above a zebra", "two small blue squares"]
     picture = next(iter(data.picture_paths("val").values()))
-    given = [f"--model_dir={trained}", *(f"--query={query}" for query in queries), "--top=3"]
-    commands.run_here(retrieve, *given, f"--image={picture}", "--marginal_images=2")
+    values = [f"--model_dir={trained}", *(f"--query={query}" for query in queries), "--top=3"]
+    commands.run_here(retrieve, *values, f"--image={picture}", "--marginal_images=2")
     lines = capsys.readouterr().out.splitlines()[1:]
     captions = {text for own in data.references("val").values() for text in own}
     assert lines[-4] == picture and lines[-1].split()[0] == "3"
@@ -48,7 +48,7 @@ def test_queries_find_their_images(trained, run, data, tmp_path, capsys):
     for own, first in zip(matches, (1, 5), strict=True):
         for number, (line, (place, score)) in enumerate(zip(lines[first:], own, strict=False), 1):
             assert line.split() == [str(number), f"{score:.2f}", names[place]]
-    commands.run_here(retrieve, *given, "--candidates=4", "--index", tmp_path / "index")
+    commands.run_here(retrieve, *values, "--candidates=4", "--index", tmp_path / "index")
     lines = [line for line in capsys.readouterr().out.splitlines()[1:] if line[:5] != "note:"]
     first = Candidates(data, "val", str(tmp_path / "index"))
     near = {names[place] for place in first.nearest(first.sentences(queries), 4)[1]}
@@ -75,12 +75,12 @@ def test_data_without_training_images_is_refused_before_the_scoring(
 ):
     folder = without_training_images(shapes, tmp_path / "val")
     picture = next(iter(data.picture_paths("val").values()))
-    given = [f"--model_dir={trained}", f"--data_dir={folder}"]
+    values = [f"--model_dir={trained}", f"--data_dir={folder}"]
     for more in ([], [f"--image={picture}"], ["--query=a circle", "--candidates=1"]):
         with pytest.raises(
             errors.UsageError, match="has no split train, only val. Give --marginal_"
         ):
-            commands.run_here(retrieve, *given, *more)
+            commands.run_here(retrieve, *values, *more)
         assert "pairs in" not in capsys.readouterr().out
-    commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")
+    commands.run_here(retrieve, *values, "--marginal_images=0", "--limit=2")
     assert "image to text" in capsys.readouterr().out

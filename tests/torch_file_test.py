@@ -46,26 +46,26 @@ def test_views_are_read(path, protocol):
     torch_writer.write(
         path, {**VIEWS, "epoch": 3, "rest": [1.5, None, (True, "x")]}, "m", protocol=protocol
     )
-    found = torch_file.read_tensors(path)
-    assert list(found) == list(VIEWS)
+    result = torch_file.read_tensors(path)
+    assert list(result) == list(VIEWS)
     for name, expected in VIEWS.items():
-        same(found[name], expected)
+        same(result[name], expected)
     with pytest.raises(ValueError, match="read-only"):
-        found["whole"][0, 0] = 1
-    assert np.shares_memory(found["whole"], found["turned"])
+        result["whole"][0, 0] = 1
+    assert np.shares_memory(result["whole"], result["turned"])
 
 
 def test_the_older_layout_is_read(path):
     torch_writer.write_older(path, {"model": VIEWS, "epoch": 3})
-    for name, found in torch_file.read_tensors(path).items():
-        same(found, VIEWS[name])
+    for name, result in torch_file.read_tensors(path).items():
+        same(result, VIEWS[name])
 
 
 @pytest.mark.parametrize("order", [None, "little", "big"])
 def test_byte_orders_are_read(path, order):
     torch_writer.write(path, VIEWS, top="a b.c", order=order)
-    for name, found in torch_file.read_tensors(path).items():
-        same(found, VIEWS[name])
+    for name, result in torch_file.read_tensors(path).items():
+        same(result, VIEWS[name])
 
 
 @pytest.mark.parametrize("writer", [torch_writer.write, torch_writer.write_older])
@@ -260,9 +260,9 @@ def written(path, **tensors):
         (dict(key="../data.pkl"), "no usable file"),
         (dict(count=6.0), "no tensors by name"),
         (dict(offset=1), "reaches out of its storage"),
-        (dict(offset=-1), "as its sizes"),
+        (dict(offset=-1), "below 0 or not whole"),
         (dict(strides=(4, 1)), "reaches out of its storage"),
-        (dict(strides=(-3, 1)), "as its sizes"),
+        (dict(strides=(-3, 1)), "below 0 or not whole"),
         (dict(shape=(1 << 70, 1)), "reaches out of its storage"),
         (dict(shape=(1 << 40, 1 << 40), strides=(0, 0)), "reaches out of its storage"),
     ],
@@ -276,9 +276,9 @@ def test_wrong_sizes_are_refused(path, sizes, reason):
 def test_right_sizes_are_read(path):
     """The stride of an axis of length 1 may have any value."""
     written(path, w=tensor(), v=tensor(offset=2, shape=(1, 4), strides=(1 << 50, 1)))
-    found = torch_file.read_tensors(path)
-    same(found["w"], np.arange(6, dtype=np.float32).reshape(2, 3))
-    same(found["v"], np.arange(2, 6, dtype=np.float32)[None])
+    result = torch_file.read_tensors(path)
+    same(result["w"], np.arange(6, dtype=np.float32).reshape(2, 3))
+    same(result["v"], np.arange(2, 6, dtype=np.float32)[None])
 
 
 def test_a_promised_size_allocates_no_memory(path):
@@ -359,12 +359,12 @@ def test_safetensors_are_read(path):
     kinds = [kind for kind in torch_writer.KINDS if kind != "float32"]
     arrays |= {f"module.{kind}": np.array([[0, 1], [100, 1]]).astype(kind) for kind in kinds}
     safe(path, arrays)
-    found = torch_file.read_tensors(path)
-    assert list(found) == [*VIEWS, *kinds]
+    result = torch_file.read_tensors(path)
+    assert list(result) == [*VIEWS, *kinds]
     for name, expected in arrays.items():
-        same(found[name.removeprefix("module.")], expected)
+        same(result[name.removeprefix("module.")], expected)
     with pytest.raises(ValueError, match="read-only"):
-        found["whole"][0, 0] = 1
+        result["whole"][0, 0] = 1
     upper = (np.array([1.0, -2.5, 0.15625], np.float32).view(np.uint32) >> 16).astype(np.uint16)
     safe(path, {"x": upper}, x={"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]})
     same(torch_file.read_tensors(path)["x"], np.array([1.0, -2.5, 0.15625], np.float32))
@@ -374,14 +374,14 @@ def test_safetensors_are_read(path):
     ("changes", "reason"),
     [
         ({"shape": [4, 7]}, "has 96 bytes, not 112"),
-        ({"shape": [-4, -6]}, "reaches out of the file"),
-        ({"shape": [4.0, 6]}, "reaches out of the file"),
-        ({"data_offsets": [0, 1 << 60]}, "reaches out of the file"),
-        ({"data_offsets": [-8, 88]}, "reaches out of the file"),
+        ({"shape": [-4, -6]}, "the tensor w reaches out of it"),
+        ({"shape": [4.0, 6]}, "the tensor w reaches out of it"),
+        ({"data_offsets": [0, 1 << 60]}, "the tensor w reaches out of it"),
+        ({"data_offsets": [-8, 88]}, "the tensor w reaches out of it"),
         # It would be read up to the end of the file, like each further tensor of its kind.
-        ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "reaches out of the file"),
+        ({"dtype": "U8", "shape": [95], "data_offsets": [1, 0]}, "the tensor w reaches out of it"),
         ({"data_offsets": "ab"}, "no usable file"),
-        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3. Save"),
+        ({"dtype": "F8_E4M3"}, "the tensor w has the type F8_E4M3, which is not read. Save"),
     ],
 )
 def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
@@ -390,7 +390,7 @@ def test_wrong_headers_of_safetensors_are_refused(path, changes, reason):
     with pytest.raises(ValueError, match=reason):
         torch_file.read_tensors(path)
     safe(path, {"w": BASE}, w=entry, again=entry)  # many names of the same bytes
-    with pytest.raises(ValueError, match="again reaches out of the file"):
+    with pytest.raises(ValueError, match="the tensor again reaches out of it"):
         torch_file.read_tensors(path)
 
 
@@ -406,7 +406,7 @@ def test_a_promised_header_allocates_no_memory(path):
     path.write_bytes((99_000_000).to_bytes(8, "little") + b'{"w": {}}')
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="it is cut. Copy it again"):
+        with pytest.raises(ValueError, match="the file is cut: .* Copy it again"):
             torch_file.read_tensors(path)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

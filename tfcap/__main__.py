@@ -19,7 +19,7 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
-    """Returns the description of each command by its name."""
+    """Returns the name of each command, such as "train" -> its description, a line of text."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def commands() -> dict[str, str]:
 
 
 def page() -> str:
-    """Returns the text of `tfcap --help`: one line for each command."""
+    """Returns the text that `tfcap --help` prints: the commands with their descriptions."""
     descriptions = commands()
     width = 2 + max(map(len, descriptions))
     return "\n".join(
@@ -49,7 +49,10 @@ def page() -> str:
 
 
 def main() -> None:
-    """Runs the command named by the first argument; the other arguments are its flags."""
+    """Runs the program `tfcap`: the command that the first word of the command line names.
+
+    The other words are the flags of this command.
+    """
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "help"):
         print(page())

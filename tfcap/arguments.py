@@ -42,19 +42,21 @@ Result = TypeVar("Result")
 
 
 class Flag(NamedTuple):
-    """The flag of a field.
+    """How the command line shows one argument of a command.
 
     Attributes:
       help: the text of `--help` and of `help()`.
+      python: a sentence for `help()` only, on values that the command line cannot give.
       choices: the values that the flag accepts; empty for any.
       least, most: the smallest and the largest number that the flag accepts; None for any.
       many: "" for one value; "commas" for values with commas between them; "repeated" for a flag
         that can be given several times.
-      name: the name of the flag, if the field has another name; "-" for an argument of the Python
-        function only, which has no flag.
+      name: the name of the flag, if it is not that of the argument; "-" for an argument of the
+        Python function only, which has no flag.
     """
 
     help: str
+    python: str
     choices: Sequence[str]
     least: float | None
     most: float | None
@@ -66,6 +68,7 @@ def argument(
     help: str,
     *,
     default: Any = dataclasses.MISSING,
+    python: str = "",
     choices: Sequence[str] = (),
     least: float | None = None,
     most: float | None = None,
@@ -73,29 +76,34 @@ def argument(
     name: str = "",
     kw_only: bool = True,
 ) -> Any:
-    """Returns the field of an argument.
+    """Declares an argument in a class made by `arguments`: returns a dataclass field.
 
     Args:
-      help, choices, least, most, many, name: see `Flag`.
+      help, python, choices, least, most, many, name: see `Flag`.
       default: the default; an argument without a default is required.
-      kw_only: whether the function takes the argument only by its name.
+      kw_only: true if the function takes the argument only by its name; false also by its position.
     """
-    flag = Flag(help, choices, least, most, many, name)
+    flag = Flag(help, python, choices, least, most, many, name)
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"flag": flag})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(argument,))
 def arguments(cls: type[Arguments]) -> type[Arguments]:
-    """Makes a frozen dataclass of a class whose fields are arguments."""
+    """Class decorator: makes a frozen dataclass, whose fields are the arguments of a command.
+
+    Args:
+      cls: the class, each of whose fields has a type and a value of `argument`.
+    """
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
 
 def takes(
     cls: Callable[P, Arguments],
 ) -> Callable[[Callable[[Arguments], Result]], Callable[P, Result]]:
-    """Makes a function of the fields of `cls` from a function of one `cls`.
+    """Decorator: makes a function of one object of `cls` take the fields of `cls` as arguments.
 
-    The function raises UsageError for a value that the flag of its argument would refuse.
+    After `@takes(Export)`, `def export(args: Export)` is called as `export(export_dir="served")`.
+    It raises UsageError for a value that the flag of its argument would refuse.
 
     Args:
       cls: a class made by `arguments`.
@@ -119,14 +127,24 @@ def takes(
 
 
 def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
-    """Returns the flag of each field, in the order of the arguments of the function."""
+    """Returns the flag of each field, in the order of the arguments of the function.
+
+    Fields that were not declared with `argument` are left out.
+
+    Args:
+      cls: a class made by `arguments`.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     ordered = [fields[name] for name in inspect.signature(cls).parameters]
     return {f: f.metadata["flag"] for f in ordered if "flag" in f.metadata}
 
 
 def check(args: Any) -> None:
-    """Raises UsageError for a value that the flag of its argument would refuse."""
+    """Raises UsageError for a value that the flag of its argument would refuse.
+
+    Args:
+      args: an object of a class made by `arguments`.
+    """
     for field, flag in flags_of(type(args)).items():
         value = getattr(args, field.name)
         if value is None:
@@ -146,7 +164,7 @@ def _described(docstring: str, cls: Any) -> str:
     """Returns the docstring with a section `Args:` of the fields of `cls`."""
     lines = ["Args:"]
     for field, flag in flags_of(cls).items():
-        text = f"{field.name}: {flag.help}"
+        text = f"{field.name}: {flag.help} {flag.python}".rstrip()
         lines += textwrap.wrap(text, 98, initial_indent="  ", subsequent_indent="    ")
     before, *sections = re.split(_SECTION, docstring)
     return "\n".join([before.rstrip(), "", *lines, *("\n" + section for section in sections)])

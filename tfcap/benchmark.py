@@ -32,7 +32,7 @@ WHAT = ("xe", "scst", "beam", "greedy", "reward", "input")
 
 
 @arguments
-class Benchmark:
+class _Arguments:
     """The arguments of the command."""
 
     what: Sequence[str] = argument(
@@ -52,19 +52,17 @@ class Benchmark:
     features: int = argument("Width of the features.", default=2048, least=1)
     vocab: int = argument("Size of the vocabulary.", default=9490, least=5)
     repeats: int = argument("Number of timed calls after the warm-up.", default=7, least=1)
-    data_dir: str | None = argument("For --what=input: prepared directory.", default=None)
+    data_dir: str | None = argument("For `what=input`: prepared directory.", default=None)
 
 
 def _define_flags() -> None:
-    cli.define(Benchmark)
+    cli.define(_Arguments)
 
 
 def _run() -> None:
-    args = Benchmark(**cli.values(Benchmark))
+    args = _Arguments(**cli.values(_Arguments))
     if not args.what or set(args.what) - set(WHAT):
-        raise errors.UsageError(
-            f"`what` is {','.join(args.what)!r}. Give some of {', '.join(WHAT)}."
-        )
+        raise errors.UsageError(f"`what={','.join(args.what)}` must be some of {','.join(WHAT)}.")
     if "input" in args.what and not args.data_dir:
         raise errors.UsageError("`what=input` needs `data_dir`, a prepared directory.")
     import keras
@@ -88,24 +86,25 @@ def _run() -> None:
         print(json.dumps({"what": what, **settings, **line, **memory}), flush=True)
 
 
-def _params(args: Benchmark) -> "Experiment":
+def _params(args: _Arguments) -> "Experiment":
     """Returns the configuration of the experiment that is timed."""
     from tfcap import configs
 
     try:
         params = configs.resolve(args.experiment, args.config_file, args.params_override)
     except ValueError as error:
-        raise errors.UsageError(str(error)) from error
+        raise errors.UsageError(f"The experiment {args.experiment}: {error}") from error
     if args.paper_size:
         params = params.replace(task={"model": configs.Model(params.task.model.type).as_dict()})
     if params.task.backbone.trainable and set(args.what) - {"input", "reward"}:
         raise errors.UsageError(
-            "Only `what=input` times a trained backbone. Set task.backbone.trainable=false."
+            "The experiment trains its backbone, which only `what=input` and `what=reward` can "
+            "time. For other measurements set task.backbone.trainable=false."
         )
     return params
 
 
-def _settings(args: Benchmark, params: "Experiment") -> dict[str, Any]:
+def _settings(args: _Arguments, params: "Experiment") -> dict[str, Any]:
     """Returns what every line says of the experiment and of its sizes."""
     import tensorflow as tf
 

@@ -29,7 +29,7 @@ _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_sc
 
 
 @arguments
-class CaptionArguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.RunArguments):
+class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.RunArguments):
     """The arguments of the command."""
 
     data_dir: str | None = argument(
@@ -79,16 +79,16 @@ class CaptionArguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments
 
     @property
     def wording(self) -> caption_files.Wording:
-        """How the text of a caption is written."""
+        """The `Wording` that the arguments describe: how the text of a caption looks in a file."""
         return caption_files.Wording(self.before, self.after, self.max_characters, self.sentence)
 
 
 def _define_flags() -> None:
-    cli.define(CaptionArguments)
+    cli.define(_Arguments)
 
 
 def _run(argv: list[str]) -> None:
-    args = CaptionArguments(**cli.values(CaptionArguments))
+    args = _Arguments(**cli.values(_Arguments))
     names = argv[1:]
     _check(args, names)
     captioner = _load(args)
@@ -116,46 +116,61 @@ def _run(argv: list[str]) -> None:
 # ---- before the first caption --------------------------------------------------------------------
 
 
-def _check(args: CaptionArguments, names: Sequence[str]) -> None:
+def _check(args: _Arguments, names: Sequence[str]) -> None:
     """Raises UsageError for arguments that are wrong at sight."""
     if not names:
-        raise errors.UsageError("Give at least one picture file.")
+        raise errors.UsageError("Give at least one picture file or directory of pictures.")
     if args.attention and not args.attention.lower().endswith(figures.ENDINGS):
         endings = ", ".join(figures.ENDINGS)
-        raise errors.UsageError(f"`attention={args.attention}` does not end with {endings}.")
+        raise errors.UsageError(
+            f"`attention={args.attention}` does not end with {endings}. Give a file that does."
+        )
     if args.rerank == "oracle":
-        raise errors.UsageError("`rerank=oracle` needs references. Use tfcap.evaluate.")
+        raise errors.UsageError(
+            "`rerank=oracle` needs references. Use tfcap.evaluate, or `rerank=consensus`."
+        )
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     if not args.write:
-        on_command_line = cli.values(CaptionArguments, given_only=True)
+        on_command_line = cli.values(_Arguments, given_only=True)
         for name in _WRITE_OPTIONS:
             if name in on_command_line:
-                raise errors.UsageError(f"`{name}` needs `write={kinds}`.")
+                raise errors.UsageError(f"`{name}` needs `write`. Give `write` as {kinds}.")
     elif unknown := [kind for kind in args.write if kind not in caption_files.KINDS]:
         raise errors.UsageError(f"`write` must be {kinds}, and not {unknown[0]!r}.")
     elif 0 < args.max_characters <= len(args.before + args.after) + args.sentence:
-        raise errors.UsageError("`max_characters` leaves no room between `before` and `after`.")
+        raise errors.UsageError(
+            "`max_characters` leaves no room for a caption between `before` and `after`. Raise it."
+        )
     elif args.json:
-        raise errors.UsageError("`json` prints the captions. Give `write=jsonl` for a file.")
+        raise errors.UsageError(
+            "`json` prints captions, but `write` writes files. Leave one of them out; "
+            "`write=jsonl` writes JSON."
+        )
     else:
         _tables(args, names)
 
 
-def _tables(args: CaptionArguments, names: Sequence[str]) -> list[str]:
+def _tables(args: _Arguments, names: Sequence[str]) -> list[str]:
     """Returns the paths of the tables and of the page; raises UsageError for a wrong `out`."""
     kinds = [kind for kind in dict.fromkeys(args.write) if kind != "txt"]
     if args.out:
         if len(kinds) != 1:
-            raise errors.UsageError("`out` needs `write=csv`, jsonl or html: one of them.")
+            raise errors.UsageError(
+                "`out` is a single file, so it needs `write` with one of csv, jsonl and html."
+            )
         if not args.out.endswith(f".{kinds[0]}"):
-            raise errors.UsageError(f"`out={args.out}` does not end with .{kinds[0]}.")
+            raise errors.UsageError(
+                f"`out={args.out}` does not end with .{kinds[0]}. Rename it, or change `write`."
+            )
         return [args.out]
     if kinds and (len(names) != 1 or not os.path.isdir(names[0])):
-        raise errors.UsageError(f"`out` is missing, such as `out=captions.{kinds[0]}`.")
+        raise errors.UsageError(
+            f"`out` is missing. Give the file to write, such as `out=captions.{kinds[0]}`."
+        )
     return [os.path.join(names[0], f"captions.{kind}") for kind in kinds]
 
 
-def _load(args: CaptionArguments) -> captioning.ImageCaptioner:
+def _load(args: _Arguments) -> captioning.ImageCaptioner:
     """Loads the captioner, with its reranker."""
     cli.say_loading(args.model_dir or [pretrained.DEFAULT])
     captioner = captioning.load(
@@ -169,7 +184,8 @@ def _load(args: CaptionArguments) -> captioning.ImageCaptioner:
     if args.rerank:
         if captioner.runtime.exported:
             raise errors.UsageError(
-                "`rerank` needs a run, and `model_dir` is an export. Give the directory of the run."
+                "`rerank` needs a run, but `model_dir` is an exported SavedModel. Give the "
+                "directory of the run."
             )
         from tfcap import runs
         from tfcap.inference.rerank import reranker_of
@@ -180,7 +196,7 @@ def _load(args: CaptionArguments) -> captioning.ImageCaptioner:
     return captioner
 
 
-def _pictures(args: CaptionArguments, names: Sequence[str], clips: bool) -> list[str]:
+def _pictures(args: _Arguments, names: Sequence[str], clips: bool) -> list[str]:
     """Returns the paths of the pictures or clips, and says which files are left out."""
     others: list[str] = []
     paths = inputs.expand(names, clips, args.recursive, others)
@@ -198,18 +214,20 @@ def _pictures(args: CaptionArguments, names: Sequence[str], clips: bool) -> list
     return paths
 
 
-def _check_figures(args: CaptionArguments, paths: Sequence[str]) -> None:
+def _check_figures(args: _Arguments, paths: Sequence[str]) -> None:
     """Raises UsageError if the figures cannot be written, and makes their directory."""
     if not args.attention:
         return
     targets = [figures.figure_path(args.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise errors.UsageError(
-            "`attention` would write one file for several pictures of the same name. Caption them "
-            "one by one."
+            "`attention` would write the figures of several pictures into one file, because the "
+            "pictures have the same name. Caption them one by one."
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
-        raise errors.UsageError(f"`attention={args.attention}` would overwrite a picture.")
+        raise errors.UsageError(
+            f"`attention={args.attention}` would overwrite a picture. Give another name."
+        )
     os.makedirs(os.path.dirname(args.attention) or ".", exist_ok=True)
 
 
@@ -229,7 +247,7 @@ class _Work:
       left_out: how often each reason made a caption be left out of the files.
     """
 
-    def __init__(self, args: CaptionArguments, output: caption_files.Several | None, several: bool):
+    def __init__(self, args: _Arguments, output: caption_files.Several | None, several: bool):
         self._args = args
         self._output = output
         self._several = several
@@ -258,7 +276,7 @@ class _Work:
         except KeyboardInterrupt:
             results.close()
             raise errors.Interrupted(
-                f"Interrupted after {done} of {len(paths)} pictures.", 130
+                f"Interrupted after {done} of {len(paths)} pictures.", code=130
             ) from None
 
     def _failure(

@@ -42,7 +42,12 @@ flags.disclaim_key_flags()  # the functions below define flags of the command th
 
 
 def fail(message: object, code: int) -> NoReturn:
-    """Prints `error: message` in one line on standard error, and ends the process."""
+    """Prints an error as one line on standard error, and ends the process.
+
+    Args:
+      message: the error or its text. Arguments in backticks become flags, see `with_flags`.
+      code: the exit code of the process.
+    """
     text = with_flags(" ".join(str(message).split()))
     print(f"error: {text}", file=sys.stderr, flush=True)
     sys.exit(code)
@@ -51,9 +56,12 @@ def fail(message: object, code: int) -> NoReturn:
 def run(main: Callable[..., None]) -> None:
     """Runs a command: parses its flags, calls `main`, and turns expected errors into one line.
 
+    An expected error ends the process with an exit code, see `guard`.
+
     Args:
-      main: the work of the command. If it has a parameter, it gets the words of the command line
-        that are no flags, after the name of the program. If it has none, such words are an error.
+      main: the function that does the work of the command. If it has a parameter, it gets a list:
+        the name of the program, then the words of the command line that are not flags. If it has no
+        parameter, such words are an error.
     """
     progress.show_messages(with_flags)
     for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
@@ -68,7 +76,10 @@ def run(main: Callable[..., None]) -> None:
         if inspect.signature(main).parameters:
             main(argv)
         elif argv[1:]:
-            raise UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
+            raise UsageError(
+                f"{argv[1]!r} is not a flag. This command takes only flags, which begin with --; "
+                "--help lists them."
+            )
         else:
             main()
 
@@ -91,18 +102,28 @@ def _import(module: str) -> None:
     """Imports a module of the user, which may lie in the working directory."""
     if not all(map(str.isidentifier, module.split("."))):
         raise UsageError(
-            f"--import={module} must be the name of a module: mymodels, not mymodels.py."
+            f"--import={module} must be the name of a Python module: mymodels, not mymodels.py."
         )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"--import={module}: {error}.") from None
+        raise UsageError(
+            f"--import={module}: {error}. Install {error.name}, or run the command in the "
+            "directory that holds it."
+        ) from None
 
 
 def guard(work: Callable[[], None]) -> None:
-    """Calls `work`; an expected error becomes one line and an exit code."""
+    """Calls a function, and ends the process with one line of text if it raises an expected error.
+
+    The exit code is 2 for a UsageError, 3 for other ValueErrors, for OSErrors and for a full disk
+    or memory, 130 for Ctrl-C, and 141 for a closed standard output. Other errors are raised.
+
+    Args:
+      work: the function.
+    """
     try:
         work()
     except UsageError as error:
@@ -114,13 +135,13 @@ def guard(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         fail("Interrupted.", 130)
     except Exception as error:
-        line = exhausted(error) or (isinstance(error, ValueError | OSError) and str(error))
+        line = _exhausted(error) or (isinstance(error, ValueError | OSError) and str(error))
         if flags.FLAGS["debug"].value or not line:
             raise
         fail(line, 3)
 
 
-def exhausted(error: BaseException) -> str:
+def _exhausted(error: BaseException) -> str:
     """Returns one line if the error means a full disk or too little memory, else "".
 
     TensorFlow raises several types of its own for these errors.
@@ -165,10 +186,10 @@ def _with_home(word: str) -> str:
 
 
 def define(cls: type) -> None:
-    """Defines the flags of a command.
+    """Defines a flag for each argument of a command.
 
     Args:
-      cls: the arguments of the command, a class made by `tfcap.arguments.arguments`.
+      cls: the class of the arguments, with the decorator `tfcap.arguments.arguments`.
     """
     hints = typing.get_type_hints(cls)
     for field, flag in flags_of(cls).items():
@@ -197,13 +218,17 @@ def define(cls: type) -> None:
 
 
 def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any]:
-    """Returns argument -> value of its flag, for the flags of `define`.
+    """Returns the arguments of a command, as the command line sets them: name -> value.
 
     Args:
-      cls: the arguments of the command.
-      given_only: leave out flags that are not on the command line.
-      missing: values of arguments that have no default and are not on the command line. Other
-        such arguments raise UsageError.
+      cls: the class of the arguments, whose flags `define` has defined.
+      given_only: True leaves out arguments whose flags are not on the command line.
+      missing: values for arguments without a default, used if their flags are not on the command
+        line.
+
+    Raises:
+      UsageError: an argument without a default has no flag on the command line and no value in
+        `missing`.
     """
     result = {}
     for field, flag in flags_of(cls).items():
@@ -212,29 +237,40 @@ def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any
         value = flags.FLAGS[name].value or missing.get(field.name, flags.FLAGS[name].value)
         required = field.default is dataclasses.MISSING and field.name not in missing
         if required and not value:
-            raise UsageError(f"--{name} is missing.")
+            raise UsageError(f"--{name} is missing. --help says what it is.")
         if flags.FLAGS[name].present or not given_only:
             result[field.name] = value
     return result
 
 
 def with_flags(text: str) -> str:
-    """Returns a message with the flags of arguments: `last=3` in backticks becomes --last=3.
+    """Translates a message of the library for the command line: arguments become flags.
 
-    The library speaks of arguments. A name in backticks that is no argument stays as it is.
+    The argument `last=3` in backticks becomes --last=3, without backticks. A name in backticks that
+    is not an argument of the command stays as it is, but for "`splits` of tfcap.prepare", which
+    names an argument of another command.
+
+    Args:
+      text: the message.
     """
     if "`" not in text:
         return text
     names = {vars(flags.FLAGS[name]).get(_ARGUMENT, name): name for name in flags.FLAGS}
 
     def flag(match: re.Match) -> str:
-        return f"--{names[match[1]]}{match[2]}" if match[1] in names else match[0]
+        if match[1] in names:
+            return f"--{names[match[1]]}{match[2]}"
+        return f"--{match[1]}{match[2]}" if match[3] else match[0]
 
-    return re.sub(r"`(\w+)((?:=[^`]*)?)`", flag, text)
+    return re.sub(r"`(\w+)((?:=[^`]*)?)`(?=( of tfcap\.)?)", flag, text)
 
 
 def say_loading(models: Iterable[str]) -> None:
-    """Says on a terminal that models are loaded, which takes seconds; a log needs no such line."""
+    """Prints that models are being loaded, which takes seconds, if a terminal shows it.
+
+    Args:
+      models: the names or directories of the models.
+    """
     if sys.stderr.isatty():
         print(f"loading {' + '.join(map(escaped, models))} ...", file=sys.stderr, flush=True)
 
@@ -247,7 +283,7 @@ MODEL_DIR = (
 
 @arguments
 class RunArguments:
-    """The arguments of every command that reads trained models."""
+    """Base class with the arguments of every command that loads trained models."""
 
     model_dir: str | Sequence[str] = argument(MODEL_DIR, default=(), many="repeated")
     checkpoint: str = argument("Checkpoint to load: best, latest, or a path.", default="best")
@@ -261,7 +297,7 @@ class RunArguments:
 
 @arguments
 class DecodingArguments:
-    """The arguments of every command that decodes captions."""
+    """Base class with the arguments of every command that decodes captions."""
 
     beam: int | None = argument(
         "Beam width; by default that of the configuration of the run.", default=None, least=1
@@ -276,6 +312,6 @@ class DecodingArguments:
 
 @arguments
 class SeedArguments:
-    """The argument of every command that may sample captions."""
+    """Base class with the argument of every command that may sample captions."""
 
     seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)

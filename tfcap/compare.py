@@ -11,6 +11,7 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
+import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,15 @@ from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 from tfcap.metrics.scoring_arguments import ScoringArguments
 
+_log = logging.getLogger(__name__)
+
 _BATCH = 16  # pictures that a run captions together
 _LISTED = 3  # images that gain most, and images that lose most
 _WIDTH = 68  # longest caption in the list of images, in characters
 
 
-def format_scores(compared: Compared) -> str:
-    """Returns a table with a line per score and a column per set of captions."""
+def _format_scores(compared: Compared) -> str:
+    """Returns a table as text, with a line for each score and a column for each set of captions."""
     names = list(compared.scores)
     width = max([26, *(len(name) + 2 for name in names)])
     first = max(
@@ -55,8 +58,8 @@ def format_scores(compared: Compared) -> str:
     return "\n".join(lines + [f"note: {note}" for note in compared.notes])
 
 
-def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
-    """Returns a table with a line per score: set `name` minus set `first`."""
+def _format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
+    """Returns a table as text, with a line for each score: its value for `name` minus `first`."""
     width = max([8, *(len(key) + 1 for key in differences)])
     title = f"{'difference':>28}{'p':>9}{'higher in':>11}"
     lines = [f"{name} minus {first}", " " * width + title]
@@ -69,13 +72,13 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
     return "\n".join(lines)
 
 
-def format_images(
+def _format_images(
     compared: Compared,
     captions: Mapping[str, Mapping[int, str]],
     name: str,
     file_names: Mapping[int, str] | None = None,
 ) -> str:
-    """Lists the images where a set of captions gains most CIDEr over the first set, or loses most.
+    """Lists the images for which a set has most more CIDEr than the first set, or most less.
 
     Args:
       compared: the scores of all sets.
@@ -140,7 +143,7 @@ def _named(paths: list[str]) -> dict[str, str]:
 
 @arguments
 class Compare(ScoringArguments):
-    """The arguments of `compare`."""
+    """The arguments of the function `compare`; the command makes its flags of these fields."""
 
     paths: Sequence[str] = argument(
         "Two or more run directories or files of captions, in any mix; the command line has them "
@@ -163,7 +166,11 @@ class Compare(ScoringArguments):
     samples: int = argument("Number of bootstrap resamples.", default=1000, least=1)
     seed: int = argument("Random seed of the resamples.", default=1, least=0)
     metrics: str | None = argument("File to write: all numbers as JSON.", default=None)
-    show: bool = argument("Whether to print what the command prints.", default=False, name="-")
+    show: bool = argument(
+        "Whether to print the scores, as the command does. Notes go to the logger `tfcap`.",
+        default=False,
+        name="-",
+    )
 
 
 def _define_flags() -> None:
@@ -176,16 +183,20 @@ def _run(argv: list[str]) -> None:
 
 @takes(Compare)
 def compare(args: Compare) -> Compared:
-    """Compares runs or files of captions with the first of `paths`.
+    """Compares the scores of runs or files of captions with those of the first of `paths`.
 
-    The comparison is a paired bootstrap over the images.
+    All are scored with the same references. The comparison is a paired bootstrap over the images.
+
+    Returns:
+      The scores of each run or file by its name with 95 % intervals, and the differences to the
+      first one.
     """
     paths = _paths(args)
     task = _caption(args, paths) if any(map(os.path.isdir, paths.values())) else _read(args, paths)
     if len(task.references) < 2:
         raise errors.UsageError(
-            f"{task.source} has references of {len(task.references)} image, and intervals need "
-            "several. To score one image, use tfcap.evaluate."
+            f"A comparison needs references of several images, but {task.source} has only "
+            f"{len(task.references)}. To score a single image, use tfcap.evaluate."
         )
     for name, path in paths.items():
         try:
@@ -206,7 +217,7 @@ def compare(args: Compare) -> Compared:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class _Task:
     """What is compared.
 
     Attributes:
@@ -229,18 +240,20 @@ def _paths(args: Compare) -> dict[str, str]:
         raise errors.UsageError("Give two or more runs or files of captions to compare.")
     for path in paths:
         if paths.count(path) > 1:
-            raise errors.UsageError(f"{path} is given twice. Give two different ones.")
+            raise errors.UsageError(f"{path} is given twice. Give different runs or files.")
     runs = [path for path in paths if os.path.isdir(path)]
     if runs and args.references:
         raise errors.UsageError(
-            f"{runs[0]} is a run, and runs have references. Leave out `references`."
+            f"{runs[0]} is a run, whose data has the references. Leave out `references`."
         )
     if not (runs or args.references):
-        raise errors.UsageError("`references` is missing: files of captions have none.")
+        raise errors.UsageError(
+            "`references` is missing. Files of captions need it: give a COCO annotation file."
+        )
     return _named(paths)
 
 
-def _caption(args: Compare, paths: Mapping[str, str]) -> Task:
+def _caption(args: Compare, paths: Mapping[str, str]) -> _Task:
     """Captions the split with the runs, and reads the files."""
     from tfcap.captioning import captioner_of_run
     from tfcap.inference import others
@@ -254,35 +267,35 @@ def _caption(args: Compare, paths: Mapping[str, str]) -> Task:
     others.decode_others(loaded, args.split, images, batch_size=_BATCH, seed=1, attention=None)
     captions = {name: other.captions for name, other in loaded.items()}
     source = f"{data.folder}, split {args.split}"
-    return Task(source, references, captions, data.file_names(args.split))
+    return _Task(source, references, captions, data.file_names(args.split))
 
 
-def _read(args: Compare, paths: Mapping[str, str]) -> Task:
+def _read(args: Compare, paths: Mapping[str, str]) -> _Task:
     """Reads the references and the files of captions."""
     assert args.references is not None
     references = results.load_references(args.references, args.partial)
     captions = {name: results.load_results(path) for name, path in paths.items()}
     if args.partial:
         images = results.common(references, captions.values())
-        print(f"note: {len(images)} of {len(references)} images with references are scored")
+        _log.info(f"note: {len(images)} of {len(references)} images with references are scored")
         references = {image: references[image] for image in images}
         captions = {
             name: {image: texts[image] for image in images} for name, texts in captions.items()
         }
     names = _file_names(args.references) if args.show else {}
-    return Task(args.references, references, captions, names)
+    return _Task(args.references, references, captions, names)
 
 
-def _show(args: Compare, task: Task, compared: Compared) -> None:
+def _show(args: Compare, task: _Task, compared: Compared) -> None:
     """Prints the tables, and the images that gain and lose most."""
     first = next(iter(task.captions))
     number = f"{len(task.references)} images of {task.source}"
     print(f"{number}, {args.samples} resamples, 95 % intervals\n")
-    print(cli.with_flags(format_scores(compared)))
+    print(cli.with_flags(_format_scores(compared)))
     for name, differences in compared.differences.items():
-        print("\n" + format_difference(differences, name, first))
+        print("\n" + _format_difference(differences, name, first))
         if "CIDEr" in differences:
-            if images := format_images(compared, task.captions, name, task.file_names):
+            if images := _format_images(compared, task.captions, name, task.file_names):
                 print("\n" + images)
 
 

@@ -18,7 +18,7 @@ from tfcap.importers import FAMILIES
 
 
 @arguments
-class Convert:
+class _Arguments:
     """The arguments of the command."""
 
     family: str | None = argument(
@@ -42,46 +42,51 @@ class Convert:
         default=None,
     )
     out: str | None = argument(
-        "With --from=bottom_up: the detector's directory, to write.", default=None
+        "With `family=bottom_up`: the detector's directory, to write.", default=None
     )
     objects_vocab: str | None = argument(
-        "With --from=bottom_up: objects_vocab.txt, a class per line.", default=None
+        "With `family=bottom_up`: objects_vocab.txt, a class per line.", default=None
     )
     attributes_vocab: str | None = argument(
-        "With --from=bottom_up: attributes_vocab.txt, one per line.", default=None
+        "With `family=bottom_up`: attributes_vocab.txt, one per line.", default=None
     )
     boxes: int | None = argument(
-        "With --from=bottom_up: regions of each picture, such as 36; default: 10 to 100.",
+        "With `family=bottom_up`: regions of each picture, such as 36; default: 10 to 100.",
         default=None,
         least=1,
     )
     form: str = argument(
-        "With --from=bottom_up: whose rules choose proposals, where the two codes differ.",
+        "With `family=bottom_up`: whose rules choose proposals, where the two codes differ.",
         default="caffe",
         choices=["caffe", "milvlg"],
     )
 
 
 def _define_flags() -> None:
-    cli.define(Convert)
+    cli.define(_Arguments)
 
 
 def _run(argv: list[str]) -> None:
     start = time.monotonic()
-    args = Convert(**cli.values(Convert))
+    args = _Arguments(**cli.values(_Arguments))
     paths = argv[1:]
     needed = ["out"] if args.family == DETECTOR else ["vocab", "model_dir"]
     for name in ("family", *needed):
         if not getattr(args, name):
-            raise errors.UsageError(f"`{name}` is missing.")
+            raise errors.UsageError(
+                f"`{name}` is missing. A conversion needs "
+                f"{', '.join(f'`{other}`' for other in ('family', *needed))} and a checkpoint."
+            )
     if len(paths) != 1:
-        raise errors.UsageError(f"Give one checkpoint to convert, not {len(paths)}.")
+        raise errors.UsageError(
+            f"Give the path of one checkpoint to convert, not {len(paths)} paths."
+        )
     convert = _detector if args.family == DETECTOR else _captioner
     out, line = convert(args, paths[0])
-    print(f"{out}: {line}; {errors.duration(time.monotonic() - start)}")
+    print(f"{out}: {cli.with_flags(line)}; {errors.duration(time.monotonic() - start)}")
 
 
-def _captioner(args: Convert, path: str) -> tuple[str, str]:
+def _captioner(args: _Arguments, path: str) -> tuple[str, str]:
     """Converts a captioner; returns the directory and a line that describes it."""
     from tfcap.importers.convert import convert
 
@@ -98,7 +103,7 @@ def _captioner(args: Convert, path: str) -> tuple[str, str]:
     return args.model_dir, line
 
 
-def _detector(args: Convert, path: str) -> tuple[str, str]:
+def _detector(args: _Arguments, path: str) -> tuple[str, str]:
     """Converts a detector; returns the directory and a line that describes it."""
     from tfcap.importers import detector
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @arguments
 class Demo(cli.DecodingArguments, cli.RunArguments):
-    """The arguments of the command."""
+    """The arguments of the command `demo`, which makes its flags of these fields."""
 
     beside: str | None = argument(
         "Second model that captions the same pictures: the directory of a run or of an export, or "

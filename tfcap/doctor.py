@@ -30,12 +30,12 @@ SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text"
 
 
 class Finding(NamedTuple):
-    """The result of one check; `str(finding)` is its line.
+    """The result of one check. `str(finding)` is the line that the command prints.
 
     Attributes:
-      status: `OK`, `WARNING` or `PROBLEM`.
-      text: what is the case, and what to do.
-      check: the name of the check.
+      status: "ok", "warning" or "problem".
+      text: what the check saw and, for a warning or a problem, what to do.
+      check: the name of the check, such as "Java".
     """
 
     status: str
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 @arguments
 class Doctor:
-    """The arguments of `findings`."""
+    """The arguments of the function `findings`; the command makes its flags of these fields."""
 
     data_dir: str | None = argument(
         "Prepared directory to check; reads every record.", default=None, kw_only=False
@@ -63,10 +63,13 @@ class Doctor:
 
 @takes(Doctor)
 def findings(args: Doctor) -> Iterator[Finding]:
-    """Checks the machine, and each directory that is given; yields the findings.
+    """Checks the machine, and each of the directories that the caller names.
 
-    A check that fails does not stop the other checks. A run is compared with `data_dir`, or else
-    with the data that it was trained on.
+    A run is compared with the data in `data_dir`, or without `data_dir` with the data that it was
+    trained on.
+
+    Yields:
+      A `Finding` for each result. A check that fails gives a problem, and the others go on.
     """
     yield from _checked("versions", _versions)
     yield from _checked("GPU", _gpus)
@@ -203,8 +206,8 @@ def _records(data: "PreparedData", split: str) -> Iterator[Finding]:
             for image, texts in zip(images["id"].numpy(), images["captions"], strict=True):
                 if image != ids[done] or len(texts) != len(references.get(image, ())):
                     raise ValueError(
-                        f"The record of image {image} does not fit index_{split} or "
-                        f"references_{split}.json in {data.folder}. Run prepare again into a new "
+                        f"In {data.folder} the record of image {image} does not agree with "
+                        f"index_{split} or references_{split}.json. Run prepare again into a new "
                         "directory."
                     )
                 captions += len(texts)
@@ -308,14 +311,14 @@ def _export(export_dir: str) -> Iterator[Finding]:
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
         raise ValueError(
-            f"{export_dir} has no version, which is a directory whose name is a number. {again}"
+            f"{export_dir} has no version, a subdirectory whose name is a number. {again}"
         )
     path = os.path.join(export_dir, str(numbers[-1]))
     try:
         loaded = tf.saved_model.load(path)
     except Exception as error:  # TensorFlow raises several unrelated types here
         reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{path} cannot be loaded: {reason}. {again}") from error
+        raise ValueError(f"The SavedModel {path} cannot be loaded: {reason}. {again}") from error
     yield Finding(OK, f"{path} can be loaded")
     yield from _checked("caption of the export", lambda: [_caption(loaded.signatures)])
 

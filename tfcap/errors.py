@@ -8,11 +8,14 @@ AGAIN = 75  # exit code: the same command resumes
 
 
 class UsageError(ValueError):
-    """A wrong flag or configuration; the command ends with exit code 2."""
+    """An argument or a configuration is wrong, and the user can correct it.
+
+    A command prints the message and ends with exit code 2.
+    """
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the work; what was done is saved.
+    """A signal, or the loss of another process, ended the work; what was saved before stays.
 
     Args:
       message: the line that the command prints.
@@ -25,7 +28,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def did_you_mean(received: object, names: Iterable[str]) -> str:
-    """Returns ` Did you mean 'train'?`, or "" if no name is similar.
+    """Returns a hint with the most similar name, or "" if no name is similar.
+
+    The hint follows a sentence, so it begins with a space: " Did you mean 'train'?".
 
     Args:
       received: what the user wrote.
@@ -36,13 +41,13 @@ def did_you_mean(received: object, names: Iterable[str]) -> str:
 
 
 def escaped(name: object) -> str:
-    """Returns a name as one printable line: control characters and invalid UTF-8 are escaped."""
+    """Returns a name as one printable line; control characters and bad UTF-8 are escaped."""
     unprintable = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
     return re.sub(unprintable, lambda m: ascii(m[0])[1:-1], str(name))
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in words: `1 h 02 min` for 3725, `1 min 05 s` for 65, `5 s` for 5."""
+    """Returns a time in words: "1 h 02 min" for 3725 seconds, "1 min 05 s" for 65, "5 s" for 5."""
     seconds = max(0, int(seconds))
     if seconds >= 3600:
         return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"

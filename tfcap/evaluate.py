@@ -33,19 +33,20 @@ _OF_REFERENCES = ("metrics_file", "per_image", "report", "perplexity", "diversit
 class Evaluate(
     RerankArguments, cli.DecodingArguments, cli.SeedArguments, ScoringArguments, cli.RunArguments
 ):
-    """The arguments of `evaluate`."""
+    """The arguments of the function `evaluate`; the command makes its flags of these fields."""
 
     predictions: inputs.Predictions | None = argument(
-        "Score this file instead of a model: a COCO result file or a file of `hypotheses`. In "
-        "Python also the caption of each image, by image id or as a list; a caption is text or a "
-        "tfcap.Caption.",
+        "Score this file instead of a model: a COCO result file or a file of `hypotheses`.",
         default=None,
+        python="It can also be the caption of each image, by image id or as a list; a caption is "
+        "text or a tfcap.Caption.",
         kw_only=False,
     )
     references: inputs.References | None = argument(
-        "References for `predictions`: a COCO annotation file. In Python also the references of "
-        "each image, by image id or as a list in the order of the predictions.",
+        "References for `predictions`: a COCO annotation file.",
         default=None,
+        python="It can also be the references of each image, by image id or as a list in the order "
+        "of the predictions.",
         kw_only=False,
     )
     metrics: str | Sequence[str] | None = argument(
@@ -104,7 +105,11 @@ class Evaluate(
         "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
         default=None,
     )
-    show: bool = argument("Whether to print what the command prints.", default=False, name="-")
+    show: bool = argument(
+        "Whether to print the scores, as the command does. Notes go to the logger `tfcap`.",
+        default=False,
+        name="-",
+    )
 
 
 def _define_flags() -> None:
@@ -117,12 +122,14 @@ def _run() -> None:
 
 @takes(Evaluate)
 def evaluate(args: Evaluate) -> Scores:
-    """Computes the official scores of COCO, those of pycocoevalcap, times 100.
+    """Captions a split with a run, or reads captions, and scores them against references.
 
-    Without Java, the scores that need Java are left out, and `Scores.unavailable` says why.
+    The scores are those of COCO's official code, pycocoevalcap, times 100. Without Java, the scores
+    that need Java are left out, and `Scores.unavailable` says why.
 
     Returns:
-      The scores, for example `scores.corpus["CIDEr"]`; empty for a split without captions.
+      The scores: `scores.corpus["CIDEr"]` of all captions, and `scores.per_image`. Both are empty
+      if the split has no references.
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
@@ -155,21 +162,28 @@ def _say(args: Evaluate, text: str) -> None:
 def _check(args: Evaluate) -> None:
     """Raises UsageError for arguments that are wrong at sight, and makes directories of files."""
     if args.predictions is None and not args.model_dir:
-        raise errors.UsageError("Give `model_dir`, or `predictions` and `references`.")
+        raise errors.UsageError(
+            "Give `model_dir` to evaluate a run, or `predictions` and `references` for captions."
+        )
     if args.predictions is not None and not (args.references or args.submission):
-        raise errors.UsageError("`references` is missing: the captions to score against.")
+        raise errors.UsageError(
+            "`references` is missing. Give the captions to score against, a COCO annotation file."
+        )
     metrics = _metrics(args)
     if not metrics or set(metrics) - set(results.METRICS):
         raise errors.UsageError(
-            f"{','.join(metrics) or 'nothing'!r} is not among the scores: "
-            f"{','.join(results.METRICS)}."
+            f"`metrics`: {','.join(metrics) or 'nothing'!r} is not among the scores: "
+            f"{','.join(results.METRICS)}. Give some of them."
         )
     if args.beside and not (args.report or args.attention):
         raise errors.UsageError(
-            "`beside` needs `report` or `attention`. To compare without a page, use tfcap.compare."
+            "`beside` needs `report` or `attention`, which show captions side by side. To compare "
+            "scores only, use tfcap.compare."
         )
     if args.predictions is not None and args.rerank and not args.data_dir:
-        raise errors.UsageError("`rerank` of `predictions` needs `data_dir`.")
+        raise errors.UsageError(
+            "`rerank` of `predictions` needs `data_dir`, the prepared data with similar images."
+        )
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -190,16 +204,17 @@ def _load_run(args: Evaluate) -> Subject:
     run = runs.load_together(directories, args.checkpoint, args.dtype)
     run = run.with_decoding(args.decoding, args.beam or 0)
     data = runs.load_data(run, args.data_dir)
+    search = run.search(data_dir=data.folder)  # a wrong word or option is refused now
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
-    subject = subject_of_run(name, run, data, args.split, args.limit)
+    subject = subject_of_run(name, run, data, search, args.split, args.limit)
     if args.submission:
         results.check_submission(args.split, len(subject.images))
     needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
     if needs and not subject.references:
         raise errors.UsageError(
-            f"Split {args.split} has no reference captions. Leave out "
+            f"Split {args.split} has no reference captions. Leave out what needs them: "
             f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
         )
     return subject
@@ -289,7 +304,7 @@ def _captions(args: Evaluate, subject: Subject) -> Hypotheses:
         subject.data,
         args.split,
         args.batch_size,
-        search=subject.run.search(data_dir=subject.data.folder),
+        search=subject.search,
         limit=args.limit,
         seed=args.seed,
     )
@@ -380,7 +395,7 @@ def _score(
         else:
             scores = scorer.score(subject.references, captions.best())
         if args.show:
-            print(_table(scores, scorer), flush=True)
+            _say(args, _table(scores, scorer))
             print(f"distinct captions: {diversity.distinct_share(captions.best()):.1f} %")
         if args.diversity:
             more = _diversity(args, subject, captions, scorer)
@@ -444,7 +459,7 @@ def _report(
     """Writes the page."""
     assert args.report is not None
     images = captions[subject.name]
-    notes = list(comparison.notes)
+    notes = list(map(cli.with_flags, comparison.notes))
     if any(comparison.intervals.values()):
         notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
     if subject.run and subject.run.signature:

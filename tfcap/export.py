@@ -21,7 +21,7 @@ from tfcap.images import MOST_PIXELS, SERVED_PIXELS
 
 @arguments
 class Export(cli.RunArguments, cli.DecodingArguments):
-    """The arguments of `export`."""
+    """The arguments of the function `export`; the command makes its flags of these fields."""
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     export_dir: str = argument(
@@ -66,15 +66,18 @@ def _run() -> None:
 
 @takes(Export)
 def export(args: Export) -> str:
-    """Exports a run, or an ensemble of runs.
+    """Exports a run, or an ensemble of runs, as a SavedModel or as a small run directory.
 
     Returns:
-      The directory that was written.
+      The path of the directory that was written: `export_dir` itself for `format=run`, otherwise
+      its new subdirectory, such as `export_dir/1`.
     """
     if args.last and args.format != "run":
-        raise errors.UsageError("`last` needs `format=run`.")
+        raise errors.UsageError("`last` needs `format=run`. Give both, or leave out `last`.")
     if args.last and args.checkpoint != "best":
-        raise errors.UsageError("`last` cannot be used with `checkpoint`. Leave one out.")
+        raise errors.UsageError(
+            "`last` and `checkpoint` both choose the weights. Leave one of them out."
+        )
     if os.path.exists(args.export_dir) and not os.path.isdir(args.export_dir):
         raise errors.UsageError(f"`export_dir={args.export_dir}` is a file. Name a directory.")
     return _export_run(args) if args.format == "run" else _export_saved_model(args)
@@ -84,9 +87,13 @@ def _export_run(args: Export) -> str:
     """Writes a small run directory; returns its path."""
     directory, *others = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
     if others:
-        raise errors.UsageError("`format=run` needs a single run. Give one `model_dir`.")
+        raise errors.UsageError(
+            "`format=run` needs a single run, not an ensemble. Give one `model_dir`."
+        )
     if args.bundle:
-        raise errors.UsageError("`bundle` cannot be used with `format=run`. Leave one out.")
+        raise errors.UsageError(
+            "`bundle` is for a SavedModel and cannot be used with `format=run`. Leave one out."
+        )
     from tfcap import runs
     from tfcap.runs import compact
     from tfcap.serving import card
@@ -110,7 +117,7 @@ def _export_saved_model(args: Export) -> str:
     """Writes the next version of a SavedModel; returns its path."""
     if args.bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise errors.UsageError(
-            "`bundle` needs tensorflow-serving-api: pip install 'tfcap[serve]'."
+            "`bundle` needs the package tensorflow-serving-api. Run: pip install 'tfcap[serve]'"
         )
     from tfcap import runs
     from tfcap.serving import saved_model

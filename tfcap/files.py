@@ -27,7 +27,10 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path: Path | None) -> bool:
-    """True for a path of `tf.io.gfile`, such as gs://bucket/data or ram://data."""
+    """True if `tf.io.gfile` of TensorFlow must read the path: gs://bucket/data, ram://data.
+
+    False for a local path, and for None.
+    """
     return path is not None and _REMOTE.match(os.fspath(path)) is not None
 
 
@@ -37,33 +40,33 @@ def absolute(path: Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """True if there is a file or a directory."""
+    """True if the path is a file or a directory that exists."""
     return _gfile("exists", path)
 
 
 def is_directory(path: Path) -> bool:
-    """True if the path is a directory."""
+    """True if the path is a directory that exists."""
     return _gfile("isdir", path)
 
 
 def is_file(path: Path) -> bool:
-    """True if the path is a regular file, not a device."""
+    """True if the path is a file that exists, and not a directory or a device."""
     return exists(path) and not is_directory(path) if is_remote(path) else os.path.isfile(path)
 
 
 def size(path: Path) -> int:
-    """Returns the bytes of a file."""
+    """Returns the size of a file in bytes."""
     return _gfile("stat", path).length
 
 
 def names(folder: Path) -> list[str]:
-    """Lists the names of what is in a directory, sorted."""
+    """Returns the names of the files and directories in a directory, sorted."""
     # An object store marks directories with a slash.
     return sorted(name.rstrip("/") for name in _gfile("listdir", folder))
 
 
 def matching(folder: Path, pattern: str) -> list[str]:
-    """Lists the paths in a directory that match a pattern, such as `*.json` or `train/*`, sorted.
+    """Returns the sorted paths in a directory that match a pattern, such as `*.json` or `train/*`.
 
     The list is empty if there is no such directory.
     """
@@ -73,7 +76,7 @@ def matching(folder: Path, pattern: str) -> list[str]:
 
 
 def sizes(folder: Path) -> list[int]:
-    """Returns the bytes of every file in a directory and in the directories below it."""
+    """Returns the sizes in bytes of all files in a directory and in the directories below it."""
     result: list[int] = []
     for path in matching(folder, "*"):
         result += sizes(path) if is_directory(path) else [size(path)]
@@ -81,17 +84,22 @@ def sizes(folder: Path) -> list[int]:
 
 
 def versions(export_dir: Path) -> list[int]:
-    """Lists the numbers of the exported versions in a directory, in rising order."""
+    """Returns the numbers of the models that were exported into a directory, in rising order.
+
+    Args:
+      export_dir: a directory in which each exported model has a directory with a number as its
+        name.
+    """
     return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory and its parents; it may exist."""
+    """Makes a directory and its parents, if it does not exist."""
     _gfile("makedirs", path)
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a directory with all that is in it, if it exists."""
+    """Removes a file, or a directory with all that is in it; does nothing if there is none."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)  # unlike `gfile.rmtree` it follows no links
@@ -100,7 +108,10 @@ def remove(path: Path) -> None:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Copies a file, or all files of a directory; each file appears when it is whole."""
+    """Copies a file, or a directory with all that is in it.
+
+    A file appears at the target only when all of it is copied.
+    """
     if is_directory(source):
         make_directory(target)
         for name in names(source):
@@ -112,7 +123,10 @@ def copy_files(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[str]:
-    """Yields a local path of a file or directory: `path`, or a temporary copy if it is remote."""
+    """Context that yields a local path with the content of a file or directory.
+
+    For a local `path` it is `path` itself; for a remote one, a copy that is removed afterwards.
+    """
     if not is_remote(path):
         yield os.fspath(path)
         return
@@ -139,10 +153,11 @@ def _gfile(function: str, path: Path, *args: Any) -> Any:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[str]:
-    """Yields a temporary local file, which is renamed to `path` at the end of the block.
+    """Context for writing a whole file at once: yields the path of a temporary local file.
 
-    After an error `path` is unchanged. If `path` is a link, the file behind the link is replaced.
-    If it is a device or a pipe, such as /dev/stdout, the content is written to it.
+    Write that file. It is renamed to `path` at the end of the block. After an error `path` is
+    unchanged. If `path` is a link, the file behind the link is replaced. If it is a device or a
+    pipe, such as /dev/stdout, the content is written to it.
     """
     if is_remote(path) or _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +199,7 @@ def _temporary_name(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a file, local or remote."""
+    """Returns the content of a file, local or remote."""
     with local_copy(path) as local, open(local, "rb") as file:
         return file.read()
 
@@ -199,19 +214,42 @@ def file_sha256(path: Path) -> str:
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Writes UTF-8 JSON. Raises ValueError for NaN and infinity, which JSON does not have."""
+    """Writes a value as UTF-8 JSON. The file appears only when all of it is written.
+
+    Args:
+      path: the file.
+      value: what `json.dumps` can write. NaN and infinity raise ValueError: JSON does not have
+        them.
+      indent: number of spaces per level; None writes one line.
+    """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(json_text(value, indent) + "\n")
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Returns JSON text. Letters are escaped only if a string is not valid UTF-8."""
+    """Returns a value as JSON text.
+
+    Letters such as é stay as they are. If a string is not valid Unicode, all of them are escaped.
+
+    Args:
+      value: what `json.dumps` can write. NaN and infinity raise ValueError: JSON does not have
+        them.
+      indent: number of spaces per level; None gives one line.
+    """
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     return json.dumps(value, indent=indent) if re.search(r"[\ud800-\udfff]", text) else text
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Reads UTF-8 JSON. A bad file raises ValueError in one line, which ends with `remedy`."""
+    """Reads a file of UTF-8 JSON, local or remote.
+
+    Args:
+      path: the file.
+      remedy: what the user can do about a bad file: a sentence at the end of the error.
+
+    Raises:
+      ValueError: the file cannot be read or is not JSON.
+    """
     path = os.path.expanduser(path)
     try:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
@@ -223,15 +261,18 @@ def read_json(path: Path, remedy: str) -> Any:
 
 @contextlib.contextmanager
 def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
-    """Lets one process at a time write into a directory, until the block or the process ends.
+    """Context in which no other process can take the same lock of a directory.
 
-    The lock is the file `.NAME.lock`. A remote directory is not locked, and neither is a directory
-    on a file system without locks.
+    The lock is the file `.NAME.lock`, and ends with the block or the process. A remote directory is
+    not locked, and neither is a directory on a file system without locks.
 
     Args:
       folder: the directory.
-      name: name of the lock.
-      remedy: what a second process can do but wait, for its error.
+      name: NAME, which says what the lock is for.
+      remedy: what the user can do instead of waiting: the end of the error's last sentence.
+
+    Raises:
+      ValueError: another process has the lock.
     """
     if is_remote(folder):
         yield
@@ -249,7 +290,16 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
 
 
 def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
-    """Reads the arrays `names` from an npz file, without unpickling; errors as in `read_json`."""
+    """Reads arrays from an npz file, local or remote, without unpickling.
+
+    Args:
+      path: the file.
+      names: the names of the arrays to read.
+      remedy: what the user can do about a bad file: a sentence at the end of the error.
+
+    Raises:
+      ValueError: the file cannot be read, or lacks one of the arrays.
+    """
     arrays = _read_arrays(path, remedy)
     if missing := [name for name in names if name not in getattr(arrays, "files", ())]:
         raise ValueError(f"{path} lacks the array {missing[0]}. {remedy}")
@@ -260,7 +310,15 @@ def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndar
 
 
 def load_npy(path: Path, remedy: str) -> np.ndarray:
-    """Reads an array from an npy file; errors as in `load_npz`."""
+    """Reads an array from an npy file, local or remote, without unpickling.
+
+    Args:
+      path: the file.
+      remedy: what the user can do about a bad file: a sentence at the end of the error.
+
+    Raises:
+      ValueError: the file cannot be read.
+    """
     return _read_arrays(path, remedy)
 
 
@@ -274,7 +332,12 @@ def _read_arrays(path: Path, remedy: str) -> Any:
 
 
 def write_npz(path: Path, **arrays: Any) -> None:
-    """Writes arrays into an npz file."""
+    """Writes arrays into an npz file, which appears only when all of it is written.
+
+    Args:
+      path: the file.
+      **arrays: the arrays by name.
+    """
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
 
@@ -282,7 +345,7 @@ def write_npz(path: Path, **arrays: Any) -> None:
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
     """Computes the SHA-256 of named arrays, such as a model's weights, in hexadecimal.
 
-    Shapes and dtypes are not part of the digest.
+    The names and the bytes of the arrays count, but not their shapes and dtypes.
 
     Args:
       arrays: the arrays by name.

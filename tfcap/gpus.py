@@ -36,23 +36,30 @@ for dtype in ("float32", "bfloat16", "float16"):
 
 
 def missing_libraries(log: str) -> list[str]:
-    """Lists the libraries that TensorFlow did not find, from its log at VLOG level 1."""
+    """Returns the file names of the libraries that TensorFlow looked for and did not find.
+
+    Args:
+      log: what TensorFlow logs at its start, see `start_log`.
+    """
     names = re.findall(r"Could not load dynamic library '([^']+)'", log)
     return list(dict.fromkeys(names))
 
 
 def start_log() -> str:
-    """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs."""
+    """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs.
+
+    The log has VLOG level 1, which names each library.
+    """
     levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
     program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
     return _child([program], levels).stderr
 
 
 def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
-    """Says what to do about missing libraries.
+    """Says what the user can do about missing libraries; "" if none is missing.
 
     Args:
-      names: the missing libraries.
+      names: the file names of the missing libraries.
       wheels: the result of `wheel_libraries`.
     """
     if "libcuda.so.1" in names:
@@ -64,10 +71,13 @@ def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
 
 
 def wheel_libraries(site: str | None = None) -> dict[str, str]:
-    """Returns name -> directory of each library that pip installed with NVIDIA's wheels.
+    """Finds the libraries that pip installed with NVIDIA's wheels.
 
     Args:
       site: the directory of the installed packages; None searches those of this Python.
+
+    Returns:
+      the file name of each library -> its directory.
     """
     roots = [site] if site else [path for path in sys.path if path.endswith("-packages")]
     files = (file for root in roots for file in pathlib.Path(root).glob("nvidia/*/lib/*.so*"))
@@ -75,11 +85,14 @@ def wheel_libraries(site: str | None = None) -> dict[str, str]:
 
 
 def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
-    """Lists the directories of LD_LIBRARY_PATH whose CUDA libraries are loaded instead of pip's.
+    """Finds another CUDA, whose libraries would be loaded in place of those that pip installed.
 
     Args:
       search_path: the value of LD_LIBRARY_PATH.
       wheels: the result of `wheel_libraries`.
+
+    Returns:
+      the directories of LD_LIBRARY_PATH with such libraries; none if pip installed no libraries.
     """
     if not wheels:  # a CUDA of the system alone is right
         return []
@@ -93,14 +106,15 @@ def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
 
 
 def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
-    """True if TensorFlow has kernels that run on a card.
+    """True if TensorFlow was built with kernels that run on a GPU.
 
-    Kernels of `sm_80` run on all cards 8.x from 8.0 on. `compute_90` is code that the driver
-    compiles for newer cards, which fails on those that this CUDA does not know.
+    Kernels of `sm_80` run on all GPUs of capability 8.x. `compute_90` is code that the driver
+    compiles for newer GPUs; it is not counted for those, because this fails if the CUDA version
+    does not know them.
 
     Args:
-      capability: the compute capability of the card, major and minor.
-      built: the `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`.
+      capability: the compute capability of the GPU, major and minor: (8, 6).
+      built: the `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`, such as `sm_80`.
     """
     major, minor = capability
     matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)", name) for name in built]
@@ -108,13 +122,17 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
 
 
 def compute(gpu: int) -> str:
-    """Multiplies matrices on GPU number `gpu` in a new process; returns what failed, or ""."""
+    """Tests a GPU by products of matrices, in a new process; returns what failed, or "".
+
+    Args:
+      gpu: the index of the GPU, from 0.
+    """
     done = _child([_PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
-    return failed_products(done.stdout, done.stderr, done.returncode)
+    return _failed_products(done.stdout, done.stderr, done.returncode)
 
 
-def failed_products(out: str, errors: str, code: int) -> str:
-    """Says which products failed, or "".
+def _failed_products(out: str, errors: str, code: int) -> str:
+    """Reads from the output of `_PROGRAM` which products failed; "" if none did.
 
     Args:
       out, errors: standard output and standard error of the process.
@@ -143,7 +161,10 @@ def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Com
 
 
 def driver_gpus() -> list[str]:
-    """Lists the GPUs that NVIDIA's driver finds; TensorFlow may not be able to use them."""
+    """Returns the names of the GPUs that NVIDIA's driver finds, by nvidia-smi.
+
+    TensorFlow may not be able to use them.
+    """
     try:
         lines = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
@@ -155,6 +176,8 @@ def driver_gpus() -> list[str]:
 
 def unused_gpus(used: int) -> str:
     """Returns a warning if TensorFlow uses fewer GPUs than the driver finds, else "".
+
+    The result is also "" if CUDA_VISIBLE_DEVICES is set, because the user has chosen then.
 
     Args:
       used: the number of GPUs that TensorFlow uses.

@@ -33,17 +33,21 @@ ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
-    """True if the file name has the ending of a picture and is not hidden.
+    """True if a file name has the ending of a picture that can be decoded, and is not hidden.
 
     macOS writes the hidden file `._photo.jpg`, which is not a picture, beside photo.jpg.
+
+    Args:
+      name: the file name.
+      endings: the endings of pictures, in lower case.
     """
     return name.lower().endswith(endings) and not name.startswith(".")
 
 
 def is_picture(path: str | os.PathLike) -> bool:
-    """True if a local file is a picture that can be read, by its ending.
+    """True if a local file seems to be a picture that can be decoded, by the ending of its name.
 
-    Where the ending says nothing, as in `4711` or `photo.jpg.1`, the first bytes decide.
+    If the ending does not tell the kind of file, as in `4711` or `photo.jpg.1`, the first bytes do.
     """
     name = os.path.basename(path)
     if is_picture_name(name):
@@ -72,7 +76,7 @@ def left_out(names: Iterable[str | os.PathLike]) -> str:
     For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
 
     Args:
-      names: names of any files.
+      names: names or paths of any files.
     """
     unreadable = [name for name in map(os.path.basename, names) if _is_unreadable(name)]
     if not unreadable:
@@ -84,17 +88,19 @@ def left_out(names: Iterable[str | os.PathLike]) -> str:
 
 
 def by_ending(names: Iterable[str]) -> str:
-    """Returns how many files have which ending, as in "3 .heic, 1 .tif"."""
+    """Counts file names by their endings, and returns a text such as "3 .heic, 1 .tif"."""
     endings = collections.Counter(os.path.splitext(name)[1].lower() for name in names)
     return ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
-    """Says in one line why `tfcap.data.pictures.decode` refuses a file, and what to do.
+    """Says in one line why a file cannot be decoded as a picture, and what the user can do.
+
+    Call it for a file that `tfcap.data.pictures.decode` has refused.
 
     Args:
       content: the bytes of the file.
-      most_pixels: limit of the pixels; for a GIF file of the pixels of all frames together.
+      most_pixels: the largest number of pixels, for a GIF file of all frames together.
     """
     if not content:
         return "the file is empty. Copy or download it again."
@@ -109,7 +115,7 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
             width, height = image.size
             frames = getattr(image, "n_frames", 1) if kind in ("GIF", "WEBP") else 1
     except Image.DecompressionBombError:
-        return f"more than {MOST_PIXELS} pixels. Save the picture smaller."
+        return f"the picture has more than {MOST_PIXELS} pixels. Save it smaller."
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return (
             "a picture must be JPEG, PNG, BMP, GIF or WebP. This file is none, perhaps a saved web "
@@ -118,8 +124,8 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     if frames * width * height > most_pixels:
         several = f"{frames} frames of " if frames > 1 else ""
         return (
-            f"{several}{width} x {height} pixels, which are more than {most_pixels}. Save the "
-            "picture smaller."
+            f"{several}{width} x {height} pixels are more than the limit of {most_pixels} pixels. "
+            "Save the picture smaller."
         )
     if kind == "WEBP" and frames > 1:
         return "an animated WebP file, which cannot be read. Save one of its frames as PNG."
@@ -134,7 +140,12 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
 
 
 def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
-    """Raises ValueError if a file has too many pixels or is not a picture; does not decode it."""
+    """Raises ValueError if a file has too many pixels or is not a picture, without decoding it.
+
+    Args:
+      content: the bytes of the file.
+      most_pixels: the largest number of pixels, for a GIF file of all frames together.
+    """
     try:
         with Image.open(io.BytesIO(content)) as image:
             frames = getattr(image, "n_frames", 1) if image.format == "GIF" else 1
@@ -146,7 +157,7 @@ def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
 
 
 def is_animated(content: bytes) -> bool:
-    """True for a GIF or WebP file with several frames."""
+    """True if the bytes are those of a GIF or WebP file with several frames."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             return image.format in ("GIF", "WEBP") and getattr(image, "is_animated", False)
@@ -155,9 +166,12 @@ def is_animated(content: bytes) -> bool:
 
 
 def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
-    """Returns width and height of the upright picture; None if the file cannot be read.
+    """Returns (width, height) of a picture as it stands upright, in pixels.
 
-    Only the head of the file is read.
+    None if the file cannot be read. Only the head of the file is read.
+
+    Args:
+      file: the path of the file, or the open file.
     """
     try:
         with Image.open(file) as image:
@@ -170,10 +184,13 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
 def upright(image: Image.Image) -> Image.Image:
     """Returns a Pillow image turned upright by its EXIF orientation.
 
-    EXIF that is damaged is ignored. Grey pictures of 16 bits become pictures of 8 bits, as
-    TensorFlow decodes them; Pillow would cut their values off at 255. There is one difference to
-    `tfcap.data.pictures.decode`: Pillow also applies an orientation that only XMP has, or EXIF
-    behind the pixels of a PNG file.
+    Damaged EXIF is ignored. Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow
+    decodes them; Pillow would cut their values off at 255. `tfcap.data.pictures.decode` differs in
+    one point: it ignores an orientation that only XMP has, and EXIF behind the pixels of a PNG
+    file.
+
+    Args:
+      image: the image, as Pillow opened it.
     """
     try:
         turned = ImageOps.exif_transpose(image)

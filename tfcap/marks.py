@@ -12,27 +12,32 @@ _VALUES = {
 
 
 def mark_of(annotation: Mapping[str, Any]) -> str:
-    """Returns the mark that is set in an annotation; "" if none is.
+    """Returns the mark of an annotation that says that its caption is not usable, or "".
+
+    VizWiz-Captions has two such marks: `is_rejected` (spam) and `is_precanned` (the annotators'
+    text for a picture of too bad quality).
 
     Args:
-      annotation: values of the annotation by key. A mark that is neither true nor false raises
-        ValueError.
+      annotation: the values of the annotation by key.
+
+    Raises:
+      ValueError: a mark is neither true nor false.
     """
     for mark in UNUSABLE:
         value = annotation.get(mark)
         is_set = _VALUES.get(str(value).strip().lower())
         if is_set is None:
-            raise ValueError(f"{mark!r} must be true or false, not {value!r:.80}")
+            raise ValueError(f"the mark {mark!r} must be true or false, not {value!r:.80}")
         if is_set:
             return mark
     return ""
 
 
 def left_out(marks: Iterable[str]) -> str:
-    """Returns a note on captions that are left out for their marks.
+    """Returns a note: "captions with a mark are left out (3 is_rejected, 1 is_precanned)".
 
     Args:
-      marks: the mark of each such caption.
+      marks: the mark of each caption that is left out, see `mark_of`.
     """
     counts = collections.Counter(marks).items()
     listed = ", ".join(f"{number} {mark}" for mark, number in counts)

@@ -37,14 +37,14 @@ BATCHES = 20  # batches of one repetition: a single batch could have been made b
 
 
 class Sizes(NamedTuple):
-    """Sizes of the random inputs.
+    """Sizes of the random inputs that `measure` makes.
 
     Attributes:
-      images: number of images in a batch, B.
-      regions: number of regions of an image, R.
-      features: width of the features, F.
-      vocab: size of the vocabulary, V.
-      corpus: number of images in the table of document frequencies.
+      images: number of images in a batch.
+      regions: number of regions of an image, each of which has a feature vector.
+      features: number of components of a feature vector.
+      vocab: number of words of the vocabulary.
+      corpus: number of images whose captions give the table of document frequencies.
     """
 
     images: int
@@ -57,17 +57,19 @@ class Sizes(NamedTuple):
 def measure(
     what: str, params: configs.Experiment, sizes: Sizes, repeats: int, data_dir: str = ""
 ) -> dict[str, Any]:
-    """Times one kind of work.
+    """Times one kind of work on random inputs.
 
     Args:
-      what: `xe`, `scst`, `beam`, `greedy`, `reward` or `input`, see `tfcap.benchmark`.
+      what: the work: `xe`, `scst`, `beam`, `greedy`, `reward` or `input`, see `tfcap.benchmark`.
       params: the configuration of the experiment.
       sizes: the sizes of the random inputs.
       repeats: number of calls that are timed after the warm-up.
-      data_dir: the prepared directory that `input` reads.
+      data_dir: the directory of prepared data, which only `input` reads.
 
     Returns:
-      The line of `tfcap.benchmark`: `seconds` of a call, and rates computed from the median.
+      what `tfcap.benchmark` prints as a line of JSON: `seconds` of a call (first, median, min and
+      max), rates computed from the median, such as `images_per_second`, and values of this kind of
+      work alone.
     """
     config = params.task
     images = sizes.images
@@ -153,12 +155,12 @@ def _training_step(
     if what == "xe":
         task = CaptionTask(params.task, None, optimization, xla=xla)
     else:
-        table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
+        table = document_frequencies(_random_captions(sizes.corpus, sizes.vocab, seed=2))
         options = params.task.self_critical.reward.as_dict()
         reward = rewards.Reward(table, sizes.vocab, **options)
         task = SelfCriticalTask(params.task, None, optimization, reward=reward, xla=xla)
-        words = random_captions(sizes.images, sizes.vocab, seed=1)
-        inputs["references"] = reward.references(tf.constant(padded(words)))
+        words = _random_captions(sizes.images, sizes.vocab, seed=1)
+        inputs["references"] = reward.references(tf.constant(_padded(words)))
     optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
     metrics = task.build_metrics()
     return _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
@@ -205,7 +207,7 @@ def _batches(params: configs.Experiment, sizes: Sizes, data_dir: str) -> Callabl
     return lambda: [next(batches) for _ in range(BATCHES)]
 
 
-def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
+def _random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
     """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words for each image, without EOS.
 
     The probability of the word of rank n is about proportional to 1 / n, as in natural language.
@@ -225,7 +227,7 @@ def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]
     return captions
 
 
-def padded(images: list[list[list[int]]]) -> np.ndarray:
+def _padded(images: list[list[list[int]]]) -> np.ndarray:
     """Returns captions with EOS and PAD as int32 [B, C, U], U the length of the longest."""
     ended = [[[*caption, EOS] for caption in captions] for captions in images]
     longest = max(len(caption) for captions in ended for caption in captions)
@@ -235,8 +237,8 @@ def padded(images: list[list[list[int]]]) -> np.ndarray:
 
 def _reward(params: configs.Experiment, sizes: Sizes) -> tuple[Callable, DocumentFrequencies]:
     """Returns a compiled CIDEr-D of random samples, and its table of document frequencies."""
-    table = document_frequencies(random_captions(sizes.corpus, sizes.vocab, seed=2))
-    references = padded(random_captions(sizes.images, sizes.vocab, seed=1))
+    table = document_frequencies(_random_captions(sizes.corpus, sizes.vocab, seed=2))
+    references = _padded(_random_captions(sizes.images, sizes.vocab, seed=1))
     # Samples [B, S, T] are references in which every second word is another one.
     samples = np.arange(params.task.self_critical.samples) % REFERENCES
     hypotheses = references[:, samples, : params.task.max_length]

@@ -24,24 +24,26 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     if argv[1:] and flags.FLAGS.engine != "beam":
-        raise errors.UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
+        raise errors.UsageError(
+            f"{argv[1]!r} is not a flag. Flags begin with --. Only `engine=beam` takes others."
+        )
     try:
         prepare(**cli.values(Settings), engine_options=tuple(argv[1:]))
     except KeyboardInterrupt:
         raise errors.Interrupted(
-            "Interrupted. Give the same command again to continue.", 130
+            "Interrupted. Give the same command again to continue.", code=130
         ) from None
 
 
 @takes(Settings)
 def prepare(settings: Settings) -> pathlib.Path | str:
-    """Prepares a data set for training, or draws the built-in one and prepares it.
+    """Turns captions and images into a prepared directory, from which captioners are trained.
 
     Returns:
-      The directory that was written: a Path, or text if it is remote.
+      The path of the prepared directory; a string, not a Path, if it lies in remote storage.
 
     Raises:
-      ValueError: the input is bad, too many images are skipped, or `out` holds files that were
+      ValueError: the input is bad, too many images cannot be read, or `out` holds files that were
         made with other settings.
     """
     from tfcap.preparing import build

@@ -14,12 +14,15 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 
 def in_xla() -> bool:
-    """True while a function is traced that XLA compiles: TensorFlow has no public name for this."""
+    """True while TensorFlow traces a function that XLA will compile.
+
+    TensorFlow has no public name for this.
+    """
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def all_layers(model: keras.Model) -> Iterable[keras.layers.Layer]:
-    """Returns the model and its layers with the layers inside them: `model.layers` lacks these."""
+    """Returns the model, its layers, and the layers inside of these, which `model.layers` lacks."""
     return model._flatten_layers()
 
 
@@ -28,6 +31,9 @@ def set_worker_timeout(seconds: float) -> None:
 
     Call it before a multi-worker strategy is made. The strategy has no option for this time, so the
     function that it calls gets another default.
+
+    Args:
+      seconds: the time.
     """
     service = context.context()
     service.configure_coordination_service = functools.partial(
@@ -36,17 +42,25 @@ def set_worker_timeout(seconds: float) -> None:
 
 
 class SharedScalarsOptimizer(keras.optimizers.Optimizer):
-    """A Keras optimizer that computes scalars once in a step, and not once for each variable.
+    """Base class of Keras optimizers that compute some scalars once in a step for all variables.
 
-    `update_step` gets the result of `shared_scalars` in place of the learning rate.
+    Keras would compute them once for each variable. A subclass implements `shared_scalars` and, as
+    for any Keras optimizer, `update_step`. That method then gets the result of `shared_scalars` in
+    place of the learning rate.
     """
 
     def shared_scalars(self, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Computes the scalars of a step from its learning rate."""
+        """Computes the scalars that the updates of all variables in one step share.
+
+        A subclass implements it.
+
+        Args:
+          learning_rate: the learning rate of the step, a float32 scalar.
+        """
         raise NotImplementedError
 
     def index_of(self, variable: keras.Variable) -> int:
-        """Returns the position of a trained variable in the lists of optimizer variables."""
+        """Returns the index of a trained variable in the lists of `add_optimizer_variables`."""
         return self._get_variable_index(variable)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
@@ -61,11 +75,11 @@ class SharedScalarsOptimizer(keras.optimizers.Optimizer):
 
 
 def wrap_update(optimizer: keras.optimizers.Optimizer, wrapper: Callable[..., None]) -> None:
-    """Puts a function around the one with which an optimizer updates variables.
+    """Puts a function around the one with which an optimizer updates its variables.
 
     Args:
-      optimizer: the optimizer to change.
-      wrapper: gets the present function and its arguments: gradients, variables and the learning
-        rate.
+      optimizer: the optimizer, which is changed.
+      wrapper: called in place of that function, as `wrapper(update, gradients, variables,
+        learning_rate)`, where `update` is the function so far.
     """
     optimizer._backend_update_step = functools.partial(wrapper, optimizer._backend_update_step)

@@ -14,6 +14,8 @@ T = TypeVar("T")
 class Bar:
     """A progress bar: tqdm on a terminal, one line every 30 seconds in a log file.
 
+    Use it as a context manager, and call `update` for the items that are done.
+
     Args:
       total: number of items; None if it is not known.
       label: text before the bar.
@@ -50,7 +52,12 @@ class Bar:
         self._start = self._shown = time.monotonic()
 
     def update(self, items: int = 1, note: str = "") -> None:
-        """Adds `items` to the bar; `note` is shown at its end, such as `loss 1.234`."""
+        """Adds items that are done to the bar.
+
+        Args:
+          items: number of these items.
+          note: text at the end of the bar, such as `loss 1.234`; "" keeps the last one.
+        """
         bar = self._tqdm
         now = time.monotonic()
         self._note = note or self._note
@@ -68,7 +75,7 @@ class Bar:
 
     @property
     def done(self) -> int:
-        """The number of items that are done."""
+        """The number of items that are done, those of an earlier run included."""
         return self._tqdm.n
 
     @property
@@ -86,7 +93,7 @@ class Bar:
 def progress(
     items: Iterable[T], total: int | None, label: str, unit: str = "batch"
 ) -> Generator[T]:
-    """Yields the items, and shows how many are done, their rate and the time left.
+    """Yields the items, and shows a bar: how many are done, their rate and the time left.
 
     Args:
       items: what is yielded.
@@ -117,22 +124,36 @@ class _Messages(logging.Handler):
         say(self._text_of(record.getMessage()), stream)
 
 
-def show_messages(text_of: Callable[[str], str] = str) -> None:
-    """Prints the messages of the logger "tfcap", as the commands do.
+def shown_level() -> int | None:
+    """Returns the level from which `show_messages` prints; None if it was not called."""
+    logger = logging.getLogger("tfcap")
+    is_shown = any(isinstance(handler, _Messages) for handler in logger.handlers)
+    return logger.level if is_shown else None
 
-    A program that uses tfcap need not call this: it may configure `logging` as it likes.
+
+def show_messages(text_of: Callable[[str], str] = str, level: int = logging.INFO) -> None:
+    """Prints the messages that tfcap logs: warnings on standard error, others on standard output.
+
+    The commands call it. A program that uses tfcap need not: it may configure the logger "tfcap" as
+    it likes.
 
     Args:
-      text_of: returns what is printed for a message.
+      text_of: maps a message to the text that is printed.
+      level: the lowest level of the messages that are printed, as `logging` numbers them.
     """
     logger = logging.getLogger("tfcap")
     logger.handlers = [_Messages(text_of)]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     logger.propagate = False
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Prints a line above a progress bar, on standard output by default."""
+    """Prints a line above a progress bar.
+
+    Args:
+      text: the line.
+      stream: where it is printed; None for standard output.
+    """
     from tqdm import tqdm
 
     tqdm.write(text, file=stream or sys.stdout)

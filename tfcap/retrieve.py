@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @arguments
 class Retrieve(cli.RunArguments):
-    """The arguments of `retrieve`."""
+    """The arguments of the function `retrieve`; the command makes its flags of these fields."""
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     data_dir: str | None = argument(
@@ -78,10 +78,14 @@ def _run() -> None:
 
 @takes(Retrieve)
 def retrieve(args: Retrieve) -> dict[str, retrieval.Summary]:
-    """Ranks a split in both directions, or answers queries, and prints what it finds.
+    """Ranks a split by log P(caption | image), or answers queries, and prints the results.
+
+    Without `query` and `image` the captions of the split are ranked for each image, and the images
+    for each caption. A `query` finds images, and an `image` finds captions.
 
     Returns:
-      The statistics of each direction by its name; empty if queries were answered.
+      "image to text" and "text to image" -> the recalls and the median rank of this direction. The
+      dictionary is empty if queries were answered.
     """
     if not args.model_dir:
         raise errors.UsageError(
@@ -117,6 +121,7 @@ def _check(args: Retrieve, data: "PreparedData") -> None:
     marginal = args.marginal_images and (args.image or not args.query)
     if (args.candidates or marginal) and not splits.get("train", {}).get("images"):
         raise errors.UsageError(
+            "`marginal_images` and `candidates` need training images, but "
             f"{data.folder} has no split train, only {', '.join(splits)}. Give "
             "`marginal_images=0`, and leave out `candidates`."
         )

@@ -47,21 +47,21 @@ _SAFE = dict(
 _LARGEST_HEADER = 100_000_000  # bytes; the limit of the safetensors library
 # How files of other formats begin.
 _OTHERS = {
-    b"\x89HDF\r\n": "it is an HDF5 file (.h5), such as Keras writes",
-    b"\x93NUMPY": "it is an array of NumPy (.npy)",
-    b"GGUF": "it is a GGUF file",
-    b"{": "it is JSON, perhaps an index of weights in several files: join them in one",
-    b"version https://git-lfs": "it is a pointer of Git LFS, and `git lfs pull` fetches the file",
-    b"<": "it is a web page or XML, and not what its link promised",
-    b"\x1f\x8b": "it is compressed with gzip: unpack it",
+    b"\x89HDF\r\n": "the file is an HDF5 file (.h5), such as Keras writes",
+    b"\x93NUMPY": "the file is an array of NumPy (.npy)",
+    b"GGUF": "the file is GGUF",
+    b"{": "the file is JSON, perhaps an index of weights in several files: join them in one",
+    b"version https://git-lfs": "the file is a pointer of Git LFS: `git lfs pull` fetches it",
+    b"<": "the file is a web page or XML, and not what its link promised: download it again",
+    b"\x1f\x8b": "the file is compressed with gzip: unpack it",
 }
 # The members by which other zip files are known.
 _OTHER_ZIPS = {
-    ".npy": "it is an archive of NumPy (.npz)",
-    "model.weights.h5": "it is a model of Keras (.keras)",
-    "constants.pkl": "it is TorchScript (torch.jit.save): save torch.jit.load(...).state_dict()",
-    ".pth": "it is a zip archive with files of weights: unpack it",
-    ".safetensors": "it is a zip archive with files of weights: unpack it",
+    ".npy": "the file is an archive of NumPy (.npz)",
+    "model.weights.h5": "the file is a model of Keras (.keras)",
+    "constants.pkl": "the file is TorchScript: save torch.jit.load(...).state_dict()",
+    ".pth": "the file is a zip archive with files of weights: unpack it",
+    ".safetensors": "the file is a zip archive with files of weights: unpack it",
 }
 # The keys under which trainers keep the state dict.
 WRAPPERS = (
@@ -77,16 +77,22 @@ class _OtherFormat(ValueError):
 
 
 def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the weights in a file of `torch.save`, or of safetensors.
+    """Reads the weights in a file of `torch.save` or safetensors, without PyTorch.
 
     The state dict may be inside other dictionaries, under the keys `WRAPPERS`; the first one that
-    holds tensors counts. Entries that are no tensors are left out.
+    holds tensors counts. Entries that are not tensors are left out.
+
+    Args:
+      path: the file, local.
 
     Returns:
-      Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names
-      are those of the model without wrappers: `module.` and the like are removed, and so is a
-      prefix that all names share. If only some names begin with `module.`, the others are left out,
-      such as the counter of an average of weights.
+      read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names are
+      those of the plain model: `module.` and other parts that wrappers of PyTorch add are removed,
+      and so is a prefix that all names share. If only some names begin with `module.`, the other
+      entries belong to the wrapper, such as a counter, and are left out.
+
+    Raises:
+      ValueError: the file cannot be read, or holds no weights.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
@@ -99,7 +105,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             else:
                 raise _OtherFormat(other_format(start) or _by_end(file))
         if not arrays:
-            raise _OtherFormat("it holds no tensors by name")
+            raise _OtherFormat("the file holds no tensors by name, as a state dict does")
         return _bare(arrays)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -107,20 +113,21 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         save = "ave the weights alone with torch.save(model.state_dict(), ...)"
         remedy = f"S{save}" if isinstance(error, _OtherFormat) else f"Copy it again, or s{save}"
         raise ValueError(
-            f"{path} is no usable file of torch.save: {str(error)[:300] or 'it is cut'}. {remedy}"
+            f"{path} is no usable file of torch.save: {str(error)[:300] or 'the file is cut'}. "
+            f"{remedy}"
         ) from error
 
 
 def other_format(start: bytes) -> str:
-    """Says of a file that holds no weights what it is; "" if that is not known.
+    """Says which known format a file has that holds no weights; "" if the format is not known.
 
     Args:
-      start: its first 512 bytes.
+      start: the first 512 bytes of the file.
     """
     if not start:
-        return "it is empty"
+        return "the file is empty"
     if start[257:262] == b"ustar":
-        return "it is a tar archive: unpack it"
+        return "the file is a tar archive: unpack it"
     return next((text for magic, text in _OTHERS.items() if start.startswith(magic)), "")
 
 
@@ -128,14 +135,14 @@ def _by_end(file: BinaryIO) -> str:
     """Says what a file is by its last bytes."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
     is_table = int.from_bytes(file.read(), "little") == 0xDB4775248B80FB57  # of LevelDB
-    return "it is a checkpoint of TensorFlow" if is_table else "it has another format"
+    return "the file is a checkpoint of TensorFlow" if is_table else "the file has another format"
 
 
 def is_weights(start: bytes) -> bool:
-    """True if a file is one of torch.save or safetensors.
+    """True if a file begins like one of torch.save or safetensors.
 
     Args:
-      start: its first 512 bytes.
+      start: the first 512 bytes of the file.
     """
     return start.startswith((b"PK", b"\x80")) or _is_safetensors(start)
 
@@ -143,12 +150,22 @@ def is_weights(start: bytes) -> bool:
 def read_values(content: bytes) -> Any:
     """Reads a pickle of plain values, such as a table of words, without running its code.
 
-    Every class and function in it becomes an empty object.
+    Args:
+      content: the bytes of the pickle.
+
+    Returns:
+      the value: dictionaries, lists, numbers, text. Each class or function in it is an empty
+      object.
+
+    Raises:
+      ValueError: the pickle is damaged.
     """
     try:
         return _Unpickler(BytesIO(content)).load()
     except Exception as error:  # a damaged pickle raises errors of many types
-        raise ValueError(f"the pickle is damaged: {str(error)[:300] or 'it is cut'}") from error
+        raise ValueError(
+            f"the pickle is damaged: {str(error)[:300] or 'its end is missing'}"
+        ) from error
 
 
 class _Storage(NamedTuple):
@@ -242,7 +259,7 @@ def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
     first = 8 + int.from_bytes(file.read(8), "little")
     left = file.seek(0, os.SEEK_END) - first
     if left < 0:  # `read` would allocate what the file promises
-        raise ValueError("it is cut")
+        raise ValueError("the file is cut: it ends before its header does")
     file.seek(8)
     entries = json.loads(file.read(first - 8))
     arrays = {}
@@ -250,12 +267,14 @@ def _read_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
         if name == "__metadata__":
             continue
         if entry["dtype"] not in _SAFE:
-            raise _OtherFormat(f"the tensor {name} has the type {entry['dtype']}")
+            raise _OtherFormat(
+                f"the tensor {name} has the type {entry['dtype']}, which is not read"
+            )
         shape, (start, end) = entry["shape"], entry["data_offsets"]
         left -= end - start  # tensors that share bytes could need any memory
         sizes = *shape, start, end - start
         if not all(type(n) is int and n >= 0 for n in sizes) or left < 0:
-            raise ValueError(f"the tensor {name} reaches out of the file")
+            raise ValueError(f"the file is damaged: the tensor {name} reaches out of it")
         storage = _Storage(_SAFE[entry["dtype"]], name, math.prod(shape))
         file.seek(first + start)
         arrays[name] = _numbers(storage, file.read(end - start), "little").reshape(shape)
@@ -282,10 +301,10 @@ def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
         if any(name.endswith(ending) for name in names):
             raise _OtherFormat(text)
     if pickled is None:
-        raise _OtherFormat("it is a zip file without data.pkl")
+        raise _OtherFormat("the file is a zip file without data.pkl, which torch.save would write")
     top = pickled.removesuffix("data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-        raise _OtherFormat("it is compressed, but torch.save never compresses")
+        raise _OtherFormat("the file is compressed, which torch.save never does: unpack it")
     order = archive.read(f"{top}byteorder") if f"{top}byteorder" in names else b"little"
     content = _Unpickler(BytesIO(archive.read(pickled))).load()
     return content, lambda storage: archive.read(f"{top}data/{storage.key}"), order.decode()
@@ -295,17 +314,19 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
     """Does what `_read_zip` does for the layout before PyTorch 1.6."""
     unpicklers = [_Unpickler(file) for _ in range(5)]
     if unpicklers[0].load() != _MAGIC:
-        raise _OtherFormat("it is a pickle of another program")
+        raise _OtherFormat("the file is a pickle of another program, and not of torch.save")
     _, system, content, keys = (unpickler.load() for unpickler in unpicklers[1:])
     storages = unpicklers[3].storages
     starts: dict[str, int] = {}
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:
         if type(key) is not str or key not in storages:
-            raise ValueError("it has a storage of an unknown type")
+            raise ValueError("the file has a storage (the numbers of tensors) of an unknown type")
         (count,) = struct.unpack("<q" if order == "little" else ">q", file.read(8))
         if count != storages[key].length:
-            raise ValueError(f"a storage has {count} numbers, not {storages[key].length}")
+            raise ValueError(
+                f"the file is damaged: a storage has {count} numbers, not {storages[key].length}"
+            )
         starts[key] = file.tell()
         file.seek(_size(storages[key]), os.SEEK_CUR)
 
@@ -323,7 +344,9 @@ def _size(storage: _Storage) -> int:
 def _numbers(storage: _Storage, content: bytes, order: str) -> np.ndarray:
     """Returns the numbers of a storage, [count]."""
     if len(content) != _size(storage):
-        raise ValueError(f"a storage has {len(content)} bytes, not {_size(storage)}")
+        raise ValueError(
+            f"the file is damaged: a storage has {len(content)} bytes, not {_size(storage)}"
+        )
     numbers = np.frombuffer(content, {"little": "<", "big": ">"}[order] + _KINDS[storage.kind])
     if storage.kind == "BFloat16Storage":
         return (numbers.astype(np.uint32) << 16).view(np.float32)
@@ -337,14 +360,16 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
     _, offset, shape, strides = tensor
     plain = all(type(number) is int and number >= 0 for number in (offset, *shape, *strides))
     if not plain or len(shape) != len(strides):
-        raise ValueError("a tensor has no whole numbers from 0 on as its sizes")
+        raise ValueError(
+            "the file is damaged: a tensor has a size, stride or offset below 0 or not whole"
+        )
     if 0 in shape:
         return np.zeros(shape, numbers.dtype)
     # The stride of an axis of length 1 is never used and may have any value.
     strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides, strict=True))
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if last >= len(numbers) or math.prod(shape) > len(numbers):
-        raise ValueError("a tensor reaches out of its storage")
+        raise ValueError("the file is damaged: a tensor reaches out of its storage")
     strides = tuple(step * numbers.itemsize for step in strides)
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
 
@@ -353,7 +378,7 @@ def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Removes from the names what wrappers of the model added, see `read_tensors`."""
     names = [[p for p in name.split(".") if p not in _WRAPPED] or [name] for name in arrays]
     if len({*map(".".join, names)}) < len(names):
-        raise ValueError("two of its tensors have the same name but for module. or the like")
+        raise ValueError("two tensors have the same name when `module.` and the like are removed")
     if any(wrapped := [name.startswith("module.") for name in arrays]):
         names = [*itertools.compress(names, wrapped)]
         arrays = dict(itertools.compress(arrays.items(), wrapped))

@@ -27,7 +27,7 @@ Changes = str | Mapping[str, Any]
 
 @arguments
 class Train:
-    """The arguments of `train`."""
+    """The arguments of the function `train`; the command makes its flags of these fields."""
 
     experiment: str | None = argument(
         "Registered experiment; by default the one of `model_dir`, whose run is continued.",
@@ -44,9 +44,9 @@ class Train:
         many="repeated",
     )
     params_override: Changes = argument(
-        "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last. In Python also a "
-        "dictionary.",
+        "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last.",
         default="",
+        python="It can also be a dictionary.",
     )
     mode: str = argument("Which parts to run.", default="train_and_eval", choices=MODES)
     then: str | Sequence[str] = argument(
@@ -67,8 +67,8 @@ class Train:
 
 
 @arguments
-class TrainCommand(Train):
-    """The arguments of the command, which can also start several processes."""
+class _Command(Train):
+    """The arguments of the command, which has more than `train`: it can start several processes."""
 
     list: bool = argument("Print the experiments and the recipes, and end.", default=False)
     workers: int = argument(
@@ -83,11 +83,11 @@ class TrainCommand(Train):
 
 
 def _define_flags() -> None:
-    cli.define(TrainCommand)
+    cli.define(_Command)
 
 
 def _run() -> None:
-    args = TrainCommand(**cli.values(TrainCommand))
+    args = _Command(**cli.values(_Command))
     if args.list:
         from tfcap.configs import recipes
 
@@ -96,35 +96,38 @@ def _run() -> None:
     if args.workers > 1:
         _launch(args)
     if args.restarts:
-        raise errors.UsageError("`restarts` needs `workers` of at least 2.")
+        raise errors.UsageError(
+            "`restarts` needs `workers` of at least 2. Give `workers`, or leave out `restarts`."
+        )
     train(**cli.values(Train))
 
 
-def _launch(args: TrainCommand) -> NoReturn:
+def _launch(args: _Command) -> NoReturn:
     """Starts `workers` processes of this command, and exits with their exit code."""
     from tfcap.training.workers import cluster_position, launch
 
     if cluster_position()[0] > 1:
         raise errors.UsageError(
-            "`workers` starts its own workers, but TF_CONFIG names several. Leave out `workers`, "
-            "or unset TF_CONFIG."
+            "`workers` starts the workers itself, but the environment variable TF_CONFIG already "
+            "names several. Leave out `workers`, or unset TF_CONFIG."
         )
     sys.exit(launch(sys.argv[1:], args.workers, args.restarts))
 
 
 @takes(Train)
 def train(args: Train) -> str:
-    """Trains a captioner, or continues its run.
+    """Trains a captioner, or continues the training of a run.
 
     Returns:
-      The directory of the run, or of the last stage. `tfcap.load` loads it.
+      The directory of the run; with `then` that of the last stage. `tfcap.load` loads it.
     """
     from tfcap.training import stages
 
-    if args.mode not in MODES:
-        raise errors.UsageError(f"`mode={args.mode}` is not one of {', '.join(MODES)}.")
     if (args.then_config_file or args.then_override) and not args.then:
-        raise errors.UsageError("`then_config_file` and `then_override` need `then`.")
+        raise errors.UsageError(
+            "`then_config_file` and `then_override` need `then`, the experiment of a later stage. "
+            "Give it, or leave them out."
+        )
     first = (
         args.experiment or "",
         os.path.expanduser(args.model_dir or ""),

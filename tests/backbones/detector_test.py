@@ -44,9 +44,9 @@ def narrow(changes=None, **sizes):
 
 def detect(network, image):
     """The regions of a picture uint8 [H, W, 3], without the padding, through the public door."""
-    found = network.regions(network.resize(tf.constant(image))[None])
-    count = int(found.count[0])
-    rows = {key: value[0].numpy() for key, value in found._asdict().items()}
+    result = network.regions(network.resize(tf.constant(image))[None])
+    count = int(result.count[0])
+    rows = {key: value[0].numpy() for key, value in result._asdict().items()}
     assert not any(value[count:].any() for key, value in rows.items() if key != "count")
     return {key: value if key == "count" else value[:count] for key, value in rows.items()}
 
@@ -61,16 +61,16 @@ def test_regions_are_those_of_the_literal_port(form, height, width):
     sizes = dataclasses.replace(NARROW, form=form)
     expected = literal.detect(image, weights(), sizes)
     network = narrow(form=form)
-    found = network.detect(*resized(image))
-    count = int(found.count)
+    result = network.detect(*resized(image))
+    count = int(result.count)
     assert count == len(expected["boxes"]) >= 10
-    np.testing.assert_allclose(found.boxes[:count], expected["boxes"], atol=1e-3)  # pixels
+    np.testing.assert_allclose(result.boxes[:count], expected["boxes"], atol=1e-3)  # pixels
     largest = np.abs(expected["features"]).max()
-    np.testing.assert_allclose(found.features[:count], expected["features"], atol=1e-5 * largest)
+    np.testing.assert_allclose(result.features[:count], expected["features"], atol=1e-5 * largest)
     for key in ("classes", "attributes"):
-        assert found._asdict()[key][:count].numpy().tolist() == expected[key].tolist()
+        assert result._asdict()[key][:count].numpy().tolist() == expected[key].tolist()
     for key in ("class_scores", "attribute_scores"):
-        np.testing.assert_allclose(found._asdict()[key][:count], expected[key], atol=1e-3)
+        np.testing.assert_allclose(result._asdict()[key][:count], expected[key], atol=1e-3)
 
 
 def resized(image, short=600, long=1000):
@@ -98,7 +98,9 @@ def test_weights_written_and_loaded_are_the_same(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert network.sizes == NARROW
     wrong = {**weights(), f"{HEAD}.cls_score.bias": np.zeros(11)}
-    with pytest.raises(ValueError, match=r"cls_score.bias has the shape .11,., but must have .10"):
+    with pytest.raises(
+        ValueError, match=r"cls_score.bias has the shape \(11,\), but must have \(10,\)"
+    ):
         detector.write(tmp_path / "c", wrong, literal.card_of())
 
 
@@ -137,8 +139,8 @@ def test_channels_are_blue_green_red_minus_their_mean_undivided():
 )
 def test_the_scale_and_both_sizes_are_those_of_opencv(size, scale, target):
     image = np.zeros((*size, 3), np.uint8)
-    pixels, found = detector.resized(tf.constant(image), 600, 1000)
-    assert float(found) == scale
+    pixels, result = detector.resized(tf.constant(image), 600, 1000)
+    assert float(result) == scale
     assert tuple(pixels.shape[:2]) == target
 
 
@@ -156,9 +158,9 @@ def test_resized_pixels_follow_the_scale_and_not_the_ratio_of_sizes(size):
 @pytest.mark.parametrize("size", [(33, 46), (34, 47), (35, 48), (36, 49), (3, 50)])
 def test_the_trunk_has_caffes_padding_for_odd_and_even_sizes(size):
     pixels = np.random.default_rng(0).normal(0, 60, (*size, 3)).astype(F)
-    found = narrow()._trunk(tf.constant(pixels[None]))[0]
+    result = narrow()._trunk(tf.constant(pixels[None]))[0]
     expected = literal.trunk(pixels, weights(), NARROW.blocks)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_the_stride_is_in_the_first_convolution_of_a_block():
@@ -166,8 +168,8 @@ def test_the_stride_is_in_the_first_convolution_of_a_block():
     x = np.random.default_rng(0).normal(size=(1, 9, 9, 8)).astype(F)
     changed = x.copy()
     changed[:, 1::2] += 1.0  # rows that a 1 x 1 convolution of stride 2 does not read
-    found = [narrow()._block(name, tf.constant(each), 2, 1) for each in (x, changed)]
-    np.testing.assert_array_equal(*found)
+    result = [narrow()._block(name, tf.constant(each), 2, 1) for each in (x, changed)]
+    np.testing.assert_array_equal(*result)
 
 
 def test_folding_is_the_batch_normalisation_also_of_a_channel_without_statistics():
@@ -191,10 +193,10 @@ def test_every_block_of_res5_is_dilated_and_none_has_a_stride(block):
     kernel = np.zeros_like(weights()[f"{name}.conv2.weight"])
     kernel[0, 0] = weights()[f"{name}.conv2.weight"][1, 1]
     network.weights[f"{name}.conv2.weight"].assign(kernel)
-    found = network._features(tf.constant(cells[None]), tf.constant(rois), 2)
+    result = network._features(tf.constant(cells[None]), tf.constant(rois), 2)
     values = {key: variable.numpy() for key, variable in network.weights.items()}
     expected = literal.features(cells, rois, values, 3)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 # ---- rules of the proposals ---------------------------------------------------------------------
@@ -202,9 +204,9 @@ def test_every_block_of_res5_is_dilated_and_none_has_a_stride(block):
 
 def test_anchors_are_those_of_generate_anchors_in_the_order_of_rows_columns_anchors():
     np.testing.assert_array_equal(ANCHORS, literal.make_anchors())
-    found = anchors(tf.zeros([1, 3, 5, 1])).numpy()
-    assert found.shape == (180, 4)
-    np.testing.assert_array_equal(found[12 * (2 * 5 + 4) + 7], ANCHORS[7] + [64, 32, 64, 32])
+    result = anchors(tf.zeros([1, 3, 5, 1])).numpy()
+    assert result.shape == (180, 4)
+    np.testing.assert_array_equal(result[12 * (2 * 5 + 4) + 7], ANCHORS[7] + [64, 32, 64, 32])
 
 
 def test_a_decoded_box_counts_its_last_pixel_once():
@@ -292,9 +294,9 @@ def test_the_bins_are_those_of_the_loops_bit_for_bit():
 
 def compare_bins(cells, rois, long=1000):
     maxima = running_maxima(tf.constant(cells))
-    found = roi_pool(maxima, tf.constant(cells.shape[:2]), tf.constant(rois), long)
+    result = roi_pool(maxima, tf.constant(cells.shape[:2]), tf.constant(rois), long)
     expected = [literal.roi_pool(cells, roi) for roi in rois]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_corners_round_as_c_does():
@@ -333,20 +335,20 @@ def test_the_background_is_class_0_and_counts_in_the_vector_of_the_attributes():
     changes[embed][0, 0] = 1
     changes[f"{linear1}.weight"][NARROW.widths[3], 0] = 1
     changes[f"{linear2}.weight"][0, 5] = 8
-    found = detect(narrow(changes), literal.photograph(60, 90))
-    assert found["count"] == 10  # no class is sure
-    assert set(found["classes"]) == {1}
-    assert set(found["attributes"]) == {4}
+    result = detect(narrow(changes), literal.photograph(60, 90))
+    assert result["count"] == 10  # no class is sure
+    assert set(result["classes"]) == {1}
+    assert set(result["attributes"]) == {4}
     total = np.exp(9) + np.exp(5) + np.exp(7) + 7
-    np.testing.assert_allclose(found["class_scores"], np.exp(7) / total, rtol=1e-5)
-    assert found["attribute_scores"].min() > 0.9
+    np.testing.assert_allclose(result["class_scores"], np.exp(7) / total, rtol=1e-5)
+    assert result["attribute_scores"].min() > 0.9
 
 
 def test_boxes_are_the_proposals_divided_by_the_scale_and_not_clipped():
     """A proposal ends at most at W' - 1; W' / f - 1 / f is beyond W - 1 for f above 1."""
     image = literal.photograph(60, 90)
-    found = detect(narrow(), image)
-    assert found["boxes"][:, 2].max() == F(899) / F(10)
+    result = detect(narrow(), image)
+    assert result["boxes"][:, 2].max() == F(899) / F(10)
     odd = literal.photograph(61, 93)
     pixels, scale = resized(odd)
     rois = narrow()._proposals(narrow()._trunk(pixels[None]), pixels.shape[:2], scale)[0].numpy()
@@ -358,10 +360,10 @@ def test_boxes_are_the_proposals_divided_by_the_scale_and_not_clipped():
 def test_each_class_suppresses_alone_and_at_exactly_three_tenths():
     boxes = F([[0, 0, 9, 9], [0, 0, 9, 2], [0, 7, 9, 9], [50, 50, 60, 60]])  # overlaps 0.3, 0.3, 0
     scores = F([[0.9, 0.1], [0.8, 0.7], [0.3, 0.05], [0.4, 0.6]])
-    found = confidences(tf.constant(boxes), tf.constant(scores), tf.constant(4))
+    result = confidences(tf.constant(boxes), tf.constant(scores), tf.constant(4))
     # The first box suppresses both others in class 1; in class 2 the second suppresses the first,
     # and the third, which touches only the first, stays.
-    np.testing.assert_array_equal(found, F([0.9, 0.7, 0.05, 0.6]))
+    np.testing.assert_array_equal(result, F([0.9, 0.7, 0.05, 0.6]))
     padded = confidences(tf.constant(boxes), tf.constant(scores), tf.constant(2))
     np.testing.assert_array_equal(padded, F([0.9, 0.7, -1, -1]))
 
@@ -371,8 +373,8 @@ def test_confidences_are_those_of_the_loops():
     low = rng.random((60, 2)) * 200
     boxes = np.concatenate([low, low + 20 + rng.random((60, 2)) * 150], 1).astype(F)
     classes = literal.softmax(rng.normal(0, 2, (60, 9))).astype(F)
-    found = confidences(tf.constant(boxes), tf.constant(classes[:, 1:]), tf.constant(60))
-    np.testing.assert_array_equal(found, literal.confidences(boxes, classes).astype(F))
+    result = confidences(tf.constant(boxes), tf.constant(classes[:, 1:]), tf.constant(60))
+    np.testing.assert_array_equal(result, literal.confidences(boxes, classes).astype(F))
 
 
 def chosen(confidence, least=2, most=4, number=None):
@@ -400,18 +402,18 @@ def test_grey_cmyk_and_turned_pictures(kind):
     network = narrow()
     image = pictures.decode(tf.constant(content)).numpy()
     assert image.shape[:2] == ((40, 24) if kind == "exif" else (24, 40))
-    found = network.regions(network.decode(tf.constant(content))[None])
-    assert int(found.count[0]) >= 1
+    result = network.regions(network.decode(tf.constant(content))[None])
+    assert int(result.count[0]) >= 1
     expected = literal.detect(image, weights(), NARROW)["boxes"]
-    np.testing.assert_allclose(found.boxes[0, : len(expected)], expected, atol=1e-3)
+    np.testing.assert_allclose(result.boxes[0, : len(expected)], expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("size", [(20, 20), (17, 900), (400, 18)])
 def test_tiny_and_panoramic_pictures(size):
     image = literal.photograph(*size)
-    found, expected = detect(narrow(), image), literal.detect(image, weights(), NARROW)
-    assert found["count"] == len(expected["boxes"]) >= 1
-    np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=2e-3)
+    result, expected = detect(narrow(), image), literal.detect(image, weights(), NARROW)
+    assert result["count"] == len(expected["boxes"]) >= 1
+    np.testing.assert_allclose(result["boxes"], expected["boxes"], atol=2e-3)
 
 
 def test_a_picture_without_proposals_has_no_region():

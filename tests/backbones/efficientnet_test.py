@@ -25,12 +25,12 @@ def _width(of_b0):
 
 def _blocks():
     """Kernel, stride, expansion, width of the input and of the output of every block."""
-    given = 32
+    values = 32
     for stage, (blocks, kernel, stride, expansion, width) in enumerate(B0):
         scaled = stage not in (0, len(B0) - 1)
         for place in range(math.ceil(blocks * DEEPER) if scaled else blocks):
-            yield kernel, stride if place == 0 else 1, expansion, given, _width(width)
-            given = _width(width)
+            yield kernel, stride if place == 0 else 1, expansion, values, _width(width)
+            values = _width(width)
 
 
 def _state_dict():
@@ -48,10 +48,10 @@ def _state_dict():
         tensors[f"{norm}.num_batches_tracked"] = np.array(7)
 
     convolution("_conv_stem", "_bn0", 32, 3, 3)
-    for number, (kernel, _, expansion, given, width) in enumerate(_blocks()):
-        name, inner = f"_blocks.{number}", given * expansion
+    for number, (kernel, _, expansion, received, width) in enumerate(_blocks()):
+        name, inner = f"_blocks.{number}", received * expansion
         if expansion > 1:
-            convolution(f"{name}._expand_conv", f"{name}._bn0", inner, given, 1)
+            convolution(f"{name}._expand_conv", f"{name}._bn0", inner, received, 1)
         convolution(f"{name}._depthwise_conv", f"{name}._bn1", inner, 1, kernel)
         convolution(f"{name}._project_conv", f"{name}._bn2", width, inner, 1)
     convolution("_conv_head", "_bn1", 1280, 352, 1)
@@ -81,13 +81,13 @@ def _rendered(tensors, pictures):
         return tf.clip_by_value(x, 0, 6) if active else x
 
     x = convolved((pictures - 127) / 128, "_conv_stem", "_bn0", 2)
-    for number, (_, stride, expansion, given, width) in enumerate(_blocks()):
+    for number, (_, stride, expansion, values, width) in enumerate(_blocks()):
         name, start = f"_blocks.{number}", x
         if expansion > 1:
             x = convolved(x, f"{name}._expand_conv", f"{name}._bn0")
         x = convolved(x, f"{name}._depthwise_conv", f"{name}._bn1", stride)
         x = convolved(x, f"{name}._project_conv", f"{name}._bn2", active=False)
-        x = x + start if stride == 1 and given == width else x
+        x = x + start if stride == 1 and values == width else x
     return convolved(x, "_conv_head", "_bn1").numpy()
 
 
@@ -100,18 +100,18 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
     cells = {64: 2, 260: 9}[side]
     assert backbone.grid == cells and backbone.feature_dim == 1280
     pictures = np.random.default_rng(4).uniform(0, 255, (2, side, side, 3)).astype(np.float32)
-    found = backbone.extract(tf.constant(pictures)).numpy()
+    result = backbone.extract(tf.constant(pictures)).numpy()
     wanted = _rendered(tensors, pictures)
     assert wanted.shape == (2, cells, cells, 1280) and wanted.std() > 0.1
-    np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(result, wanted.reshape(result.shape), rtol=2e-3, atol=2e-3)
     if side != 64:  # what follows does not depend on the size
         return
-    np.testing.assert_allclose(backbone.bulk_extractor()(pictures), found, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(backbone.bulk_extractor()(pictures), result, rtol=2e-3, atol=2e-3)
     path = tmp_path / "backbone.weights.h5"
     backbone.network.save(path)
     made_by = backbone.made_by(path.name, saved.digest(path))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
-    np.testing.assert_array_equal(again.extract(pictures), found)
+    np.testing.assert_array_equal(again.extract(pictures), result)
 
 
 @pytest.mark.slow
@@ -124,9 +124,9 @@ def test_the_weights_of_the_wheel_need_no_file(tmp_path):
     y, x = np.mgrid[:96, :96]
     waves = [(x * 7 + y * 3) % 256, (x * 2 + y * 5) % 256, (x * y) // 9 % 256]
     picture = np.stack(waves, 2).astype(np.float32)[None]
-    found, wanted = backbone.extract(picture).numpy(), _rendered(tensors, picture)
+    result, wanted = backbone.extract(picture).numpy(), _rendered(tensors, picture)
     assert wanted.std() > 0.1  # with noise in place of weights every number is near its mean
-    np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(result, wanted.reshape(result.shape), rtol=2e-3, atol=2e-3)
     assert tensors["_fc.weight"].shape == (1000, 1280)
     digest = networks.wheel_sha256(backbone.model)
     made_by = backbone.made_by("backbone.weights.h5", None) | {"wheel_sha256": digest}

@@ -87,13 +87,13 @@ def test_features_are_those_of_keras_hub(name, preset):
     for wanted, options in ((grid, {}), (vector[:, None], {"vector": True})):
         backbone = Backbone(f"hub:{folder}", **options)
         decoded = tf.stack([backbone.decode(_encoded(picture)) for picture in pictures])
-        found = backbone.extract(decoded).numpy()
-        assert found.shape == wanted.shape
-        assert (backbone.num_regions, backbone.feature_dim) == found.shape[1:]
-        np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=3e-3)
+        result = backbone.extract(decoded).numpy()
+        assert result.shape == wanted.shape
+        assert (backbone.num_regions, backbone.feature_dim) == result.shape[1:]
+        np.testing.assert_allclose(result, wanted, rtol=2e-3, atol=3e-3)
     if name in ("resnet", "vit"):  # with statistics of batches, and without
         bulk = backbone.bulk_extractor()(decoded)
-        np.testing.assert_allclose(bulk, found, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(bulk, result, rtol=2e-3, atol=2e-3)
     assert len(grid[0]) == GRIDS.get(name, 4) ** 2
 
 
@@ -115,8 +115,8 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     shutil.rmtree(source)  # nothing below needs it
     again = Backbone.from_fingerprint(data.fingerprint, tmp_path / "out")
     path = tmp_path / "images" / "3.jpg"
-    found = again.extract(again.decode(path.read_bytes())[None])[0]
-    np.testing.assert_allclose(found, stored[13], rtol=2e-3, atol=2e-3)
+    result = again.extract(again.decode(path.read_bytes())[None])[0]
+    np.testing.assert_allclose(result, stored[13], rtol=2e-3, atol=2e-3)
 
     of = runs.load(trained)
     run = str(tmp_path / "run")
@@ -172,8 +172,8 @@ def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
     for name, out in block.items():
         shapes |= {f"encoder.layer.0.{name}.weight": (out, width)}
         shapes |= {f"encoder.layer.0.{name}.bias": (out,)}
-    for name, (out, given) in {"intermediate": (inner, width), "output": (width, inner)}.items():
-        shapes |= {f"encoder.layer.0.{name}.dense.weight": (out, given)}
+    for name, (out, values) in {"intermediate": (inner, width), "output": (width, inner)}.items():
+        shapes |= {f"encoder.layer.0.{name}.dense.weight": (out, values)}
         shapes |= {f"encoder.layer.0.{name}.dense.bias": (out,)}
     for name in ("layernorm_before", "layernorm_after"):
         shapes |= {f"encoder.layer.0.{name}.{part}": (width,) for part in ("weight", "bias")}
@@ -197,13 +197,13 @@ def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
     scaled = (picture / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
     np.testing.assert_allclose(backbone.network.scale(decoded), scaled, rtol=1e-3, atol=1e-3)
     wanted = hub.models.ViTBackbone.from_preset(str(tmp_path))(scaled[None].astype(np.float32))
-    found = backbone.extract(decoded[None])
-    np.testing.assert_allclose(found, np.asarray(wanted)[:, 1:], rtol=3e-3, atol=3e-3)
+    result = backbone.extract(decoded[None])
+    np.testing.assert_allclose(result, np.asarray(wanted)[:, 1:], rtol=3e-3, atol=3e-3)
     assert backbone.network.shown(10, 20) == (0, 0, 1, 1)
     (tmp_path / "data").mkdir()
     made_by = backbone.made_by(*save(backbone.network, tmp_path / "data", None))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path / "data")
-    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), found)
+    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), result)
     path.write_text(json.dumps({**processor, "size": {"shortest_edge": 40}, "do_center_crop": True,
                                 "crop_size": size}))  # fmt: skip
     shown = Backbone(f"hub:{tmp_path}").network.shown(10, 20)
@@ -272,13 +272,13 @@ def test_a_dinov2_as_published_reads_the_crop_of_its_processor(
     weight.assign(_positions(tensors["embeddings.position_embeddings"], side // 4))
     scaled = (decoded.numpy() / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
     wanted = np.asarray(network({"images": scaled[None].astype(np.float32)}))[:, 1:]
-    found = backbone.extract(decoded[None])
-    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=3e-3)
+    result = backbone.extract(decoded[None])
+    np.testing.assert_allclose(result, wanted, rtol=2e-3, atol=3e-3)
 
     (tmp_path / "data").mkdir()
     made_by = backbone.made_by(*save(backbone.network, tmp_path / "data", None))
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path / "data")
-    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), found)
+    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), result)
 
 
 @pytest.mark.slow

@@ -70,15 +70,15 @@ def test_weights_of_torchvision_give_its_features(name, convolutions, dense, sid
     for vector in (True, False):
         backbone = Backbone(name, weights=tmp_path / "weights.pth", image_size=side, vector=vector)
         wanted = fc7 if vector or name == "alexnet" else grid
-        found = backbone.extract(tf.constant(pictures)).numpy()
+        result = backbone.extract(tf.constant(pictures)).numpy()
         assert (backbone.num_regions, backbone.feature_dim) == wanted.shape[1:]
-        np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=3e-3)
+        np.testing.assert_allclose(result, wanted, rtol=3e-3, atol=3e-3)
     path = tmp_path / "backbone.weights.h5"
     backbone.network.save(path)
     made_by = backbone.made_by(path.name, digest(path))
     assert made_by.get("scaling") == (None if name == "alexnet" else "torch")
     again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
-    np.testing.assert_array_equal(again.extract(pictures), found)
+    np.testing.assert_array_equal(again.extract(pictures), result)
     kept = {"features.0.weight": tensors["features.0.weight"]}
     torch_writer.write(tmp_path / "weights.pth", kept)
     with pytest.raises(ValueError, match=f"do not fit {name} .*features.0.bias"):

@@ -128,9 +128,9 @@ def test_the_export_takes_the_bytes_of_gif_files(captioner, paths, folders, tmp_
     frame = np.full((9, 9), 7, np.uint8)
     steps = [(frame, left, 40) for left in (10, 20, 30)]  # each smaller than the screen
     content = picture_bytes.gif((64, 64), steps)
-    found = served([paths[0], paths[1], folders / "0" / "0.png", content])
+    result = served([paths[0], paths[1], folders / "0" / "0.png", content])
     wanted = captioner([paths[0], paths[1], folders / "0" / "0.png", content])
-    assert [str(caption) for caption in found] == [str(caption) for caption in wanted]
-    assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
-    with pytest.raises(ValueError, match="no folders of frames"):
+    assert [str(caption) for caption in result] == [str(caption) for caption in wanted]
+    assert [one.score for one in result] == pytest.approx([one.score for one in wanted], abs=1e-4)
+    with pytest.raises(ValueError, match="no directories of frames"):
         served(folders / "0")

@@ -35,9 +35,9 @@ def test_a_search_scores_all_images_or_only_the_candidates(captioner, collection
     assert len(list((data_dir / "vectors").iterdir())) == 2  # of val and of train
     few = collection.search(texts[0], top=3, candidates=5)
     assert len(few) == 3 and all(isinstance(match, tfcap.Match) for match in few)
-    known = {match.position: match.score for match in every[0]}
+    expected = {match.position: match.score for match in every[0]}
     for match in few:
-        assert match.score == pytest.approx(known[match.position], rel=1e-5)
+        assert match.score == pytest.approx(expected[match.position], rel=1e-5)
 
 
 def test_words_that_the_model_does_not_know_are_told(collection):

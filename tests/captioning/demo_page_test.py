@@ -17,9 +17,9 @@ PREDICT = "/v1/models/captions:predict"
 
 
 def test_a_prediction_is_what_the_captioner_says(site, captioner, pictures):
-    found = site.predict(*pictures[:2], attention="attention")
+    result = site.predict(*pictures[:2], attention="attention")
     wanted = captioner(pictures[:2], attention="attention", attention_captions=9)
-    for one, caption in zip(found, wanted, strict=True):
+    for one, caption in zip(result, wanted, strict=True):
         every = (caption, *caption.alternatives)
         assert one["captions"] == [each.text for each in every] and len(every) == 2
         assert one["scores"] == pytest.approx([each.score for each in every], abs=1e-4)
@@ -28,26 +28,26 @@ def test_a_prediction_is_what_the_captioner_says(site, captioner, pictures):
         boxes = np.frombuffer(base64.b64decode(one["boxes"]), "<u2").reshape(-1, 4) / 65535
         np.testing.assert_allclose(boxes, caption.boxes, atol=1e-4)
         assert one["tiles"] is True
-        for seen, each in zip(one["attention"], every, strict=True):
-            weights = np.frombuffer(base64.b64decode(seen["weights"]), np.uint8).reshape(-1, 36)
+        for calls, each in zip(one["attention"], every, strict=True):
+            weights = np.frombuffer(base64.b64decode(calls["weights"]), np.uint8).reshape(-1, 36)
             restored = weights * full_strength(each.weights) / 255
             np.testing.assert_allclose(restored, each.weights, atol=0.01)
-            assert seen["kind"] == "attention"
+            assert calls["kind"] == "attention"
 
 
 def test_decoding_and_seed_are_those_of_the_request(site, captioner, pictures):
     assert len(site.predict(pictures[0], decoding="beam=4")[0]["captions"]) == 4
     caption = captioner.with_decoding("search=sample")(pictures[0], seed=3)
     request = {"instances": [instance(pictures[0], seed=3)], "decoding": "search=sample"}
-    _, found = site.ask(PREDICT, request)
+    _, result = site.ask(PREDICT, request)
     texts = [one.text for one in (caption, *caption.alternatives)]
-    assert found["predictions"][0]["captions"] == texts
+    assert result["predictions"][0]["captions"] == texts
 
 
 def test_an_export_gives_captions_and_scores_only(site, captioner, pictures):
-    [found] = site.predict(pictures[0], model="beside", attention="attention")
-    assert found["captions"][0] == captioner(pictures[0]).text
-    assert found["log_probs"] == [None, None] and "attention" not in found
+    [result] = site.predict(pictures[0], model="beside", attention="attention")
+    assert result["captions"][0] == captioner(pictures[0]).text
+    assert result["log_probs"] == [None, None] and "attention" not in result
     request = {"instances": [instance(pictures[0])], "decoding": "beam=3"}
     status, answer = site.ask("/v1/models/beside:predict", request)
     assert status == 400 and "exported" in answer["error"]
@@ -84,8 +84,8 @@ def test_about_describes_models_and_every_decoding_option(site):
     ],
 )
 def test_bad_requests_have_a_status_and_a_sentence(site, capfd, content, status, part):
-    found, answer = site.ask(PREDICT, content)
-    assert found == status and part in answer["error"] and capfd.readouterr() == ("", "")
+    result, answer = site.ask(PREDICT, content)
+    assert result == status and part in answer["error"] and capfd.readouterr() == ("", "")
 
 
 def raw(site, request: bytes) -> bytes:
@@ -119,8 +119,8 @@ def test_only_this_machine_and_this_page_are_answered(site):
         {"Origin": f"http://127.0.0.1:{port + 1}"},
         {"Sec_Fetch_Site": "cross-site"},
     ):
-        status, found = site.ask(PREDICT, {}, **headers)
-        assert status == 403 and "not from another one" in found["error"], headers
+        status, result = site.ask(PREDICT, {}, **headers)
+        assert status == 403 and "not from another one" in result["error"], headers
     own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
     assert site.ask(PREDICT, {}, **own)[0] == 400
     assert site.server.socket.getsockname()[0] == "127.0.0.1"
@@ -148,8 +148,8 @@ def test_a_fault_of_the_program_is_a_sentence(capfd, pictures, captioner):
     broken = demo_page.Model("broken", captioner)
     broken.captioner = None
     with serving({"captions": broken}) as site:
-        status, found = site.ask(PREDICT, {"instances": [instance(pictures[0])]})
-    assert status == 500 and found["error"].startswith("The program has failed.")
+        status, result = site.ask(PREDICT, {"instances": [instance(pictures[0])]})
+    assert status == 500 and result["error"].startswith("The program has failed.")
     assert capfd.readouterr().err.startswith("error: AttributeError: ")
 
 
@@ -162,7 +162,7 @@ def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
     [prediction] = rows[0]["predictions"]
     for inputs in ([row], row, {"image_bytes": [lines]}, {"image_bytes": row}):
         assert predict({"inputs": inputs}) == {"outputs": {k: [v] for k, v in prediction.items()}}
-    with pytest.raises(demo_page.Refused, match="one value for each picture"):
+    with pytest.raises(demo_page.RequestError, match="one value for each picture"):
         predict({"inputs": {"image_bytes": [row, row], "seed": [1]}})
 
 

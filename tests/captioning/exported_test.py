@@ -20,8 +20,8 @@ def served(exported):
 
 def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures, tmp_path):
     wanted = list(captions.every(captioner, pictures))
-    for path, found, scores in captions.every(served, pictures, 2):
-        assert (path, found) == wanted[0][:2]
+    for path, result, scores in captions.every(served, pictures, 2):
+        assert (path, result) == wanted[0][:2]
         assert scores == pytest.approx(wanted.pop(0)[2], abs=1e-4)
     assert not wanted and served(pictures[0]).log_probs is None
     assert repr(tfcap.load(os.path.join(exported, "1"))) == repr(served)
@@ -33,8 +33,8 @@ def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures,
 
 def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
     large = picture_bytes.claiming("PNG", 7100, 7100)
-    given = [pictures[0], bad[0][0], pictures[1], bad[3][0], large]
-    first, cut, second, missing, refused = served.stream(given)
+    values = [pictures[0], bad[0][0], pictures[1], bad[3][0], large]
+    first, cut, second, missing, refused = served.stream(values)
     assert [str(first), str(second)] == [str(caption) for caption in served(pictures[:2])]
     assert bad[0][1] in cut.reason and bad[3][1] in missing.reason
     wanted = "too many pixels: 50410000, at most 50000000. Save the picture smaller."
@@ -47,7 +47,7 @@ def test_what_it_cannot_do_is_refused(served, pictures):
         lambda: served.score(pictures[0], "a red circle"),
         lambda: served.model,
     ):
-        with pytest.raises(ValueError, match="An exported SavedModel only captions pictures"):
+        with pytest.raises(ValueError, match="is an exported SavedModel, which only captions"):
             ask()
 
 
@@ -55,12 +55,12 @@ def test_options_of_a_run_are_refused(exported, served, trained):
     assert served.decoding is None
     with pytest.raises(ValueError, match="`beam` cannot be used with .*an export"):
         tfcap.load(exported, beam=3)
-    with pytest.raises(ValueError, match="An ensemble needs run directories"):
+    with pytest.raises(ValueError, match="an ensemble needs run directories"):
         tfcap.load([trained, exported])
 
 
 def test_the_command_takes_it(exported, pictures, captioner, capsys):
-    lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
+    lines = [f"{path}\t{result[0]}" for path, result, _ in captions.every(captioner, pictures[:2])]
     commands.run_here(command, "--model_dir", exported, *pictures[:2])
     assert capsys.readouterr().out.splitlines() == lines
 

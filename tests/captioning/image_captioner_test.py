@@ -19,14 +19,14 @@ from tfcap.ids import BOS, EOS
 
 def test_captions_come_in_order_and_do_not_depend_on_the_batch_size(captioner, pictures):
     single = {path: rest for path, *rest in captions.every(captioner, pictures, 1)}
-    assert len({found[0] for found, _ in single.values()}) > 1
+    assert len({result[0] for result, _ in single.values()}) > 1
     paths = [*pictures[::-1], pictures[2], pictures[0]]
     answers = list(captions.every(captioner, paths, 4))  # the second batch is not full
     assert [path for path, *_ in answers] == paths
-    for path, found, scores in answers:
-        assert found == single[path][0]
+    for path, result, scores in answers:
+        assert result == single[path][0]
         assert scores == pytest.approx(single[path][1], abs=1e-5)
-        assert len(found) == 2 and scores == sorted(scores, reverse=True)
+        assert len(result) == 2 and scores == sorted(scores, reverse=True)
     assert captioner([]) == []
 
 
@@ -34,9 +34,9 @@ def test_a_bad_picture_does_not_stop_the_stream(captioner, pictures, bad):
     names, reasons = zip(*bad, strict=True)
     good = [str(caption) for caption in captioner(pictures[:3])]
     # Bad pictures: the first one, two in a row, and a whole batch.
-    given = [names[0], pictures[0], *names[1:3], pictures[1], pictures[2], *names[3:]]
-    results = list(captioner.stream(given, batch_size=3))
-    assert [result.position for result in results] == list(range(len(given)))
+    values = [names[0], pictures[0], *names[1:3], pictures[1], pictures[2], *names[3:]]
+    results = list(captioner.stream(values, batch_size=3))
+    assert [result.position for result in results] == list(range(len(values)))
     failures = [result for result in results if isinstance(result, tfcap.Failure)]
     assert [str(one) for one in results if isinstance(one, tfcap.Caption)] == good
     assert len(failures) == len(bad)
@@ -76,8 +76,8 @@ def test_all_kinds_of_pictures_give_the_same_caption(captioner, pictures, tmp_pa
         assert caption.text == wanted.text
         assert caption.score == pytest.approx(wanted.score, abs=1e-5)
     several = [str(tmp_path), tmp_path, np.stack([pixels]), [path], (path,)]
-    for found in map(captioner, several):
-        assert [one.text for one in found] == [wanted.text]
+    for result in map(captioner, several):
+        assert [one.text for one in result] == [wanted.text]
 
 
 def test_log_probabilities_are_computed_when_they_are_read(captioner, pictures, monkeypatch):
@@ -111,12 +111,12 @@ def test_log_probabilities_belong_to_their_words(captioner, pictures):
     runtime, features = captioner.runtime, captioner.features(pictures[:2])
     model = runtime.run.model
     texts = [["a red circle", "circle"], ["a blue square above a"]]  # the end has one, too
-    found = runtime.word_log_probs(tf.constant(features), texts)
-    assert [[len(one) for one in own] for own in found] == [[4, 2], [6]]
+    result = runtime.word_log_probs(tf.constant(features), texts)
+    assert [[len(one) for one in own] for own in result] == [[4, 2], [6]]
     for image, own in enumerate(texts):
-        given = {"features": features[image : image + 1], "mask": tf.ones((1, 36), bool)}
-        context = model.encode(given)
-        for text, log_probs in zip(own, found[image], strict=True):
+        values = {"features": features[image : image + 1], "mask": tf.ones((1, 36), bool)}
+        context = model.encode(values)
+        for text, log_probs in zip(own, result[image], strict=True):
             ids = runtime.run.vocab.ids(text.split())
             logits = model.decode(context, tf.constant([[BOS, *ids]]))[0].numpy()
             shares = np.exp(logits.astype(np.float64))
@@ -171,13 +171,13 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     texts = ["a red circle", "a blue square"]
     scores = captioner.score(pictures, texts)
     with pytest.warns(UserWarning, match="left out: .*there is no such file"):
-        found = captioner.search(texts, [bad[3][0], *pictures], top=3, batch_size=2)
-    for column, matches in zip(scores.T, found, strict=True):
+        result = captioner.search(texts, [bad[3][0], *pictures], top=3, batch_size=2)
+    for column, matches in zip(scores.T, result, strict=True):
         order = np.argsort(-column)[:3]
         assert [match.position for match in matches] == (order + 1).tolist()
         assert [match.source for match in matches] == [pictures[place] for place in order]
         assert [m.score for m in matches] == pytest.approx(column[order].tolist(), abs=1e-4)
-    assert captioner.search(texts[0], pictures, top=1)[0].source == found[0][0].source
+    assert captioner.search(texts[0], pictures, top=1)[0].source == result[0][0].source
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
             lambda captioner, path: captioner.stream(path, attention="gaze"),
             "`attention` must be attention, contribution or None",
         ),
-        (lambda captioner, path: captioner.stream(3), "A picture must be a path"),
+        (lambda captioner, path: captioner.stream(3), "`images` must be a path"),
         (lambda captioner, path: captioner.score(path, " "), "has no word"),
         (lambda captioner, path: captioner.with_decoding("prefix=zebra"), "does not have zebra"),
     ],

@@ -44,7 +44,7 @@ def _one(images):
         (PIXELS[..., 0], "uint8 [4, 6]"),
         (PIXELS[:0], "uint8 [0, 6, 3]"),
         (Image.new("RGB", (0, 5)), "uint8 [5, 0, 3]"),
-        (_cut(), "Pillow cannot read it"),
+        (_cut(), "Pillow cannot read the picture"),
         ((PIXELS, 1), "tuple"),
         (None, "NoneType"),
         ({"a.jpg": PIXELS}, "not of the type dict"),
@@ -118,10 +118,10 @@ def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path):
 class _Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         asked = self.requestline.split()[1]  # `path` has lost a slash
-        found = asked in ("/a.png", "//b/c.png", "/my%20ph%C3%B6to%20.png?size=1%202")
-        self.send_response(200 if found else 404)
+        result = asked in ("/a.png", "//b/c.png", "/my%20ph%C3%B6to%20.png?size=1%202")
+        self.send_response(200 if result else 404)
         self.end_headers()
-        if found:
+        if result:
             self.wfile.write(_png())
 
     def log_message(self, *_):

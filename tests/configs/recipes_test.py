@@ -39,20 +39,20 @@ def header(name):
     for line in (recipes.directory() / name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        found = re.match(r"# ([A-Z][a-z]+(?: released)?): *(.*)", line)
-        field = found[1] if found else field
-        fields[field] = fields.get(field, "") + " " + (found[2] if found else line[1:].strip())
+        result = re.match(r"# ([A-Z][a-z]+(?: released)?): *(.*)", line)
+        field = result[1] if result else field
+        fields[field] = fields.get(field, "") + " " + (result[2] if result else line[1:].strip())
     return fields
 
 
 @functools.cache
 def command(name):
     """The flags of the training command of a recipe, with their values."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     text = header(name)["Command"].partition("python -m tfcap.train ")[2]
     for key, value in re.findall(r"--(\w+)[ =](\S+)", text):
-        found.setdefault(key, []).append(value)
-    return found
+        result.setdefault(key, []).append(value)
+    return result
 
 
 @functools.cache
@@ -73,8 +73,8 @@ def trained_by(checkpoint):
 @pytest.mark.parametrize("prefix", ["", "experiments/"])
 def test_a_recipe_is_found_by_name_from_any_directory(prefix, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = configs.resolve("xlan", [prefix + "flickr8k/xlan_xe.yaml"])
-    assert found.task.model.xlan.width == 384 and found.task.data_dir == "data/flickr8k"
+    result = configs.resolve("xlan", [prefix + "flickr8k/xlan_xe.yaml"])
+    assert result.task.model.xlan.width == 384 and result.task.data_dir == "data/flickr8k"
     os.mkdir("flickr8k")  # a file comes before a recipe of the same name
     pathlib.Path("flickr8k/xlan_xe.yaml").write_text("task: {max_length: 9}")
     assert configs.resolve("xlan", ["flickr8k/xlan_xe.yaml"]).task.max_length == 9
@@ -127,8 +127,8 @@ def test_recipes_start_from_the_data_and_weights_that_another_command_makes():
     prepared = {
         path for text in texts for path in re.findall(r"tfcap\.prepare .*--out (\S+)", text)
     }
-    places = [command(name)["model_dir"][0] for name in NAMES]
-    assert len(set(places)) == len(NAMES)
+    positions = [command(name)["model_dir"][0] for name in NAMES]
+    assert len(set(positions)) == len(NAMES)
     for name in NAMES:
         task, flags = resolve(name).task, command(name)
         assert flags["config_file"][-1] == f"experiments/{name}"

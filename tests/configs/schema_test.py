@@ -29,13 +29,13 @@ def test_systems_are_the_keys_of_the_model_group_in_order():
 
 @pytest.mark.parametrize("name", configs.SYSTEMS)
 def test_the_registered_experiment_has_the_small_sizes(name):
-    found = configs.resolve(name).task.model.get().as_dict()
+    result = configs.resolve(name).task.model.get().as_dict()
     full = configs.Model(type=name).get().as_dict()
-    changed = {key for key in found if found[key] != full[key]}
-    rates = {key: value for key, value in found.items() if key.endswith("_dropout")}
+    changed = {key for key in result if result[key] != full[key]}
+    rates = {key: value for key, value in result.items() if key.endswith("_dropout")}
     assert changed - set(rates) <= {*SMALL[name], "standardize"}
-    assert set(rates.values()) == {0.1} and found.get("standardize", True)
-    assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
+    assert set(rates.values()) == {0.1} and result.get("standardize", True)
+    assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == result
 
 
 def test_fine_tuning_has_the_model_of_the_packaged_captioner():

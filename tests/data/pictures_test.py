@@ -212,10 +212,10 @@ def test_every_pixel_of_a_gif_is_at_its_place_on_the_screen(name, decode):
 
 def test_what_a_later_frame_draws_outside_of_the_screen_is_cut_off():
     frames = [WHOLE_FRAME, (_numbers(20, 30), 50, 25), (_numbers(70, 90), 0, 0)]
-    found = clips.read_clip_bytes(picture_bytes.gif((60, 40), frames), 3)
-    assert found.shape == (3, 40, 60, 3)
+    result = clips.read_clip_bytes(picture_bytes.gif((60, 40), frames), 3)
+    assert result.shape == (3, 40, 60, 3)
     larger = clips.read_clip_bytes(picture_bytes.gif((90, 70), frames), 3)
-    np.testing.assert_array_equal(found, larger[:, :40, :60])
+    np.testing.assert_array_equal(result, larger[:, :40, :60])
 
 
 def test_a_small_gif_cannot_claim_a_huge_screen_for_each_of_many_frames():

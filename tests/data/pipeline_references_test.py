@@ -37,17 +37,17 @@ def test_references_are_all_captions_of_each_image(data):
     for batch, without in zip(batches, training(data, 15), strict=True):
         assert {*batch} - {*without} == {"references"}
         assert all(np.array_equal(batch[key], without[key]) for key in without)
-        found = batch["references"]
+        result = batch["references"]
         counts = [1 + int(i) % 6 for i in batch["id"]]
-        assert found.dtype == np.int32 and found.shape[:2] == (4, max(counts))
-        assert found.shape[2] == (found != PAD).sum(-1).max()  # words and EOS, no BOS
-        assert not (found == BOS).any()
-        ends = (found == EOS).sum(-1)
+        assert result.dtype == np.int32 and result.shape[:2] == (4, max(counts))
+        assert result.shape[2] == (result != PAD).sum(-1).max()  # words and EOS, no BOS
+        assert not (result == BOS).any()
+        ends = (result == EOS).sum(-1)
         for row, (image, count) in enumerate(zip(batch["id"].tolist(), counts, strict=True)):
             assert ends[row].tolist() == [1] * count + [0] * (max(counts) - count)
-            assert not found[row, count:].any()
+            assert not result[row, count:].any()
             wanted = [f"image {words_of(image)} caption {words_of(c)}" for c in range(count)]
-            read = data.vocab.detokenize(found[row, :count]).numpy()
+            read = data.vocab.detokenize(result[row, :count]).numpy()
             assert [sentence.decode() for sentence in read] == wanted
 
 
@@ -69,10 +69,10 @@ def test_references_through_decoding_and_static_shapes(data):
     spec = static.element_spec["references"]
     assert spec["ids"].shape == [4, 6, 9] and spec["deep"]["lengths"].shape == [4, 6]
     for padded, trimmed in zip(static.take(3), training(data, 3, references=whole), strict=True):
-        wanted, found = trimmed["references"], padded["references"]["ids"].numpy()
+        wanted, result = trimmed["references"], padded["references"]["ids"].numpy()
         (_, captions, length) = wanted.shape
-        np.testing.assert_array_equal(found[:, :captions, :length], wanted)
-        assert np.count_nonzero(found) == np.count_nonzero(wanted)
+        np.testing.assert_array_equal(result[:, :captions, :length], wanted)
+        assert np.count_nonzero(result) == np.count_nonzero(wanted)
     options = pipeline.BatchOptions(**ARGUMENTS, references=whole)
     dynamic = pipeline.training_batches(data, options, seed=11)
     assert dynamic.element_spec["references"].shape.as_list() == [4, None, None]

@@ -28,8 +28,8 @@ def folder(tmp_path_factory):
         caption = {"raw": "a dog and a cat"}
         entries.append({"filename": f"{number}.png", "split": "train", "sentences": [caption]})
     (folder / "captions.json").write_text(json.dumps({"images": entries}))
-    given = dict(images=str(folder), backbone="small_cnn", weights=None, min_count=1)
-    settings = Settings(str(folder / "out"), str(folder / "captions.json"), **given)
+    values = dict(images=str(folder), backbone="small_cnn", weights=None, min_count=1)
+    settings = Settings(str(folder / "out"), str(folder / "captions.json"), **values)
     return build.prepare(dataclasses.replace(settings, keep_pictures=True))
 
 

@@ -61,10 +61,10 @@ def test_what_is_written_is_read(original):
 def test_some_images_are_read(original):
     folder, made = original
     data = PreparedData.load(folder)
-    found = data.read("train", [15, 11], max_regions=2)
-    assert found["id"].numpy().tolist() == [15, 11] and found["boxes"].shape == (2, 2, 4)
-    np.testing.assert_array_equal(found["boxes"][1], made[1].boxes[:2])
-    np.testing.assert_array_equal(found["features"][0], made[5].features[:2])
+    result = data.read("train", [15, 11], max_regions=2)
+    assert result["id"].numpy().tolist() == [15, 11] and result["boxes"].shape == (2, 2, 4)
+    np.testing.assert_array_equal(result["boxes"][1], made[1].boxes[:2])
+    np.testing.assert_array_equal(result["features"][0], made[5].features[:2])
     with pytest.raises(ValueError, match="Split train .* has no image 99"):
         data.read("train", [15, 99])
 
@@ -98,7 +98,7 @@ def _edit(folder, **changes):
         (lambda folder: _edit(folder, tokenizer="other"), "has tokenizer 'other'"),
         (
             lambda folder: (folder / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\nextra\n"),
-            "vocab.txt is not the vocabulary of its dataset.json",
+            "vocab.txt is not the vocabulary of the dataset.json beside it",
         ),
     ],
 )

@@ -89,13 +89,13 @@ def with_pictures(*numbers, regions=3, **changes):
 
 def test_pictures_are_read_in_place_of_features():
     records = with_pictures(1, 0)
-    found, usual = parse_pictures(records, 3), parse(records, WIDTH)
-    assert found.pop("picture").numpy().tolist() == [b"file 1", b"file 0"]
+    result, usual = parse_pictures(records, 3), parse(records, WIDTH)
+    assert result.pop("picture").numpy().tolist() == [b"file 1", b"file 0"]
     del usual["features"]
-    assert found.keys() == usual.keys()
-    assert found.pop("captions").to_list() == usual.pop("captions").to_list()
+    assert result.keys() == usual.keys()
+    assert result.pop("captions").to_list() == usual.pop("captions").to_list()
     for key, value in usual.items():
-        np.testing.assert_array_equal(found[key], value)
+        np.testing.assert_array_equal(result[key], value)
     short = parse_pictures(records, 3, 2)
     assert short["mask"].shape == [2, 2]
     np.testing.assert_array_equal(short["boxes"], usual["boxes"][:, :2])

@@ -26,11 +26,11 @@ def assert_well_formed(tokens):
 
 def search_all(model, context, tables, search, beam, length, suppress=()):
     """The literal search for every image: tokens [B, K, T] and scores [B, K]."""
-    found = [
+    result = [
         search(worlds.word_logps(table, model.factor, suppress), beam, length) for table in tables
     ]
-    tokens = [[worlds.padded(words, length) for words, _ in image] for image in found]
-    return np.array(tokens), np.array([[total for _, total in image] for image in found])
+    tokens = [[worlds.padded(words, length) for words, _ in image] for image in result]
+    return np.array(tokens), np.array([[total for _, total in image] for image in result])
 
 
 # A known world: greedy takes a (0.6) and ends at 0.1995; the best sentence starts with b.
@@ -91,9 +91,9 @@ def test_beams_without_the_unknown_word_equal_the_literal_search(seed):
     tables[..., UNK] += 2  # a frequent word, whose place matters
     context = model.encode({"features": tables})
     expected, totals = search_all(model, context, tables, worlds.retire, 3, 6, (UNK,))
-    found = searches.beam_search(model, context, 3, 6, finished="retire", suppress_unk=True)
-    np.testing.assert_array_equal(found[0], expected)
-    np.testing.assert_allclose(found[1], totals, atol=1e-4)
+    result = searches.beam_search(model, context, 3, 6, finished="retire", suppress_unk=True)
+    np.testing.assert_array_equal(result[0], expected)
+    np.testing.assert_allclose(result[1], totals, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -134,10 +134,10 @@ def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, see
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table, model.factor)
         sets = worlds.diverse(logps, beam, groups, price, 5)
-        found = sorted((item for beams in sets for item in beams), key=lambda item: -item[1])
-        np.testing.assert_allclose(scores[image], [total for _, total, _ in found], atol=1e-4)
+        result = sorted((item for beams in sets for item in beams), key=lambda item: -item[1])
+        np.testing.assert_allclose(scores[image], [total for _, total, _ in result], atol=1e-4)
         # Two groups may hold the same sentence; among equals any order will do.
-        expected = sorted(worlds.padded(words, 5) for words, _, _ in found)
+        expected = sorted(worlds.padded(words, 5) for words, _, _ in result)
         np.testing.assert_array_equal(sorted(tokens[image].numpy().tolist()), expected)
     # The cache belongs to the sentences after they were put in order.
     read = cache["read"].numpy().reshape(len(tables), beam, 5)

@@ -57,8 +57,8 @@ RULES = [
 
 
 def name(rules):
-    given = {k: v for k, v in vars(rules).items() if v != getattr(UNCONSTRAINED, k)}
-    return ",".join(f"{k}={v}" for k, v in given.items()) or "none"
+    values = {k: v for k, v in vars(rules).items() if v != getattr(UNCONSTRAINED, k)}
+    return ",".join(f"{k}={v}" for k, v in values.items()) or "none"
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table / rules.temperature, model.factor)
         ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)
-        found = scores[image, : len(ranked)]
-        np.testing.assert_allclose(found, [total for total, _ in ranked], atol=1e-3)
+        result = scores[image, : len(ranked)]
+        np.testing.assert_allclose(result, [total for total, _ in ranked], atol=1e-3)
         padded = [worlds.padded(s, LENGTH) for _, s in ranked]
         np.testing.assert_array_equal(tokens[image, : len(ranked)], padded)
         rest = scores[image, len(ranked) :]
@@ -95,14 +95,14 @@ def next_words(words, rules):
     if place < len(prefix):
         return {prefix[place]}
     ends = not (words and words[-1] in bad_endings) and place >= rules.min_length
-    found = {A, B, C} - set(rules.ids("suppress"))
+    result = {A, B, C} - set(rules.ids("suppress"))
     if place == LENGTH - 1:
-        found -= set(bad_endings)
+        result -= set(bad_endings)
     if n := rules.no_repeat_ngram:
-        seen = {tuple(words[i : i + n]) for i in range(place - n + 1)}
+        calls = {tuple(words[i : i + n]) for i in range(place - n + 1)}
         tail = tuple(words[place - n + 1 :]) if n > 1 else ()
-        found = {word for word in found if (*tail, word) not in seen or place < n - 1}
-    return found | ({EOS} if ends else set())
+        result = {word for word in result if (*tail, word) not in calls or place < n - 1}
+    return result | ({EOS} if ends else set())
 
 
 def truncated(probabilities, top_k, top_p):
@@ -118,11 +118,11 @@ def truncated(probabilities, top_k, top_p):
 
 def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
     """Returns {caption: probability} of samples, computed word by word over all captions."""
-    found = {}
+    result = {}
 
     def visit(words, probability):
         if len(words) == LENGTH or (words and words[-1] == EOS):
-            found[words] = probability
+            result[words] = probability
             return
         logits = logps(words)
         choices = {w: np.exp(logits[w] / temperature) for w in next_words(words, rules)}
@@ -132,7 +132,7 @@ def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
             visit((*words, word), probability * share / sum(choices.values()))
 
     visit((), 1.0)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_samples_follow_the_truncated_distribution(rules, cuts):
         other = distribution(literal, UNCONSTRAINED, **{"temperature": 0.8, "top_p": 1.0})
         assert distance(tokens.numpy(), other, strict=False) > 20
     # The log-probabilities are the model's, whatever the words were drawn from.
-    for row, found in zip(tokens.numpy()[:20], logps.numpy()[:20], strict=True):
+    for row, result in zip(tokens.numpy()[:20], logps.numpy()[:20], strict=True):
         sentence = [int(word) for word in row if word]
-        assert abs(found.sum() - worlds.logp_of(literal, sentence)) < 1e-4
+        assert abs(result.sum() - worlds.logp_of(literal, sentence)) < 1e-4
 
 
 def test_greedy_search_follows_the_rules(wide):
@@ -186,8 +186,8 @@ def test_a_sample_ends_if_no_word_is_allowed():
     """Three words, none of them twice, and no end before the fourth word cannot all hold."""
     model, context, _ = worlds.random_world(2, images=2, vocab=6, length=6)
     draws = tf.random.stateless_uniform([10, 6], [1, 1])
-    for given in (draws, None):
-        tokens, logps = searches.sample(model, context, 6, given, no_repeat_ngram=1, min_length=4)
+    for values in (draws, None):
+        tokens, logps = searches.sample(model, context, 6, values, no_repeat_ngram=1, min_length=4)
         np.testing.assert_array_equal(np.sort(tokens[:, :3], -1), [[A, B, C]] * len(tokens))
         assert (tokens[:, 3] == EOS).numpy().all() and (tokens[:, 4:] == 0).numpy().all()
         assert (logps[:, 3] < -1e8).numpy().all() and np.isfinite(logps).all()
@@ -221,16 +221,16 @@ def test_nucleus_is_that_of_a_full_sort(size, dtype):
     for p in (0.05, 0.65, 0.999):
         wanted = tf.where(plain_nucleus(tf.cast(rows, "float64"), p), rows, constraints.NEVER)
         for some in (slice(3), slice(None)):  # ties are narrowed down to one value, for all rows
-            found = constraints.top_k_top_p_filter(rows[some], options(search="sample", top_p=p))
-            tf.debugging.assert_equal(found, wanted[some])
+            result = constraints.top_k_top_p_filter(rows[some], options(search="sample", top_p=p))
+            tf.debugging.assert_equal(result, wanted[some])
 
 
 def test_pad_and_bos_give_their_probability_to_the_other_words():
     logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
-    found = log_probs(tf.constant(logits)).numpy()
+    result = log_probs(tf.constant(logits)).numpy()
     kept = logits[..., 2:]
     np.testing.assert_allclose(
-        found[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
+        result[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
     )
-    assert (found[..., :2] < -1e8).all()
+    assert (result[..., :2] < -1e8).all()
     assert log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32

@@ -88,12 +88,12 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
     tokens, scores = Search(decoding.PRESETS[name], LENGTH)(model, context)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table, model.factor, () if unknown else (worlds.UNK,))
-        found = [(s / (len(w) + 1) ** power, w) for w, s in literal(logps, beam, LENGTH)]
-        found.sort(key=lambda item: -item[0])
+        result = [(s / (len(w) + 1) ** power, w) for w, s in literal(logps, beam, LENGTH)]
+        result.sort(key=lambda item: -item[0])
         np.testing.assert_array_equal(
-            tokens[image], [worlds.padded(words, LENGTH) for _, words in found]
+            tokens[image], [worlds.padded(words, LENGTH) for _, words in result]
         )
-        np.testing.assert_allclose(scores[image], [total for total, _ in found], atol=1e-4)
+        np.testing.assert_allclose(scores[image], [total for total, _ in result], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_number_out_of_its_range_is_refused_by_its_name(name, values):
 
 def test_words_become_ids_and_text_is_refused_by_a_search():
     options = Options(suppress="a b", prefix="c")
-    with pytest.raises(ValueError, match="A search needs ids for suppress"):
+    with pytest.raises(ValueError, match="The option suppress is text"):
         options.ids("suppress")
-    found = options.with_ids(lambda name, text: tuple(5 + ord(c) - 97 for c in text if c != " "))
-    assert found == dataclasses.replace(options, suppress=(5, 6), prefix=(7,))
-    assert found.ids("bad_endings") == ()
+    result = options.with_ids(lambda name, text: tuple(5 + ord(c) - 97 for c in text if c != " "))
+    assert result == dataclasses.replace(options, suppress=(5, 6), prefix=(7,))
+    assert result.ids("bad_endings") == ()

@@ -51,7 +51,7 @@ def test_extreme_draws_give_possible_words(size):
     possible = np.sort(rng.choice(size, 3, replace=False))
     logits[0, possible] = rng.normal(size=3)
     draws = tf.constant([0.0, 0.5, np.nextafter(np.float32(1), np.float32(0))])
-    words = sampling.draw(tf.repeat(tf.constant(logits), 3, axis=0), draws).numpy()
+    words = sampling._draw(tf.repeat(tf.constant(logits), 3, axis=0), draws).numpy()
     assert words[0] == possible[0] and words[1] in possible and words[2] == possible[2]
 
 
@@ -60,16 +60,16 @@ def test_pad_and_bos_are_never_sampled():
     model, _, tables = worlds.random_world(2, images=4, vocab=6, end=-1.0)
     tables[..., :2] += 50
     context = model.encode({"features": tables})
-    found = [
+    result = [
         searches.sample(model, context, 6)[0],
         searches.sample(model, context, 6, uniform(200, 6))[0],
         searches.sample(model, context, 6, uniform(200, 6), temperature=100.0)[0],
         tf.reshape(searches.beam_search(model, context, 4, 6)[0], (-1, 6)),
         tf.reshape(searches.beam_search(model, context, 4, 6, finished="retire")[0], (-1, 6)),
     ]
-    for tokens in found:
+    for tokens in result:
         tokens = tokens.numpy()
         over = np.cumsum(tokens == EOS, -1) > (tokens == EOS)
         assert (tokens != BOS).all()
         np.testing.assert_array_equal(tokens == 0, over)
-    assert (found[1] == EOS).numpy().any() and (found[1] == 0).numpy().any()
+    assert (result[1] == EOS).numpy().any() and (result[1] == 0).numpy().any()

@@ -70,14 +70,14 @@ def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows):
         return logits, tape.gradient(loss, weights)
 
     recorder = Recorder(tiny)
-    found, ours = gradient(lambda context: scheduled_sampling(recorder, context, rows, 0.4, SEED))
+    result, ours = gradient(lambda context: scheduled_sampling(recorder, context, rows, 0.4, SEED))
     inputs = tf.constant(recorder.inputs)
     changed = (inputs != rows).numpy()
     assert changed.any() and not changed[:, 0].any() and not changed[rows.numpy() == 0].any()
     assert not np.isin(inputs.numpy()[changed], (0, BOS)).any()
     expected, theirs = gradient(lambda context: tiny.decode(context, inputs))
     real = rows.numpy() != 0
-    np.testing.assert_allclose(found.numpy()[real], expected.numpy()[real], atol=1e-5)
+    np.testing.assert_allclose(result.numpy()[real], expected.numpy()[real], atol=1e-5)
     size = max(np.abs(g).max() for g in map(tf.convert_to_tensor, theirs))
     for a, b in zip(ours, theirs, strict=True):
         difference = tf.convert_to_tensor(a) - tf.convert_to_tensor(b)

@@ -58,7 +58,7 @@ def cider():
 def test_consensus_is_the_mean_similarity_to_the_others(cider):
     """Against CIDEr-D of every pair alone."""
     tokens = np.array([[[3, 4, 2, 0], [3, 4, 5, 2], [6, 7, 2, 0], [3, 4, 2, 0]]], np.int32)
-    found = Consensus(cider)(tf.constant(tokens)).numpy()[0]
+    result = Consensus(cider)(tf.constant(tokens)).numpy()[0]
 
     def pair(one, other):
         references = cider.references(tf.constant(tokens[:, other : other + 1]))
@@ -66,8 +66,8 @@ def test_consensus_is_the_mean_similarity_to_the_others(cider):
 
     for one in range(4):
         expected = np.mean([pair(one, other) for other in range(4) if other != one])
-        assert abs(found[one] - expected) < 1e-5
-    assert found.argmax() in (0, 3) and found[2] == found.min()
+        assert abs(result[one] - expected) < 1e-5
+    assert result.argmax() in (0, 3) and result[2] == result.min()
 
 
 def test_consensus_chooses_the_sample_of_highest_expected_cider(cider):

@@ -218,13 +218,13 @@ def roi_pool(cells, roi, bins=14):
 
 
 def features(cells, rois, weights, blocks):
-    found = []
+    result = []
     for roi in rois:
         x = roi_pool(cells, roi)
         for i in range(blocks):
             x = block(x, weights, f"roi_heads.res5.{i}", 1, 2)
-        found.append(x.astype(np.float64).mean((0, 1)).astype(F))
-    return np.array(found)
+        result.append(x.astype(np.float64).mean((0, 1)).astype(F))
+    return np.array(result)
 
 
 def heads(pooled, weights):
@@ -246,11 +246,11 @@ def heads(pooled, weights):
 
 
 def confidences(boxes, classes):
-    found = np.zeros(len(boxes))
+    result = np.zeros(len(boxes))
     for c in range(1, classes.shape[1]):
         kept = nms(boxes, classes[:, c], 0.3)
-        found[kept] = np.maximum(found[kept], classes[kept, c])
-    return found
+        result[kept] = np.maximum(result[kept], classes[kept, c])
+    return result
 
 
 def choose(confidence, least, most):

@@ -48,5 +48,5 @@ class Vocabulary:
 
 def weights_of(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The weights of a fixture by their state dict keys, without constant buffers."""
-    found = {key[2:]: value for key, value in arrays.items() if key.startswith("w/")}
-    return {key: value for key, value in found.items() if not key.endswith(".pe")}
+    result = {key[2:]: value for key, value in arrays.items() if key.startswith("w/")}
+    return {key: value for key, value in result.items() if not key.endswith(".pe")}

@@ -52,7 +52,7 @@ def write_directory(
 
 def write_splits(folder: str, splits: dict[str, list[Record]], vocab: Vocab, **entries) -> None:
     """Writes each split in two shards, the first of four images; `entries` of the fingerprint."""
-    found = {}
+    result = {}
     for split, made in splits.items():
         shards = [
             write_shard(os.path.join(folder, shard_name(split, i, 2)), part)
@@ -62,10 +62,10 @@ def write_splits(folder: str, splits: dict[str, list[Record]], vocab: Vocab, **e
         texts = [(r.image_id, r.file_name, r.captions) for r in made]
         count = write_references(folder, split, texts)
         entry = {"images": len(made), "captions": count}
-        found[split] = entry | {"shards": [shard.entry for shard in shards]}
+        result[split] = entry | {"shards": [shard.entry for shard in shards]}
     vocab.save(os.path.join(folder, VOCABULARY))
     words = {"vocab_size": len(vocab), "vocab_sha256": vocab.sha256, "min_count": 1}
-    fixed = {"tokenizer": tokens.TOKENIZER, "splits": found}
+    fixed = {"tokenizer": tokens.TOKENIZER, "splits": result}
     write_fingerprint(folder, words | fixed | entries)
 
 

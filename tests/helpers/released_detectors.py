@@ -54,15 +54,15 @@ def milvlg(sizes, seed=1):
     def numbers(*shape):
         return rng.standard_normal(shape, np.float32) * np.float32(np.prod(shape[1:]) ** -0.5)
 
-    found = collections.OrderedDict()
+    result = collections.OrderedDict()
     for name, _, shape in convolutions(sizes):
-        found[f"{name}.weight"] = numbers(*shape)
-        found[f"{name}.norm.weight"] = rng.uniform(0.2, 0.6, shape[0]).astype(np.float32)
-        found[f"{name}.norm.bias"] = numbers(shape[0])
-        found[f"{name}.norm.running_mean"] = numbers(shape[0])
-        found[f"{name}.norm.running_var"] = rng.uniform(0.1, 3, shape[0]).astype(np.float32)
+        result[f"{name}.weight"] = numbers(*shape)
+        result[f"{name}.norm.weight"] = rng.uniform(0.2, 0.6, shape[0]).astype(np.float32)
+        result[f"{name}.norm.bias"] = numbers(shape[0])
+        result[f"{name}.norm.running_mean"] = numbers(shape[0])
+        result[f"{name}.norm.running_var"] = rng.uniform(0.1, 3, shape[0]).astype(np.float32)
         if ".res4." in name or ".res5." in name:
-            found[f"{name}.norm.num_batches_tracked"] = np.array(0, np.int64)
+            result[f"{name}.norm.num_batches_tracked"] = np.array(0, np.int64)
     _, _, cells, width = sizes["widths"]
     classes = sizes["classes"] + 1
     shapes = [(sizes["rpn"], cells, 3, 3), (24, sizes["rpn"], 1, 1), (48, sizes["rpn"], 1, 1)]
@@ -70,9 +70,9 @@ def milvlg(sizes, seed=1):
     shapes += [(sizes["hidden"], width + sizes["embedding"])]
     shapes += [(sizes["attributes"] + 1, sizes["hidden"])]
     for name, shape in zip(HEADS, shapes, strict=True):
-        found[f"{name}.weight"], found[f"{name}.bias"] = numbers(*shape), numbers(shape[0])
-    found[EMBEDDING] = numbers(classes, sizes["embedding"])
-    return found
+        result[f"{name}.weight"], result[f"{name}.bias"] = numbers(*shape), numbers(shape[0])
+    result[EMBEDDING] = numbers(classes, sizes["embedding"])
+    return result
 
 
 def caffe(sizes, tensors, factor=999.982):
@@ -93,11 +93,11 @@ def caffe(sizes, tensors, factor=999.982):
 
 def _varint(number):
     number %= 1 << 64  # a negative number is written in 64 bits
-    found = b""
+    result = b""
     while number > 127:
-        found += bytes([number % 128 + 128])
+        result += bytes([number % 128 + 128])
         number //= 128
-    return found + bytes([number])
+    return result + bytes([number])
 
 
 def field(number, content):

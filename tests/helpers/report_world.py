@@ -77,16 +77,16 @@ def write(folder):
     """Writes report.html into `folder`; returns its path, what was compared, and the captions."""
     references, first, second = captions()
     with coco.CocoScorer(("BLEU", "CIDEr"), java=None) as scorer:
-        found = bootstrap.compare(
+        result = bootstrap.compare(
             {"first": first, "second & <b>": second}, references, scorer, samples=100
         )
-    seen = {image: attended(text) for image, text in first.items() if image != 2}
+    calls = {image: attended(text) for image, text in first.items() if image != 2}
     runs = {"first": first, "second & <b>": second}
     path = folder / "report.html"
     files = {image: draw(folder, image) for image in first}
-    content = runs, found, references, files, {"first": seen}
+    content = runs, result, references, files, {"first": calls}
     shown = report.write(path, *content, title="Tests <i>&", notes=["one note"])
-    return path, found, (references, first, second), shown
+    return path, result, (references, first, second), shown
 
 
 def element(path, name: str):

@@ -56,10 +56,10 @@ def split(text):
 
 def literal_frequencies(images):
     """In how many images each n-gram occurs."""
-    found = collections.Counter()
+    result = collections.Counter()
     for captions in images:
-        found.update({g for text in captions for counts in count(split(text)) for g in counts})
-    return found
+        result.update({g for text in captions for counts in count(split(text)) for g in counts})
+    return result
 
 
 def literal_cider(hypothesis, reference, frequency, images):

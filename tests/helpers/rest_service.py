@@ -37,20 +37,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):  # noqa: N802
-        given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.service.bodies.append(given)
+        received = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.service.bodies.append(received)
         if self.service.failures:
             self._answer(self.service.failures.pop(0), {"error": "on purpose"})
         elif self.path != "/v1/models/captions:predict":
             self._answer(404, {"error": "Servable not found"})
-        elif {key for row in given["instances"] for key in row} != {"image_bytes"}:
+        elif {key for row in received["instances"] for key in row} != {"image_bytes"}:
             self._answer(400, {"error": "input keys must be image_bytes"})
         else:
-            files = [base64.b64decode(row["image_bytes"]["b64"]) for row in given["instances"]]
+            files = [base64.b64decode(row["image_bytes"]["b64"]) for row in received["instances"]]
             function = self.service.loaded.signatures["serving_default"]
-            found = {key: v.numpy() for key, v in function(image_bytes=tf.constant(files)).items()}
+            result = {key: v.numpy() for key, v in function(image_bytes=tf.constant(files)).items()}
             rows = [
-                {key: np.vectorize(_plain)(values[i]).tolist() for key, values in found.items()}
+                {key: np.vectorize(_plain)(values[i]).tolist() for key, values in result.items()}
                 for i in range(len(files))
             ]
             self._answer(200, {"predictions": rows})

@@ -22,9 +22,9 @@ def weights(model):
 def stored_weights(checkpoint):
     """The weights in a checkpoint, by name."""
     reader = tf.train.load_checkpoint(checkpoint)
-    found = {}
+    result = {}
     for key in reader.get_variable_to_shape_map():
         if key.startswith("weights/") and key.endswith("/.ATTRIBUTES/VARIABLE_VALUE"):
             name = key.removeprefix("weights/").removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
-            found[name.replace(".S", "/")] = reader.get_tensor(key)
-    return found
+            result[name.replace(".S", "/")] = reader.get_tensor(key)
+    return result

@@ -22,6 +22,6 @@ def distance(tokens, expected, strict=True):
     rest = sum(means.values()) - sum(mean for _, mean in cells)
     if rest > 1e-9:
         cells.append((len(tokens) - sum(count for count, _ in cells), rest))
-    statistic = sum((found - mean) ** 2 / mean for found, mean in cells)
+    statistic = sum((result - mean) ** 2 / mean for result, mean in cells)
     freedom = max(len(cells) - 1, 1)
     return (statistic - freedom) / np.sqrt(2 * freedom)

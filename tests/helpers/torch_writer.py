@@ -78,8 +78,8 @@ class _Pickler(pickle._Pickler):
         )
 
     def _key(self, base, flat):
-        for key, (known, _) in self.storages.items():
-            if known is base:
+        for key, (expected, _) in self.storages.items():
+            if expected is base:
                 return key
         key = str(len(self.storages))
         self.storages[key] = (base, flat)

@@ -38,18 +38,18 @@ class Site(NamedTuple):
         link = http.client.HTTPConnection(self.server.host, self.server.port, timeout=60)
         link.request("GET" if content is None else "POST", path, body, named)
         answer = link.getresponse()
-        found: Any = answer.read()
+        result: Any = answer.read()
         link.close()
         if answer.headers.get_content_type() == "application/json":
-            found = json.loads(found)
-        return answer.status, found
+            result = json.loads(result)
+        return answer.status, result
 
     def predict(self, *pictures: bytes | str, model: str = "captions", **more: Any) -> Any:
         """Captions pictures and returns the predictions."""
         content = {"instances": [instance(picture) for picture in pictures], **more}
-        status, found = self.ask(f"/v1/models/{model}:predict", content)
-        assert status == 200, found
-        return found["predictions"]
+        status, result = self.ask(f"/v1/models/{model}:predict", content)
+        assert status == 200, result
+        return result["predictions"]
 
 
 @contextlib.contextmanager

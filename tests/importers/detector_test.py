@@ -61,9 +61,9 @@ def test_every_layer_computes_what_it_computed(path, write):
         before = np.einsum("oihw,ihw->o", TENSORS[f"{name}.weight"].astype(np.float64), window)
         before = (before - norm["running_mean"]) / np.sqrt(norm["running_var"] + 1e-5)
         wanted = before * norm["weight"] + norm["bias"]
-        found = np.einsum("hwio,ihw->o", arrays[f"{name}.weight"].astype(np.float64), window)
-        found += arrays[f"{name}.bias"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6, err_msg=name)
+        result = np.einsum("hwio,ihw->o", arrays[f"{name}.weight"].astype(np.float64), window)
+        result += arrays[f"{name}.bias"]
+        np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-6, err_msg=name)
     for name in released.HEADS:
         if name != f"{HEAD}.bbox_pred":
             kernel = TENSORS[f"{name}.weight"]
@@ -134,7 +134,7 @@ def test_a_caffe_layer_of_another_shape_is_refused(path):
 def test_a_file_of_another_format_is_named(path):
     with open(path, "wb") as file:
         file.write(b"\x89HDF\r\n\x1a\n")
-    with pytest.raises(ValueError, match="it is an HDF5 file") as caught:
+    with pytest.raises(ValueError, match="the file is an HDF5 file") as caught:
         conversion.read_weights(path, NARROW)
     assert "caffe" not in str(caught.value) and "Copy" not in str(caught.value)
 
@@ -237,10 +237,10 @@ def test_a_model_with_its_detector_captions_photographs(pictures, tmp_path):
     commands.run_here(convert_command, *asked, "--regions", folder)
     network, run = detector.load(folder), runs.load(out)
     shutil.rmtree(folder)
-    found = network.regions(network.decode(tf.io.read_file(pictures[0]))[None])
-    count = int(found.count[0])
+    result = network.regions(network.decode(tf.io.read_file(pictures[0]))[None])
+    count = int(result.count[0])
     assert 10 <= count <= 20
-    features = found.features[:, :count]
+    features = result.features[:, :count]
     context = run.model.encode({"features": features, "mask": tf.ones([1, count], bool)})
     wanted = run.vocab.detokenize(run.search()(run.model, context)[0][:, 0])[0].numpy().decode()
     caption = tfcap.load(out)(pictures[0])
@@ -250,6 +250,6 @@ def test_a_model_with_its_detector_captions_photographs(pictures, tmp_path):
 @pytest.mark.slow
 def test_a_detector_of_another_width_is_refused(tmp_path):
     source = checkpoint(tmp_path, "xlan")
-    with pytest.raises(ValueError, match="reads features 32 wide, and those of .* are 48 wide"):
+    with pytest.raises(ValueError, match="reads features 32 wide, but those of .* are 48 wide"):
         convert(*source, str(tmp_path / "run"), regions=regions(tmp_path, 48))
     assert not (tmp_path / "run").exists()

@@ -163,8 +163,8 @@ KEY = "swin_transf.layers.1.blocks.0.mlp.fc1.bias"
             V2_OPTIONS,
             "embed_positions.* is missing",
         ),
-        ("expansionnet_v2", {}, "", "10 static vectors, which are not the groups 32 64 128"),
-        ("expansionnet", {}, "", "use `from=expansionnet_v2`"),
+        ("expansionnet_v2", {}, "", "10 static vectors, but the groups 32 64 128"),
+        ("expansionnet", {}, "", "Use `from=expansionnet_v2`"),
         (
             "expansionnet_v2",
             {"swin_transf.patch_embed.proj.weight": np.ones((16, 3, 4, 4), "f4")},
@@ -194,7 +194,7 @@ def test_a_second_expansionnet_without_its_backbone_is_no_first_one(tmp_path):
         if "stc_exp" in name and "exp_vectors" in name:
             state[name] = np.resize(value, (992, value.shape[1]))
     _, path, words = v2_checkpoint(tmp_path, state)
-    with pytest.raises(ValueError, match="it is an ExpansionNet v2"):
+    with pytest.raises(ValueError, match="the checkpoint is an ExpansionNet v2"):
         convert("expansionnet", path, words, str(tmp_path / "run"))
 
 
@@ -210,11 +210,11 @@ def test_every_tensor_of_the_released_file_has_its_place():
         model = models.build("expansionnet_v2", *sizes, **checkpoint.options)
         network = swin.build(swin.SIZES["swin_large_384"], 384)
     assert runs.count_parameters(model) == 38_606_610
-    found = {name: list(tensor.shape) for name, tensor in checkpoint.tensors.items()}
+    result = {name: list(tensor.shape) for name, tensor in checkpoint.tensors.items()}
     for name, axis in model.vocabulary_axes.items():
-        found[name][axis] += 2  # <pad> and <bos>
+        result[name][axis] += 2  # <pad> and <bos>
     weights = model.checkpoint_items["weights"]
-    assert found == {name: weight.shape.as_list() for name, weight in weights.items()}
+    assert result == {name: weight.shape.as_list() for name, weight in weights.items()}
     wanted = {}
     for layer, name, _ in swin.tensors(network):
         values = [weight.shape for weight in layer.weights]

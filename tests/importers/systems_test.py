@@ -41,14 +41,14 @@ def xmodaler(system):
 def test_systems_of_xmodaler_are_recognised(system, options):
     """Every tensor is the right weight of a model with the options that are found."""
     state = xmodaler(system)
-    found = systems.recognize("xmodaler", dict(state))
-    assert (found.system, found.options) == (system, options)
-    assert (found.feature_dim, found.rows) == (F, V)
+    result = systems.recognize("xmodaler", dict(state))
+    assert (result.system, result.options) == (system, options)
+    assert (result.feature_dim, result.rows) == (F, V)
     model = models.build(system, V + 2, 6, F, **options)
-    weights.assign(model, found.tensors, np.array([0, 0, 0, V - 1, *range(1, V - 1)]))
+    weights.assign(model, result.tensors, np.array([0, 0, 0, V - 1, *range(1, V - 1)]))
     for name, (ours, _) in NAMES[system].items():
         expected = state[name].T if "kernel" in ours else state[name]
-        np.testing.assert_array_equal(found.tensors[ours], expected, err_msg=name)
+        np.testing.assert_array_equal(result.tensors[ours], expected, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_part_of_a_larger_module_is_recognized():
     for part in ("net.", "model.net."):
         larger = {part + name: value for name, value in state.items()}
         larger |= {"criterion.weight": np.ones(V), "val_acc.total": np.zeros(())}
-        found = systems.recognize("xmodaler", larger)
-        assert found.system == "updown" and found.names == names
+        result = systems.recognize("xmodaler", larger)
+        assert result.system == "updown" and result.names == names
 
 
 def test_an_empty_tensor_is_refused():

@@ -40,12 +40,12 @@ def preset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("pictures"), []
+    folder, result = tmp_path_factory.mktemp("pictures"), []
     for image in range(3):
         noise = np.random.default_rng(image).integers(0, 256, (20, 30 + image, 3), np.uint8)
-        found.append(str(folder / f"{image}.png"))
-        Image.fromarray(noise).save(found[-1])
-    return found
+        result.append(str(folder / f"{image}.png"))
+        Image.fromarray(noise).save(result[-1])
+    return result
 
 
 @pytest.mark.slow
@@ -77,5 +77,7 @@ def test_what_is_no_preset_is_refused(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="is not a CLIP preset of keras-hub"):
             KerasHubClip(str(tmp_path))
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(ValueError, match=r"`clip` needs keras-hub.*pip install 'tfcap\[hub\]'"):
+    with pytest.raises(
+        ValueError, match=r"`clip` needs the package keras-hub.*pip install 'tfcap\[hub\]'"
+    ):
         KerasHubClip(str(tmp_path))

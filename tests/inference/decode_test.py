@@ -15,11 +15,11 @@ def decode(run, data, changes, batch_size=8, seed=1, limit=0):
 
 def test_samples_of_an_image_do_not_depend_on_the_batch(run, data):
     """The consensus uses the document frequencies of the training data."""
-    given = "search=sample,samples=3,temperature=1.5,order=consensus"
-    found = decode(run, data, given)
-    first = decode(run, data, given, batch_size=5, limit=7)
-    assert first.captions == dict(list(found.captions.items())[:7])
-    assert first.scores == dict(list(found.scores.items())[:7])
-    assert decode(run, data, given, seed=2, limit=7) != first
-    assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
-    assert len(set(map(tuple, found.captions.values()))) == 12
+    values = "search=sample,samples=3,temperature=1.5,order=consensus"
+    result = decode(run, data, values)
+    first = decode(run, data, values, batch_size=5, limit=7)
+    assert first.captions == dict(list(result.captions.items())[:7])
+    assert first.scores == dict(list(result.scores.items())[:7])
+    assert decode(run, data, values, seed=2, limit=7) != first
+    assert all((np.diff(scores) <= 0).all() for scores in result.scores.values())
+    assert len(set(map(tuple, result.captions.values()))) == 12

@@ -64,10 +64,10 @@ def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
     scores = scorer(batch["features"], batch["mask"])
     assert scores.shape == (IMAGES, 16) and scores.dtype == np.float32
     # Several lengths, the cut caption (6) and the unknown word (11).
-    for image, regions, places in ((0, 5, (1, 6)), (1, 3, (11,))):
-        seen = {key: batch[key][image : image + 1, :regions] for key in ("features", "mask")}
-        context = model.encode(seen)
-        for place in places:
+    for image, regions, positions in ((0, 5, (1, 6)), (1, 3, (11,))):
+        calls = {key: batch[key][image : image + 1, :regions] for key in ("features", "mask")}
+        context = model.encode(calls)
+        for place in positions:
             row = sentences.tokens[place : place + 1, : sentences.words[place]]
             alone = word_log_probs(model, context, tf.constant(row)).numpy().sum()
             assert scores[image, place] == pytest.approx(alone, rel=1e-5, abs=1e-5)
@@ -99,14 +99,14 @@ def captions():
 
 
 def test_a_tree_holds_each_prefix_once(captions):
-    given = likelihood.prefix_tree(captions.tokens)
+    values = likelihood.prefix_tree(captions.tokens)
     for t in range(LENGTH):
         alive = [n for n, length in enumerate(captions.words) if length > t]
-        assert given.counts[t] == len({tuple(ROWS[n][:t]) for n in alive})
+        assert values.counts[t] == len({tuple(ROWS[n][:t]) for n in alive})
         for n in alive:
-            beginning, place = [], given.index_of[t, n]
+            beginning, place = [], values.index_of[t, n]
             for back in range(t, -1, -1):
-                beginning.insert(0, int(given.words[back, place]))
-                place = given.parents[back, place]
+                beginning.insert(0, int(values.words[back, place]))
+                place = values.parents[back, place]
             assert beginning == [BOS, *ROWS[n][:t]]
-    assert given.counts.tolist() == [1, 2, 2, 1, 2, 1]
+    assert values.counts.tolist() == [1, 2, 2, 1, 2, 1]

@@ -39,24 +39,24 @@ def _literal(text, best):
             t: n * math.log(4 / frequency[t]) for t, n in _terms(text).items() if t in frequency
         }
 
-    query, found = weighed(text), []
+    query, result = weighed(text), []
     for image, own in enumerate(CAPTIONS):
         for caption in own:
             other = weighed(caption)
             product = sum(weight * other.get(term, 0) for term, weight in query.items())
-            found.append((product / math.sqrt(sum(w * w for w in other.values())), image))
-    found = sorted(found, reverse=True)[:best]
-    return sum(w * VECTORS[i].astype(float) for w, i in found) / sum(w for w, _ in found)
+            result.append((product / math.sqrt(sum(w * w for w in other.values())), image))
+    result = sorted(result, reverse=True)[:best]
+    return sum(w * VECTORS[i].astype(float) for w, i in result) / sum(w for w, _ in result)
 
 
 @pytest.mark.parametrize("best", [1, 2, 4, 99])
 def test_a_vector_is_the_mean_of_images_with_similar_captions(best):
     vectors = SentenceVectors(CAPTIONS, VECTORS, best)
     texts = ["A dog runs!", "red car on the zebra", "two red guitar man plays in the snow"]
-    found = vectors(texts)
-    assert found.shape == (3, 3) and found.dtype == np.float32
+    result = vectors(texts)
+    assert result.shape == (3, 3) and result.dtype == np.float32
     np.testing.assert_allclose(
-        found, [_literal(t.replace("!", ""), best) for t in texts], rtol=1e-5
+        result, [_literal(t.replace("!", ""), best) for t in texts], rtol=1e-5
     )
 
 
@@ -85,16 +85,16 @@ def test_the_nearest_images_equal_those_of_a_full_sort(images, queries, k, block
     monkeypatch.setattr(nearest, "_BLOCK", block)
     monkeypatch.setattr(nearest, "_QUERIES", 3)
     vectors, wanted = draw(images, queries, 12)
-    found = nearest.Index(vectors, np.arange(images) + 100).search(wanted, k)
+    result = nearest.Index(vectors, np.arange(images) + 100).search(wanted, k)
     order, distances = literal(vectors, wanted, k)
-    np.testing.assert_array_equal(found[0], order)
-    np.testing.assert_allclose(found[1], distances, rtol=1e-12)
+    np.testing.assert_array_equal(result[0], order)
+    np.testing.assert_allclose(result[1], distances, rtol=1e-12)
 
 
 def test_images_that_differ_little_are_told_apart():
     vectors, wanted = draw(500, 20, 64, scale=1e-4, place=3)
-    found, _ = nearest.Index(vectors, np.arange(500)).search(wanted, 3)
-    np.testing.assert_array_equal(found, literal(vectors, wanted, 3)[0])
+    result, _ = nearest.Index(vectors, np.arange(500)).search(wanted, 3)
+    np.testing.assert_array_equal(result, literal(vectors, wanted, 3)[0])
 
 
 def test_an_image_is_not_its_own_neighbour():
@@ -132,9 +132,9 @@ def test_an_index_is_made_once_for_what_it_depends_on(shapes, tmp_path, monkeypa
 def test_vectors_are_the_mean_of_real_regions(data):
     features = np.random.default_rng(0).normal(size=(2, 5, data.feature_dim)).astype(np.float32)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
-    found = nearest.Space().vectors(features, mask)
-    np.testing.assert_allclose(found[0], features[0, :3].mean(0), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found[1], features[1].mean(0), rtol=1e-4, atol=1e-6)
+    result = nearest.Space().vectors(features, mask)
+    np.testing.assert_allclose(result[0], features[0, :3].mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result[1], features[1].mean(0), rtol=1e-4, atol=1e-6)
     batch = data.read("train", data.index("train").id[:4], 7)
     wanted = np.asarray(batch["features"]).mean(1)
     index = nearest.open_index(data, nearest.Space(), max_regions=7)
@@ -163,9 +163,9 @@ def test_candidates_are_the_nearest_by_centred_cosine(data):
         nearest.open_index(data, nearest.Space(), splits=(split,)) for split in ("val", "train")
     )
     references = data.references("train")
-    found = SentenceVectors([references[int(image)] for image in train.ids], train.vectors)(texts)
+    result = SentenceVectors([references[int(image)] for image in train.ids], train.vectors)(texts)
     centre = train.vectors.astype(float).mean(0)
-    images, sentences = (vectors - centre for vectors in (raw.vectors, found))
+    images, sentences = (vectors - centre for vectors in (raw.vectors, result))
     images, sentences = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (images, sentences))
     np.testing.assert_allclose(candidates.index.vectors, images, atol=1e-5)
     cosines = sentences @ images.T

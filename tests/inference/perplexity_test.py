@@ -43,7 +43,7 @@ def _literal(decode, context, row):
 
 def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     data = PreparedData.load(shapes)
-    found = perplexities_of_split(run, data, "val", batch_size=2, limit=3)
+    result = perplexities_of_split(run, data, "val", batch_size=2, limit=3)
     references = dict(list(data.references("val").items())[:3])
     expected, words = [], []
     blocks = likelihood.read_images(data, "val", range(3), 1)
@@ -53,13 +53,13 @@ def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
         for row, length in zip(sentences.tokens.tolist(), sentences.words, strict=True):
             expected.append(_literal(run.model.decode, context, row[:length]))
             words.append(length)
-    np.testing.assert_allclose(found.log2, expected, rtol=1e-5)
-    assert found.words.tolist() == words
-    assert found.image.tolist() == [image for image, own in references.items() for _ in own]
+    np.testing.assert_allclose(result.log2, expected, rtol=1e-5)
+    assert result.words.tolist() == words
+    assert result.image.tolist() == [image for image, own in references.items() for _ in own]
     each = [2 ** (-log2 / length) for log2, length in zip(expected, words, strict=True)]
-    np.testing.assert_allclose(found.each, each, rtol=1e-5)
-    assert found.corpus == pytest.approx(2 ** (-sum(expected) / sum(words)), rel=1e-5)
-    assert found.mean == pytest.approx(sum(each) / len(each), rel=1e-5)
+    np.testing.assert_allclose(result.each, each, rtol=1e-5)
+    assert result.corpus == pytest.approx(2 ** (-sum(expected) / sum(words)), rel=1e-5)
+    assert result.mean == pytest.approx(sum(each) / len(each), rel=1e-5)
 
 
 def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_path):
@@ -78,10 +78,10 @@ def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_pa
     (folder / "dataset.json").write_text(json.dumps(fingerprint))
     data = PreparedData.load(folder)
     assert all(own[0].startswith("xyz ") for own in data.references("val").values())
-    found, expected = (perplexities_of_split(run, one, "val", limit=3) for one in (data, plain))
-    assert found.corpus == expected.corpus
-    found, expected = (Pairs(run, one, "val", 3, 8).captions()[0] for one in (data, plain))
-    assert found == expected
+    result, expected = (perplexities_of_split(run, one, "val", limit=3) for one in (data, plain))
+    assert result.corpus == expected.corpus
+    result, expected = (Pairs(run, one, "val", 3, 8).captions()[0] for one in (data, plain))
+    assert result == expected
     hypotheses = [[own[0] for own in plain.references("train").values()]]
     consensus = [ConsensusReranker(one, neighbours=5) for one in (data, plain)]
     vectors = consensus[0].vectors(tf.ones([1, 4, data.feature_dim]))

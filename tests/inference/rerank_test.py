@@ -62,13 +62,13 @@ def test_the_order_follows_the_paper(data, made, kind, best, monkeypatch):
     consensus.best, before = best, consensus.best
     vectors, hypotheses = draw(data, 5)
     try:
-        found = consensus.rerank(vectors, hypotheses)
+        result = consensus.rerank(vectors, hypotheses)
     finally:
         consensus.best = before
     captions = [[clean(text) for text in own] for own in data.references("train").values()]
     similarity = literal_similarity(kind, captions)
     distances = np.linalg.norm(consensus.index.vectors[None].astype(float) - vectors[:, None], 2, 2)
-    for own, ranked, distance in zip(hypotheses, found, distances, strict=True):
+    for own, ranked, distance in zip(hypotheses, result, distances, strict=True):
         near = np.argsort(distance, kind="stable")[:NEIGHBOURS]
         references = [text for place in near for text in captions[place]]
         assert 3 < len(references) < 125
@@ -83,11 +83,11 @@ def test_the_oracle_ranks_by_the_references_of_the_image(data, made, kind):
     references = list(data.references("val").values())[:4]
     # The references have words outside the corpus and another order.
     references[0] = [*references[0], " ".join(reversed(hypotheses[0][-2].split()))]
-    found = made[kind].oracle(hypotheses, references)
+    result = made[kind].oracle(hypotheses, references)
     captions = [[clean(text) for text in own] for own in data.references("train").values()]
     similarity = literal_similarity(kind, captions)
-    for own, given, ranked in zip(hypotheses, references, found, strict=True):
-        cleaned = [clean(text) for text in given]
+    for own, values, ranked in zip(hypotheses, references, result, strict=True):
+        cleaned = [clean(text) for text in values]
         check(ranked, own, literal_scores([clean(h) for h in own], cleaned, similarity, 125))
 
 

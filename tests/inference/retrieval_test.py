@@ -25,21 +25,21 @@ def scores_of(run, data, split, places, captions):
 
 
 def test_a_split_is_ranked_in_both_directions(run, data):
-    found, _ = rank(Pairs(run, data, "val", limit=0, block=12), 9, 5)
+    result, _ = rank(Pairs(run, data, "val", limit=0, block=12), 9, 5)
     each = list(data.references("val").values())
     captions, owners = sum(each, []), np.repeat(np.arange(12), [len(own) for own in each])
     scores = scores_of(run, data, "val", range(12), captions)
-    places = np.random.default_rng(5).permutation(64)[:9]
-    marginal = np.log(np.exp(scores_of(run, data, "train", places, captions)).sum(0))
+    positions = np.random.default_rng(5).permutation(64)[:9]
+    marginal = np.log(np.exp(scores_of(run, data, "train", positions, captions)).sum(0))
     wanted = {
         "image to text": retrieval.image_to_text(scores, owners, marginal),
         "text to image": retrieval.text_to_image(scores, owners),
     }
-    assert {name: one.as_dict() for name, one in found.items()} == {
+    assert {name: one.as_dict() for name, one in result.items()} == {
         name: retrieval.summarize(list(queries)).as_dict() for name, queries in wanted.items()
     }
     plain, _ = rank(Pairs(run, data, "val", limit=0, block=12), 0, 5)
-    assert plain["image to text"].as_dict() != found["image to text"].as_dict()
+    assert plain["image to text"].as_dict() != result["image to text"].as_dict()
 
 
 def test_only_the_candidates_of_a_query_are_scored(run, data, candidates):
@@ -56,8 +56,8 @@ def test_only_the_candidates_of_a_query_are_scored(run, data, candidates):
     chosen = candidates.nearest(candidates.sentences(queries), 4)
     assert set(chosen[0].tolist()) != set(chosen[1].tolist())
     matches, _ = find(pairs, queries, 9, chosen)
-    for own, places, every in zip(matches, chosen, map(dict, whole), strict=True):
-        assert {place for place, _ in own} == set(places.tolist())
+    for own, positions, every in zip(matches, chosen, map(dict, whole), strict=True):
+        assert {place for place, _ in own} == set(positions.tolist())
         assert [score for _, score in own] == sorted((s for _, s in own), reverse=True)
         assert all(score == pytest.approx(every[place], rel=1e-5) for place, score in own)
 
@@ -68,8 +68,8 @@ def test_queries_without_a_known_word_are_refused(run, data):
         find(pairs, ["a circle", "zebras everywhere"], 2)
     with pytest.raises(ValueError, match=r"'\?!' has no word"):
         find(pairs, ["?!"], 2)
-    found, note = find(pairs, ["a circle " * 20], 9)
-    assert len(found[0]) == 4 and "cut to 12 words" in note
+    result, note = find(pairs, ["a circle " * 20], 9)
+    assert len(result[0]) == 4 and "cut to 12 words" in note
 
 
 def test_sentences_are_ranked_for_images(run, data, candidates):
@@ -78,8 +78,8 @@ def test_sentences_are_ranked_for_images(run, data, candidates):
     features = block["features"].numpy()
     texts = list(dict.fromkeys(pairs.captions()[0]))
     scores = scores_of(run, data, "test", [0, 1], texts)
-    places = np.random.default_rng(5).permutation(64)[:9]
-    mean = np.log(np.mean(np.exp(scores_of(run, data, "train", places, texts)), 0))
+    positions = np.random.default_rng(5).permutation(64)[:9]
+    mean = np.log(np.mean(np.exp(scores_of(run, data, "train", positions, texts)), 0))
     for images, wanted in ((0, scores), (9, scores - mean)):
         for own, row in zip(find_sentences(pairs, features, 3, images, 5), wanted, strict=True):
             assert [text for text, _ in own] == [texts[n] for n in np.argsort(-row)[:3]]

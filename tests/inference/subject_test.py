@@ -35,7 +35,7 @@ def test_others_have_names_of_their_own():
         with pytest.raises(errors.UsageError, match="must be NAME=results.json"):
             named_paths([item])
     for items in (["a=x", "a=y"], ["c=x"]):
-        with pytest.raises(errors.UsageError, match="is taken"):
+        with pytest.raises(errors.UsageError, match="is already used"):
             named_paths(items, "c")
 
 

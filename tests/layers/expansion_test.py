@@ -167,16 +167,16 @@ def test_a_step_drops_a_shared_score_once():
     for site in SITES[1:]:
         getattr(block, f"{site}_dropout").rate = 0.0
     seeds.set_seed(6)
-    seen = set()
+    calls = set()
     for _ in range(40):
         out, _ = unroll(block, x, 1, training=True)
-        seen.add(tuple(out.ravel().round(4)))
+        calls.add(tuple(out.ravel().round(4)))
     possible = []
     for kept in np.ndindex(2, 2, 2):
         noise = {"score": 2.0 * np.array(kept)[:, None]}
         possible.append(rendering("dynamic", w, x[0], np.ones((1, 1)), noise).ravel())
-    nearest = [min(np.abs(np.array(out) - p).max() for p in possible) for out in seen]
-    assert len(seen) > 4 and max(nearest) < 2e-4
+    nearest = [min(np.abs(np.array(out) - p).max() for p in possible) for out in calls]
+    assert len(calls) > 4 and max(nearest) < 2e-4
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -94,19 +94,19 @@ MASKED = {
 def test_keys_are_projected_inside_and_a_mask_leaves_regions_out(name):
     layer = MASKED[name]()
     query, regions = (np.float32(x) for x in numbers([(4, WIDTH), (None, WIDTH)]))
-    seen = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]  # [B, S]
-    got = layer(query, regions, visible=seen).numpy()
+    calls = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]  # [B, S]
+    got = layer(query, regions, visible=calls).numpy()
     assert got.shape == query.shape
-    for image, count in enumerate(seen.sum(axis=1)):
+    for image, count in enumerate(calls.sum(axis=1)):
         alone = layer(query[[image]], regions[[image], :count]).numpy()
         np.testing.assert_allclose(got[[image]], alone, rtol=1e-4, atol=1e-5)
     for t in range(4):  # a query of one position, as in a decoder
         np.testing.assert_allclose(
-            layer(query[:, t], regions, visible=seen), got[:, t], rtol=1e-4, atol=1e-5
+            layer(query[:, t], regions, visible=calls), got[:, t], rtol=1e-4, atol=1e-5
         )
     projected = layer.project(regions)
     projected = projected if isinstance(projected, tuple) else (projected, regions)
-    faster = layer(query, *projected, visible=seen[:, None])
+    faster = layer(query, *projected, visible=calls[:, None])
     np.testing.assert_allclose(faster, got, rtol=1e-4, atol=1e-5)
     regions[:, 3:] = 0  # the mask of Keras that keys carry
     carried = layer(query, keras.layers.Masking()(regions))
@@ -117,10 +117,10 @@ def test_keys_are_projected_inside_and_a_mask_leaves_regions_out(name):
 def test_an_expansion_reads_all_regions_or_those_of_a_mask(make):
     layer = make(WIDTH, 3)
     (x,) = (np.float32(x) for x in numbers([(None, WIDTH)]))
-    seen = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]
-    got = layer(x, visible=seen).numpy()
-    for image, count in enumerate(seen.sum(axis=1)):
+    calls = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]
+    got = layer(x, visible=calls).numpy()
+    for image, count in enumerate(calls.sum(axis=1)):
         alone = layer(x[[image], :count]).numpy()
         np.testing.assert_allclose(got[[image], :count], alone, rtol=1e-4, atol=1e-5)
-    x[~seen] = 0
-    np.testing.assert_allclose(layer(keras.layers.Masking()(x))[seen], got[seen], atol=1e-6)
+    x[~calls] = 0
+    np.testing.assert_allclose(layer(keras.layers.Masking()(x))[calls], got[calls], atol=1e-6)

@@ -66,9 +66,9 @@ def expected(xlan):
 def test_the_gradient_through_a_loop_is_that_of_single_steps(xlan, expected, path):
     """The products inside a loop have a gradient of their own, by the transposed weight."""
     compiled = tf.function(lambda: loss_and_gradients(*xlan, PATHS[path]), autograph=False)
-    loss, found = compiled()
+    loss, result = compiled()
     np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
-    for one, two in zip(found, expected[1], strict=True):
+    for one, two in zip(result, expected[1], strict=True):
         one, two = (tf.convert_to_tensor(g) for g in (one, two))
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4 * np.abs(two).max() + 1e-5)
 
@@ -79,9 +79,9 @@ def test_gradients_in_bfloat16_are_near_those_in_float32(xlan, expected):
     compiled = tf.function(
         lambda: loss_and_gradients(model, *xlan[1:], PATHS["decode"]), autograph=False
     )
-    _, found = compiled()
+    _, result = compiled()
     whole = tf.linalg.global_norm(expected[1])  # some gradients are zero but for rounding
-    for one, two in zip(found, expected[1], strict=True):
+    for one, two in zip(result, expected[1], strict=True):
         one, two = (np.ravel(tf.convert_to_tensor(gradient)) for gradient in (one, two))
         allowed = 0.3 * np.linalg.norm(two) + 0.002 * whole
         assert np.linalg.norm(one - two) < allowed  # a gradient of zero differs by its whole norm
@@ -133,8 +133,8 @@ def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, l
     model, x = Sines(uses), tf.random.stateless_normal((2, 3), (1, 2))
     model(x)
     weights = model.trainable_variables
-    found = gradients(model, x, steps, limit, kind, weights)
-    for one, two in zip(found, without_loop(model, x, steps, weights), strict=True):
+    result = gradients(model, x, steps, limit, kind, weights)
+    for one, two in zip(result, without_loop(model, x, steps, weights), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
@@ -147,11 +147,11 @@ def test_a_product_that_nothing_reads_adds_nothing_to_a_gradient(kind):
     def body(y):
         return model.second(y) + 0 * tf.stop_gradient(model.first(y))
 
-    found = gradients(body, x, 3, 3, kind, [first, second])
+    result = gradients(body, x, 3, 3, kind, [first, second])
     if kind == "eager":  # where None stands for zeros
-        found = [tf.zeros_like(first) if one is None else one for one in found]
-    assert not found[0].numpy().any()
-    np.testing.assert_allclose(found[1], without_loop(body, x, 3, second), rtol=1e-4, atol=1e-5)
+        result = [tf.zeros_like(first) if one is None else one for one in result]
+    assert not result[0].numpy().any()
+    np.testing.assert_allclose(result[1], without_loop(body, x, 3, second), rtol=1e-4, atol=1e-5)
 
 
 class Cell(keras.Model):

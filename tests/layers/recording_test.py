@@ -52,10 +52,12 @@ def test_additive_weights_equal_the_formula(arrays):
     assert record.weights.dtype == np.float32
     w = literal.Weights(block)
     for row in range(IMAGES * GROUP):
-        seen = np.flatnonzero(MASK[row // GROUP, 0])
-        joint = w.linear("key", keys[row // GROUP].numpy()[seen]) + w.linear("query", query[row, 0])
+        calls = np.flatnonzero(MASK[row // GROUP, 0])
+        joint = w.linear("key", keys[row // GROUP].numpy()[calls]) + w.linear(
+            "query", query[row, 0]
+        )
         expected = np.zeros(KEYS)
-        expected[seen] = literal.softmax(w.linear("alpha", np.tanh(joint))[:, 0])
+        expected[calls] = literal.softmax(w.linear("alpha", np.tanh(joint))[:, 0])
         np.testing.assert_allclose(record.weights[row, 0, 0], expected, atol=1e-6)
 
 
@@ -63,19 +65,19 @@ def test_multi_head_weights_equal_the_formula(arrays):
     """Recorded weights have no dropout, even in training; each query has its own mask."""
     query, keys = arrays
     block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads")
-    seen = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
-    seen[..., 0] = True
+    calls = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
+    calls[..., 0] = True
     with recording.recording() as records:
-        call(block, query, keys, seen, training=True)
+        call(block, query, keys, calls, training=True)
     (record,) = records
     assert record.weights.shape == (IMAGES * GROUP, HEADS, TIMES, KEYS)
-    seen = seen.reshape(IMAGES * GROUP, TIMES, KEYS)
+    calls = calls.reshape(IMAGES * GROUP, TIMES, KEYS)
     w, depth = literal.Weights(block), WIDTH // HEADS
     for row in range(IMAGES * GROUP):
         q, k = w.linear("query", query[row]), w.linear("key", keys[row // GROUP])
         for head in range(HEADS):
             part = slice(head * depth, (head + 1) * depth)
-            logits = np.where(seen[row], q[:, part] @ k[:, part].T / depth**0.5, -1e9)
+            logits = np.where(calls[row], q[:, part] @ k[:, part].T / depth**0.5, -1e9)
             expected = literal.softmax(logits)
             np.testing.assert_allclose(record.weights[row, head], expected, atol=1e-5)
 
@@ -93,7 +95,7 @@ def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
 
 def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
-    message = "The weights of heads can be recorded only in eager mode"
+    message = "The attention weights of heads can be recorded only in eager mode"
     with recording.recording() as records, pytest.raises(ValueError, match=message):
         tf.function(lambda *arrays: call(block, *arrays), autograph=False)(*arrays)
     assert not records

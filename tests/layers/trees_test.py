@@ -69,5 +69,5 @@ def test_names_are_chains_of_attributes_and_a_shared_layer_has_one():
 def test_weights_of_one_name_are_refused():
     layer = layers.Layer()
     layer.a, layer.b = (layer.add_weight(shape=(), name="same") for _ in range(2))
-    with pytest.raises(ValueError, match="2 variables, and only 1 names"):
+    with pytest.raises(ValueError, match="2 variables, but only 1 different"):
         trees.named_variables(layer)

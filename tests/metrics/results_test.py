@@ -39,8 +39,8 @@ def test_written_results_are_read_in_the_same_order(tmp_path):
 
 
 def test_references_are_read_in_the_order_of_the_images(file):
-    found = results.load_references(file(REFERENCE_FILE))
-    assert list(found.items()) == [(7, ["ein Mädchen"]), (3, ["a dog", "the dog"])]
+    result = results.load_references(file(REFERENCE_FILE))
+    assert list(result.items()) == [(7, ["ein Mädchen"]), (3, ["a dog", "the dog"])]
 
 
 def test_references_with_a_mark_are_left_out_and_counted(file, capsys):
@@ -89,8 +89,8 @@ def test_several_captions_and_their_scores_are_read_back(tmp_path):
     scores = {7: [-1.5, -2.0], 3: [0.0, -1e-30, -7]}
     path = tmp_path / "h.json"
     results.write_hypotheses(path, captions, scores)
-    found = results.load_hypotheses(path)
-    assert found == results.Hypotheses(captions, scores) and list(found.captions) == [7, 3]
+    result = results.load_hypotheses(path)
+    assert result == results.Hypotheses(captions, scores) and list(result.captions) == [7, 3]
     assert results.load_results(path) == {7: "a dog", 3: ""}
     results.write_hypotheses(path, captions)
     assert results.load_hypotheses(path).scores is None

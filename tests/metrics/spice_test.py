@@ -64,9 +64,9 @@ def test_missing_jars_are_named_and_not_downloaded(
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.setenv("TFCAP_SPICE_JARS", str(tmp_path))
     with coco.CocoScorer(("CIDEr", "SPICE"), java=java.path) as scorer:
-        found = scorer.score(references, predictions)
-    assert found.corpus.keys() == {"CIDEr"}
-    assert f"3.6.0-models.jar of Maven Central in {tmp_path}" in found.unavailable["SPICE"]
+        result = scorer.score(references, predictions)
+    assert result.corpus.keys() == {"CIDEr"}
+    assert f"3.6.0-models.jar of Maven Central in {tmp_path}" in result.unavailable["SPICE"]
 
 
 ANSWER = """
@@ -105,11 +105,11 @@ def test_scores_in_blocks_equal_serial_ones(
     monkeypatch.setattr(java_lib, "spice", lambda *given, **how: real(*given, block=3, **how))
     monkeypatch.setenv("TFCAP_SPICE_JARS", str(jars))
     with coco.CocoScorer(("SPICE",), java=stand_in) as scorer:
-        found = scorer.score(references, predictions)
+        result = scorer.score(references, predictions)
         tokens = scorer.tokenize([predictions[image] for image in references])
-    each = [found.per_image[image]["SPICE"] for image in references]
+    each = [result.per_image[image]["SPICE"] for image in references]
     assert each == [len(text) for text in tokens]
-    assert found.corpus["SPICE"] == pytest.approx(sum(each) / len(each))
+    assert result.corpus["SPICE"] == pytest.approx(sum(each) / len(each))
     asked = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [len(block) for block in asked] == [3, 3, 2]
     assert asked[0][0].keys() == {"image_id", "test", "refs"} and len(asked[0][0]["refs"]) == 3

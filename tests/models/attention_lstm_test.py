@@ -16,8 +16,8 @@ def test_logits_equal_a_literal_rendering(name):
         x, out = act(w.linear("region_embed", regions)), []
         h = c = np.zeros(12)
         for word in act(w["embed_tokens/embeddings"][tokens]):
-            seen = w.additive("attention", h, x, x)
-            h, c = w.lstm("lstm", np.concatenate([word, seen]), h, c)
+            calls = w.additive("attention", h, x, x)
+            h, c = w.lstm("lstm", np.concatenate([word, calls]), h, c)
             out.append(w.linear("head", h))
         return np.array(out)
 

@@ -23,5 +23,7 @@ def test_defaults_are_options_and_reach_the_base_class(name):
 
 def test_a_default_that_no_base_class_has_is_an_error():
     wrong = type("Wrong", (models.MODELS["att2in"],), {"defaults": {"depth": 3}})
-    with pytest.raises(TypeError, match="Wrong: its base class has no option `depth`"):
+    with pytest.raises(
+        TypeError, match="Wrong: `defaults` has the option `depth`, but the base class"
+    ):
         captioner.options_of(wrong)

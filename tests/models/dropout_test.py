@@ -18,10 +18,12 @@ def test_dropout_layers_and_rates(name):
     system, options, sites = CASES[name].values()
     arguments = sorted({argument for argument, _ in sites.values()})
     rates = {argument: 0.01 * (i + 1) for i, argument in enumerate(arguments)}
-    for given in ({}, rates):
-        model = models.MODELS[system](VOCABULARY, LENGTH, FEATURES, name=system, **options, **given)
+    for values in ({}, rates):
+        model = models.MODELS[system](
+            VOCABULARY, LENGTH, FEATURES, name=system, **options, **values
+        )
         result = {site: layer_at(model, site).rate for site in sites}
-        assert result == {site: given.get(a, rate) for site, (a, rate) in sites.items()}
+        assert result == {site: values.get(a, rate) for site, (a, rate) in sites.items()}
         seeds = {f"{site}/seed_generator_state" for site, rate in result.items() if rate}
         assert seeds == set(model.checkpoint_items["seeds"])
 

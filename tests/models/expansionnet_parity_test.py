@@ -57,9 +57,9 @@ def model(members):
 @pytest.fixture(scope="module")
 def inputs(arrays):
     features = tf.constant(arrays["in/feats"])
-    seen = features.shape[1] - arrays["in/npad"]
-    assert seen.tolist() == arrays["in/mask"].sum(1).tolist()
-    return {"features": features, "mask": tf.sequence_mask(seen, features.shape[1])}
+    calls = features.shape[1] - arrays["in/npad"]
+    assert calls.tolist() == arrays["in/mask"].sum(1).tolist()
+    return {"features": features, "mask": tf.sequence_mask(calls, features.shape[1])}
 
 
 @pytest.fixture(scope="module")

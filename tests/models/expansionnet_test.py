@@ -37,11 +37,11 @@ def attention(w, name, x, keys, may, heads=2):
     """Attention of positions [T, D]; on attention, where the weights for that exist."""
     out = []
     for t, query in enumerate(x):
-        seen = w.heads(name, query, keys[may[t] > 0], heads)
+        calls = w.heads(name, query, keys[may[t] > 0], heads)
         if f"{name}/aoa/kernel" in w:
-            out.append(glu(w.linear(f"{name}/aoa", np.concatenate([seen, query]))))
+            out.append(glu(w.linear(f"{name}/aoa", np.concatenate([calls, query]))))
         else:
-            out.append(w.linear(f"{name}/output_map", seen))
+            out.append(w.linear(f"{name}/output_map", calls))
     return np.array(out)
 
 
@@ -109,8 +109,8 @@ def test_logits_of_every_variant_equal_a_literal_rendering(variant):
 
 def test_words_drop_before_they_are_scaled(final):
     """A word is zero or 1 / 0.7 times sqrt(D) = 4 of it, its position is whole."""
-    tokens, places = tf.constant([[1, 5, 7]]), tf.range(3)
-    words = final._words(tokens, places, True) - final.embed_positions(places)
+    tokens, positions = tf.constant([[1, 5, 7]]), tf.range(3)
+    words = final._words(tokens, positions, True) - final.embed_positions(positions)
     words = words / final.embed_tokens(tokens) / 4
     assert sorted(set(np.round(words.numpy().ravel(), 2))) == pytest.approx([0, 1.43])
 

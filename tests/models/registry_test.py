@@ -84,7 +84,7 @@ def test_options_without_a_type_are_refused_and_an_unknown_name_lists_the_system
     def no_type(self, *sizes, width=3):
         """A constructor with an option that has no type."""
 
-    with pytest.raises(TypeError, match="`width` needs a type"):
+    with pytest.raises(TypeError, match="`width` of the constructor needs a type"):
         captioner.options_of(type("Wrong", (RecurrentCaptioner,), {"__init__": no_type}))
     with pytest.raises(ValueError, match="`name` must be one of .*xlan.*, not 'lstm'"):
         models.build("lstm", 10, 5, 4)

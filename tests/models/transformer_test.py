@@ -15,8 +15,8 @@ def rendering(w, regions, tokens):
     epsilon = 1e-12
 
     def attend(name, x, keys):
-        seen = w.heads(f"{name}/attend", x, keys, 3)
-        return w.norm(f"{name}/norm", x + w.linear(f"{name}/attend/output_map", seen), epsilon)
+        calls = w.heads(f"{name}/attend", x, keys, 3)
+        return w.norm(f"{name}/norm", x + w.linear(f"{name}/attend/output_map", calls), epsilon)
 
     def feed(name, x):
         inner = literal.relu(w.linear(f"{name}/fc1", x))

@@ -20,8 +20,8 @@ def test_logits_equal_a_literal_rendering(options):
         out = []
         for word in act(w["embed_tokens/embeddings"][tokens]):
             h1, c1 = w.lstm("lstm1", np.concatenate([h2, x.mean(0), word]), h1, c1)
-            seen = w.additive("attention", h1, x, x)
-            h2, c2 = w.lstm("lstm2", np.concatenate([seen, h1]), h2, c2)
+            calls = w.additive("attention", h1, x, x)
+            h2, c2 = w.lstm("lstm2", np.concatenate([calls, h1]), h2, c2)
             out.append(w.linear("head", h2))
         return np.array(out)
 

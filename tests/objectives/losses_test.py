@@ -36,9 +36,9 @@ def literal(logits, targets, smoothing):
 @pytest.mark.parametrize("size", [4, 11])
 def test_cross_entropy_is_the_literal_divergence(smoothing, size):
     logits, targets = draw(size, size=size)
-    found = losses.cross_entropy(tf.constant(logits), tf.constant(targets), smoothing)
-    np.testing.assert_allclose(found, literal(logits, targets, smoothing), rtol=1e-5)
-    assert all(x.dtype == tf.float32 and x.shape == () for x in found)
+    result = losses.cross_entropy(tf.constant(logits), tf.constant(targets), smoothing)
+    np.testing.assert_allclose(result, literal(logits, targets, smoothing), rtol=1e-5)
+    assert all(x.dtype == tf.float32 and x.shape == () for x in result)
 
 
 @pytest.mark.parametrize("size, offset", [(9488, 1.24085), (10000, 1.24611), (10200, 1.24809)])
@@ -62,9 +62,9 @@ def test_padding_has_no_influence(smoothing):
     pair = [tf.constant(x) for x in (logits, other)]
     with tf.GradientTape() as tape:
         tape.watch(pair)
-        found = [losses.cross_entropy(x, tf.constant(targets), smoothing) for x in pair]
-        total = found[0][0] + found[1][0]
-    np.testing.assert_allclose(*found, rtol=1e-5)
+        result = [losses.cross_entropy(x, tf.constant(targets), smoothing) for x in pair]
+        total = result[0][0] + result[1][0]
+    np.testing.assert_allclose(*result, rtol=1e-5)
     gradient = tape.gradient(total, pair[0]).numpy()
     assert (gradient[targets == 0] == 0).all() and (
         np.abs(gradient[targets != 0]).max(-1) > 0
@@ -73,6 +73,6 @@ def test_padding_has_no_influence(smoothing):
 
 def test_large_logits_stay_finite():
     logits = tf.constant([[[-3e4, 0.0, 3e4, 1.0]]])
-    found = losses.cross_entropy(logits, tf.constant([[1]]), 0.1)
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(found[1], 3e4)
+    result = losses.cross_entropy(logits, tf.constant([[1]]), 0.1)
+    assert np.isfinite(result).all()
+    np.testing.assert_allclose(result[1], 3e4)

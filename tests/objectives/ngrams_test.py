@@ -63,18 +63,18 @@ def read(row, eos):
 
 def read_references(rows, eos, matches):
     """Words of each reference; unknown words are all different if they must not match."""
-    found = [read(row, eos) for row in rows if row.any()]
+    result = [read(row, eos) for row in rows if row.any()]
     if not matches:
         fresh = iter(range(-1, -10_000, -1))
-        found = [[next(fresh) if w == UNK else w for w in words] for words in found]
-    return found
+        result = [[next(fresh) if w == UNK else w for w in words] for words in result]
+    return result
 
 
 def frequencies(table, matches):
     """The table as a dictionary, without UNK if it must not match."""
     pairs = zip(table.ngrams.tolist(), table.counts.tolist(), strict=True)
-    found = {tuple(w for w in g if w): c for g, c in pairs}
-    return {g: c for g, c in found.items() if matches or UNK not in g}
+    result = {tuple(w for w in g if w): c for g, c in pairs}
+    return {g: c for g, c in result.items() if matches or UNK not in g}
 
 
 def reward(scorer):
@@ -103,8 +103,8 @@ def test_cider_is_its_definition(eos, matches, size):
         samples, references = draw(seed)
         samples = raise_ids(samples)
         rows = raise_ids(array(references, 5 + seed % 6))  # some references are cut
-        found = score(samples, rows).numpy()
-        assert found.dtype == np.float32 and found.shape == samples.shape[:2]
+        result = score(samples, rows).numpy()
+        assert result.dtype == np.float32 and result.shape == samples.shape[:2]
         wanted = [
             [
                 reranking.cider(
@@ -114,7 +114,7 @@ def test_cider_is_its_definition(eos, matches, size):
             ]
             for image, own in zip(samples, rows, strict=True)
         ]
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(result, wanted, atol=1e-5)
     assert score.experimental_get_tracing_count() == 1
 
 
@@ -126,7 +126,7 @@ def test_cider_equals_pycocoevalcap(eos, matches, images):
     samples, references = draw(images, images)
     rows = array(references, 12)
     scorer = ngrams.CiderD(document_frequencies(references), SIZE, eos, matches)
-    found = scorer(samples, scorer.references(rows)).numpy()
+    result = scorer(samples, scorer.references(rows)).numpy()
     kept = [read_references(own, eos, matches) for own in rows]
     if not matches:  # read image by image, so unknown words of two images have one name
         kept = [[[w - 99 * i * (w < 0) for w in c] for c in own] for i, own in enumerate(kept)]
@@ -135,8 +135,8 @@ def test_cider_equals_pycocoevalcap(eos, matches, images):
         for row, own in zip(samples[:, place], kept, strict=True):
             official += (" ".join(map(str, read(row, eos))), [" ".join(map(str, c)) for c in own])
         _, wanted = official.compute_score()
-        np.testing.assert_allclose(found[:, place], wanted, atol=1e-5)
-    assert (images == 1) == (not found.any())  # the idf of a single image is 0
+        np.testing.assert_allclose(result[:, place], wanted, atol=1e-5)
+    assert (images == 1) == (not result.any())  # the idf of a single image is 0
 
 
 @SETTINGS
@@ -146,8 +146,8 @@ def test_bleu_equals_pycocoevalcap(eos, matches):
     for seed in range(8):
         samples, references = draw(seed)
         rows = array(references, 5 + seed % 6)
-        found = score(samples, rows).numpy()
-        for image, own, values in zip(samples, rows, found, strict=True):
+        result = score(samples, rows).numpy()
+        for image, own, values in zip(samples, rows, result, strict=True):
             kept = read_references(own, eos, matches)
             for row, value in zip(image, values, strict=True):
                 official = BleuScorer(n=4)
@@ -157,7 +157,7 @@ def test_bleu_equals_pycocoevalcap(eos, matches):
                 )
                 _, wanted = official.compute_score(option="closest")
                 np.testing.assert_allclose(value, wanted[3][0], rtol=2e-5, atol=1e-5)
-    assert np.isfinite(found).all()
+    assert np.isfinite(result).all()
 
 
 @SETTINGS
@@ -171,19 +171,19 @@ def test_similarities_are_those_of_each_pair_alone(eos, matches):
     for seed in range(6):
         samples, references = draw(seed)
         rows = array(references, 5 + seed % 6)
-        found = [s.similarities(samples, s.references(rows)).numpy() for s in both]
-        assert {x.shape for x in found} == {(*samples.shape[:2], rows.shape[1])}
+        result = [s.similarities(samples, s.references(rows)).numpy() for s in both]
+        assert {x.shape for x in result} == {(*samples.shape[:2], rows.shape[1])}
         for i, (image, own) in enumerate(zip(samples, rows, strict=True)):
             kept = iter(read_references(own, eos, matches))
             for c, reference in enumerate(own):
                 words = next(kept) if reference.any() else None
                 for s, row in enumerate(image):
-                    pair = [found[0][i, s, c], found[1][i, s, c]]
-                    given = read(row, eos)
+                    pair = [result[0][i, s, c], result[1][i, s, c]]
+                    values = read(row, eos)
                     wanted = [0.0, 0.0]
                     if words is not None:
-                        cider = reranking.cider(given, [words], frequency, table.images)
-                        wanted = [cider, reranking.f1(given, words)]
+                        cider = reranking.cider(values, [words], frequency, table.images)
+                        wanted = [cider, reranking.f1(values, words)]
                     np.testing.assert_allclose(pair, wanted, atol=1e-5)
                     total += wanted[1]
     assert total > 10
@@ -199,8 +199,8 @@ def test_what_follows_the_end_is_ignored():
 
     for scorer in (ngrams.CiderD(table, SIZE), ngrams.Bleu4(SIZE)):
         wanted = scorer(samples, scorer.references(references))
-        found = scorer(pollute(samples), scorer.references(pollute(references)))
-        np.testing.assert_array_equal(found, wanted)
+        result = scorer(pollute(samples), scorer.references(pollute(references)))
+        np.testing.assert_array_equal(result, wanted)
         assert np.ptp(wanted) > 0
 
 

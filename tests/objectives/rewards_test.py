@@ -67,15 +67,15 @@ def test_conventions_and_end_marks_change_the_reward(world):
     table, samples, rows = world
     assert rewards.CONVENTIONS["jdai"] == (None, True)
     assert rewards.CONVENTIONS["expansionnet"] == (80, False)
-    found = []
+    result = []
     for convention, matches in (("jdai", True), ("expansionnet", False)):
         for eos in (True, False):
             reward = rewards.Reward(table, SIZE, convention=convention, count_eos=eos, bleu=1.0)
             parts = ngrams.CiderD(table, SIZE, eos, matches), ngrams.Bleu4(SIZE, eos, matches)
-            found.append(score(reward, samples, rows))
+            result.append(score(reward, samples, rows))
             wanted = sum(part(samples, part.references(rows)) for part in parts)
-            np.testing.assert_allclose(found[-1], wanted, rtol=1e-6)
-    assert all(abs(a - b).max() > 1e-3 for i, a in enumerate(found) for b in found[:i])
+            np.testing.assert_allclose(result[-1], wanted, rtol=1e-6)
+    assert all(abs(a - b).max() > 1e-3 for i, a in enumerate(result) for b in result[:i])
 
 
 def test_an_unknown_word_matches_nothing_for_expansionnet():
@@ -96,8 +96,8 @@ def test_the_signature_names_terms_and_settings():
     assert rewards.signature("jdai", False, cider=1.0, bleu=0.5) == (
         "NO<EOS>_wInit+Cider-D[n4,s6.0]+0.5*BLEU-4"
     )
-    found = rewards.signature("expansionnet", True, cider=2.0, bleu=0.0, hook=1.0)
-    assert found == "STANDARD_wInit+2.0*Cider-D[n4,s6.0]+hook+expansionnet"
+    result = rewards.signature("expansionnet", True, cider=2.0, bleu=0.0, hook=1.0)
+    assert result == "STANDARD_wInit+2.0*Cider-D[n4,s6.0]+hook+expansionnet"
 
 
 def join(tokens):
@@ -107,10 +107,10 @@ def join(tokens):
 
 def test_a_hook_reads_ids_and_captions(world):
     table, samples, rows = world
-    seen = []
+    calls = []
 
     def hook(ids, captions):
-        seen.append((ids, captions))
+        calls.append((ids, captions))
         return [[i % 9 + len(c) / 100 for c in r] for i, r in zip(ids, captions, strict=True)]
 
     ids = tf.constant([7, 8, 2**40], tf.int64)
@@ -119,11 +119,11 @@ def test_a_hook_reads_ids_and_captions(world):
     wanted = [[" é".join(map(str, row)) for row in image] for image in samples.numpy()]
     numbers = np.float32(hook(ids.numpy().tolist(), wanted))
     traced = tf.function(lambda x, r, i: reward(x, reward.references(r), i), autograph=False)
-    seen.clear()
+    calls.clear()
     for call in (lambda: score(reward, samples, rows, ids), lambda: traced(samples, rows, ids)):
         np.testing.assert_allclose(call(), plain + numbers, rtol=1e-6)
-        assert seen.pop() == ([7, 8, 2**40], wanted)
-    assert not seen and traced.get_concrete_function(samples, rows, ids).output_shapes == (3, 4)
+        assert calls.pop() == ([7, 8, 2**40], wanted)
+    assert not calls and traced.get_concrete_function(samples, rows, ids).output_shapes == (3, 4)
 
 
 @pytest.mark.parametrize("answer", [np.zeros([4, 3]), np.full([3, 4], np.nan)])

@@ -77,9 +77,9 @@ def test_vocabulary_and_statistics_come_from_train_alone(ready):
     assert set(data.vocab.words) == {*tokens.SPECIALS, "a", "dog", "runs", "the"}
     table = data.document_frequencies()
     assert table.images == 9
-    known = {tuple(n[n > 0].tolist()): c for n, c in zip(table.ngrams, table.counts, strict=True)}
+    allowed = {tuple(n[n > 0].tolist()): c for n, c in zip(table.ngrams, table.counts, strict=True)}
     (dog,) = data.vocab.ids(["dog"])
-    assert known[(dog,)] == known[(dog, EOS)] == 9 and known[(UNK, EOS)] == 1
+    assert allowed[(dog,)] == allowed[(dog, EOS)] == 9 and allowed[(UNK, EOS)] == 1
     values = np.concatenate(list(examples(data, "train").values())).astype(np.float64)
     expected = {"dim": 5, "max_regions": 3, "mean": values.mean(), "std": values.std(),
                 "mean_norm": np.linalg.norm(values, axis=1).mean()}  # fmt: skip

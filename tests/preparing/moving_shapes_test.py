@@ -29,11 +29,11 @@ def seen(folder, image, colour):
         frames = clip.n_frames
     pixels = clips.read_clip_bytes(content, frames).astype(int)
     near = np.abs(pixels - shapes.COLOURS[colour]).max(-1) <= 24
-    found = []
+    result = []
     for mask in near:
         y, x = np.nonzero(mask)
-        found.append([x.mean() if len(x) else np.nan, y.mean() if len(y) else np.nan, len(x)])
-    return np.array(found)
+        result.append([x.mean() if len(x) else np.nan, y.mean() if len(y) else np.nan, len(x)])
+    return np.array(result)
 
 
 def happens(action, part):

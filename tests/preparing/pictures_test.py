@@ -45,14 +45,14 @@ def packed(folder, path):
 @pytest.mark.slow
 def test_bytes_give_the_same_features_as_files(folder, reader, tmp_path):
     own = packed(folder, tmp_path / "shard")
-    found = list(reader.read(own))
-    assert [one.entry for one in found] == own
-    for one, other in zip(found, reader.read(entries(folder)), strict=True):
+    result = list(reader.read(own))
+    assert [one.entry for one in result] == own
+    for one, other in zip(result, reader.read(entries(folder)), strict=True):
         np.testing.assert_array_equal(one.features, other.features)
     mixed = list(reader.read([*own[:2], *entries(folder)[2:]]))
     assert all(one.reason is None for one in mixed)
     no_files = Pictures(None, reader.backbone)
-    np.testing.assert_array_equal(next(no_files.read(own)).features, found[0].features)
+    np.testing.assert_array_equal(next(no_files.read(own)).features, result[0].features)
 
 
 def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, tmp_path):
@@ -71,8 +71,8 @@ def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, t
 def test_a_missing_file_is_named(folder, reader):
     missing, pipe = (Entry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
     os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
-    found = list(reader.read([entries(folder)[0], missing, pipe]))
-    assert [one.reason for one in found] == [
+    result = list(reader.read([entries(folder)[0], missing, pipe]))
+    assert [one.reason for one in result] == [
         None,
         "the picture file does not exist",
         "the path is not a regular file",

@@ -18,8 +18,8 @@ def settings(made, out, **changes):
     """The settings of a command with paths only, but for a backbone that needs no download."""
     captions = [str(path) for path in made.captions] or None
     images = None if made.images is None else str(made.images)
-    given = {"images": images, "backbone": "pixels", "weights": None, "min_count": 1, **changes}
-    return Settings(str(out), captions, **given)
+    values = {"images": images, "backbone": "pixels", "weights": None, "min_count": 1, **changes}
+    return Settings(str(out), captions, **values)
 
 
 @pytest.mark.slow

@@ -14,16 +14,16 @@ IMAGES = {10 + number: features.image(number, regions=3) for number in range(12)
 
 def stored(data, split):
     """The fields of each record by image id."""
-    found = {}
+    result = {}
     for path in data.shard_paths(split):
         for example in messages(path):
             fields = example.features.feature
-            found[fields["image/id"].int64_list.value[0]] = {
+            result[fields["image/id"].int64_list.value[0]] = {
                 name: np.frombuffer(fields[name].bytes_list.value[0], kind)
                 for name, kind in (("features/data", "f2"), ("boxes", "f4"), ("image/vector", "f2"))
                 if fields[name].bytes_list.value
             }
-    return found
+    return result
 
 
 def test_the_records_have_the_features_and_boxes_of_the_files(photos):
@@ -31,9 +31,9 @@ def test_the_records_have_the_features_and_boxes_of_the_files(photos):
     data = run(photos, images=None, features=str(path))
     assert data.feature_dim == features.WIDTH and data.image_dim is None
     for split, count in (("train", 9), ("val", 3)):
-        found = stored(data, split)
-        assert len(found) == count
-        for image, fields in found.items():
+        result = stored(data, split)
+        assert len(result) == count
+        for image, fields in result.items():
             one = IMAGES[image]
             expected = one.features.astype(np.float16).reshape(-1)
             np.testing.assert_array_equal(fields["features/data"], expected)

@@ -18,12 +18,12 @@ photos = pytest.fixture(make_photos)
 
 def content_of(folder):
     """The content of every file of a prepared directory, without the lock and its own path."""
-    found = {}
+    result = {}
     for name in files.names(folder):
         if files.is_file(f"{folder}/{name}") and name != ".prepare.lock":
-            found[name] = files.read_bytes(f"{folder}/{name}").replace(folder.encode(), b"")
+            result[name] = files.read_bytes(f"{folder}/{name}").replace(folder.encode(), b"")
     shards = f"{folder}/.shards"
-    return found | {name: files.read_bytes(f"{shards}/{name}") for name in files.names(shards)}
+    return result | {name: files.read_bytes(f"{shards}/{name}") for name in files.names(shards)}
 
 
 def test_a_remote_directory_has_the_same_bytes_and_is_continued(photos, capsys):
@@ -34,8 +34,8 @@ def test_a_remote_directory_has_the_same_bytes_and_is_continued(photos, capsys):
     for name in files.names(settings["images"]):  # pictures and captions may be remote as well
         files.copy_files(f"{settings['images']}/{name}", f"ram://remote_test/images/{name}")
     files.copy_files(captions, "ram://remote_test/captions.json")
-    given = Settings(captions="ram://remote_test/captions.json", out=f"{remote}/", **settings)
-    assert prepare(given) == remote
+    received = Settings(captions="ram://remote_test/captions.json", out=f"{remote}/", **settings)
+    assert prepare(received) == remote
     expected = content_of(local)
     assert content_of(remote) == expected and len(expected) == 16
 
@@ -44,10 +44,10 @@ def test_a_remote_directory_has_the_same_bytes_and_is_continued(photos, capsys):
     files.remove(f"{remote}/.shards/train-00001-of-00003.json")
     files.copy_files(captions, f"{remote}/.tmp-9-x.tfrecord")
     capsys.readouterr()
-    prepare(given)
+    prepare(received)
     assert "finished already: 8 images" in capsys.readouterr().out
     assert content_of(remote) == expected
-    prepare(given)
+    prepare(received)
     assert f"{remote} is prepared already" in capsys.readouterr().out
 
     data, same = PreparedData.load(f"{remote}/"), PreparedData.load(local)

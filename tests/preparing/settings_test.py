@@ -37,6 +37,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
         ({"min_count": 0}, "`min_count` must be at least 1"),
         ({"document_frequency": "d.npz"}, "`document_frequency` needs `vocab`"),
         ({"keep_pictures": True, "frames": 4}, "`keep_pictures` cannot be used"),
+        ({"max_skipped": "abc"}, "`max_skipped` must be a number"),
         ({"source": "shapes"}, "`source=shapes` makes its own captions and images"),
         ({"source": "table"}, "`source=table` must be one of auto, csv, "),
         ({"train": 5}, "`train`, `val` and `test` are for `source=shapes`"),
@@ -108,10 +109,10 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
 
 def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):
     made = sources.flickr8k(tmp_path)
-    given = Settings(str(tmp_path / "out"), [str(path) for path in made.captions], images="i")
+    values = Settings(str(tmp_path / "out"), [str(path) for path in made.captions], images="i")
 
     def identity():
-        inputs = read(given)
+        inputs = read(values)
         return inputs.settings.identity(inputs.entries, inputs.divided.digest)
 
     before = identity()

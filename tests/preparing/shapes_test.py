@@ -76,12 +76,12 @@ def _check_caption(text, image):
     """Reads a caption by rules of its own, holds it against the boxes, returns what it says."""
     phrases = list(_PHRASE.finditer(text.lower()))
     assert phrases
-    places = [_meant(match, image) for match in phrases]
+    positions = [_meant(match, image) for match in phrases]
     rest = _PHRASE.sub("#", text.lower())
     for words, axis, sign in (("to the left of", 0, 1), ("to the right of", 0, -1),
                               ("above", 1, 1), ("below", 1, -1)):  # fmt: skip
         if f"# {words} #" in rest:
-            first, second = sign * places[0][:, axis], sign * places[1][:, axis]
+            first, second = sign * positions[0][:, axis], sign * positions[1][:, axis]
             assert first.max() + 0.15 < second.min()
     sides = (
         ("top", 1, 0, 0.4),
@@ -92,7 +92,7 @@ def _check_caption(text, image):
     )
     for words, axis, low, high in sides:
         if re.search(words, rest):
-            assert low < places[0][0, axis] < high
+            assert low < positions[0][0, axis] < high
     return rest
 
 

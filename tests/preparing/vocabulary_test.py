@@ -68,19 +68,19 @@ def test_document_frequencies_of_other_words_are_refused(photos, prepared):
     other.mkdir()
     shutil.copy(folder / "out" / DOCUMENT_FREQUENCY, other)
     words = prepared.vocab.words
-    given = {"vocab": str(folder / "v.txt"), "document_frequency": str(other / DOCUMENT_FREQUENCY)}
-    given["out"] = str(folder / "b")
+    values = {"vocab": str(folder / "v.txt"), "document_frequency": str(other / DOCUMENT_FREQUENCY)}
+    values["out"] = str(folder / "b")
 
     Vocab(words).save(folder / "v.txt")
     Vocab([*words[:4], *words[:3:-1]]).save(other / "vocab.txt")  # the same words, another order
     with pytest.raises(ValueError, match="whose words differ from `vocab`"):
-        run(photos, **given)
+        run(photos, **values)
     (other / "vocab.txt").unlink()
     Vocab(words[:-1]).save(folder / "v.txt")
     with pytest.raises(ValueError, match="and `vocab` has 7 words"):
-        run(photos, **given)
+        run(photos, **values)
     Vocab(words).save(folder / "v.txt")
-    assert run(photos, **given).fingerprint["document_frequency"] == "file"
+    assert run(photos, **values).fingerprint["document_frequency"] == "file"
 
 
 def test_images_without_captions_are_kept_unless_they_are_trained_on(photos, capsys):

@@ -41,8 +41,8 @@ def test_remapping_keeps_the_weights_of_shared_words(other, data, params, capsys
             np.moveaxis(v[name], mine.vocabulary_axes[name], 0) for v in (after, before, theirs)
         )
         for number, word in enumerate(data.vocab.words):
-            known = word in (*SPECIALS, *OTHER_WORDS)
-            expected = new[[*SPECIALS, *OTHER_WORDS].index(word)] if known else old[number]
+            allowed = word in (*SPECIALS, *OTHER_WORDS)
+            expected = new[[*SPECIALS, *OTHER_WORDS].index(word)] if allowed else old[number]
             np.testing.assert_array_equal(value[number], expected)
 
 

@@ -33,12 +33,12 @@ def test_weights_are_the_mean_of_the_last_checkpoints(trained, tmp_path):
         "--weights=float32",
     )
     first, second = (stored_weights(f"{trained}/ckpt-{step}") for step in (4, 6))
-    found = weights(runs.load(out).model)
-    assert found.keys() == first.keys() == second.keys() and len(found) > 10
-    for name, value in found.items():
+    result = weights(runs.load(out).model)
+    assert result.keys() == first.keys() == second.keys() and len(result) > 10
+    for name, value in result.items():
         mean = (np.float64(first[name]) + second[name]) / 2
         np.testing.assert_array_equal(value, mean.astype(np.float32), err_msg=name)
-    assert any((found[name] != second[name]).any() for name in found)
+    assert any((result[name] != second[name]).any() for name in result)
     assert json.loads((out / "info.json").read_text()) == {"signature": "cross-entropy"}
     with pytest.raises(ValueError, match="has 2 checkpoints, fewer than `last=5`"):
         compact.load_mean(trained, 5)

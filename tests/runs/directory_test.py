@@ -130,7 +130,7 @@ def test_what_may_change_in_a_run(run, params, data, tmp_path):
 
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
     before, loaded = contents(run), runs.load(run)
-    with pytest.raises(ValueError, match=f"of the experiment {EXPERIMENT}: choose another"):
+    with pytest.raises(ValueError, match=f"of the experiment {EXPERIMENT}, not of"):
         runs.begin(run, "attention_lstm_scst", params, data)
     wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}
     pooled = {**data.fingerprint, "backbone": {**data.fingerprint["backbone"], "grid": 4}}
@@ -158,5 +158,5 @@ def test_a_created_run_is_loaded_and_never_replaced(other, data, params):
     with pytest.raises(ValueError, match="is not empty"):
         runs.create(folder, "attention_lstm", *rest)
     for write in (runs.create, lambda *a: runs.begin(a[0], a[1], params, data)):
-        with pytest.raises(ValueError, match="gs://bucket/run is not on a disk"):
+        with pytest.raises(ValueError, match="gs://bucket/run is not a local path"):
             write("gs://bucket/run", "attention_lstm", *rest)

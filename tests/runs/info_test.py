@@ -9,8 +9,8 @@ def test_a_signature_names_reward_baseline_and_samples(run):
     assert runs.load(run, "latest").signature == "cross-entropy"
     assert runs.signature(configs.Task()) == "cross-entropy"
     task = configs.Task(objective="scst")
-    found = runs.signature(task)
-    assert found.startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+tfcap-")
+    result = runs.signature(task)
+    assert result.startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+tfcap-")
     task.override({"self_critical": {"baseline": "greedy", "reward": {"count_eos": False}}})
     assert runs.signature(task).startswith("NO<EOS>_wInit+Cider-D[n4,s6.0]+greedy[nspi5]")
     assert "+hook+" in runs.signature(task, hook=True)

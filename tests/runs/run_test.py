@@ -81,9 +81,9 @@ def test_runs_are_loaded_as_one(together, captioner, shapes):
     assert len(captions) == 12
     names = data.file_names("val")
     paths = [f"{data.images}/{names[image]}" for image in captions]
-    found = [str(caption) for caption in tfcap.load(together)(paths)]
-    assert found == [texts[0] for texts in captions.values()]
-    assert found != [str(caption) for caption in captioner(paths)]  # of the first run alone
+    result = [str(caption) for caption in tfcap.load(together)(paths)]
+    assert result == [texts[0] for texts in captions.values()]
+    assert result != [str(caption) for caption in captioner(paths)]  # of the first run alone
 
 
 def test_runs_that_do_not_go_together_are_refused(together, tmp_path):
@@ -92,12 +92,12 @@ def test_runs_that_do_not_go_together_are_refused(together, tmp_path):
     fingerprint = first.fingerprint
     grid = fingerprint | {"backbone": fingerprint["backbone"] | {"grid": 3}}
     fewer = first.params.replace(task={"validation_data": {"max_regions": 7}})
-    for name, params, known, word in (
+    for name, params, expected, word in (
         ("grid", first.params, grid, "backbone"),
         ("regions", fewer, fingerprint, "max_regions"),
     ):
         folder = str(tmp_path / name)
-        runs.create(folder, "updown", params, first.vocab, known, first.model)
+        runs.create(folder, "updown", params, first.vocab, expected, first.model)
         with pytest.raises(ValueError, match=word):
             runs.load_together([together[0], folder])
 

@@ -40,9 +40,9 @@ def test_the_bundle_has_every_file_and_the_limit_of_the_flag(bundle):
     assert set(os.listdir(bundle / "client")) == {"captions_client.py", "curl.sh"}
     assert {"saved_model.pb", "assets.extra", "MODEL_CARD.md"} <= set(os.listdir(bundle / "1"))
     describe = tf.saved_model.load(str(bundle / "1")).signatures["serving_default"]
-    given = [picture_bytes.file("JPEG"), picture_bytes.claiming("JPEG", 3001, 1000)]
-    found = describe(image_bytes=tf.constant(given))["status"].numpy()
-    assert found.tolist() == [b"ok", b"too many pixels: 3001000, at most 3000000"]
+    values = [picture_bytes.file("JPEG"), picture_bytes.claiming("JPEG", 3001, 1000)]
+    result = describe(image_bytes=tf.constant(values))["status"].numpy()
+    assert result.tolist() == [b"ok", b"too many pixels: 3001000, at most 3000000"]
 
 
 def test_every_signature_is_warmed_up_with_every_served_size(bundle):
@@ -53,14 +53,17 @@ def test_every_signature_is_warmed_up_with_every_served_size(bundle):
         assert log.WhichOneof("log_type") == "predict_log"
         request = log.predict_log.request
         assert request.model_spec.name == "captions"
-        given = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+        values = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
         sizes.setdefault(request.model_spec.signature_name, []).append(
-            len(next(iter(given.values())))
+            len(next(iter(values.values())))
         )
-        if "features" in given:
-            assert np.isfinite(given["features"]).all() and given["features"].shape[1:] == (36, 194)
+        if "features" in values:
+            assert np.isfinite(values["features"]).all() and values["features"].shape[1:] == (
+                36,
+                194,
+            )
         else:
-            assert all(content[:2] == b"\xff\xd8" for content in given["image_bytes"])
+            assert all(content[:2] == b"\xff\xd8" for content in values["image_bytes"])
     assert sizes == dict.fromkeys(("serving_default", "features"), allowed(bundle))
     assert allowed(bundle)[0] == 1
 

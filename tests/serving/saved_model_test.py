@@ -145,8 +145,8 @@ def test_bad_features_have_a_status_and_do_not_affect_good_ones(
 ):
     describe = signatures["features"]
     values, counts = features
-    given = {"features": values, "num_regions": counts, **change(features)}
-    mixed = describe(**{key: tf.convert_to_tensor(value) for key, value in given.items()})
+    received = {"features": values, "num_regions": counts, **change(features)}
+    mixed = describe(**{key: tf.convert_to_tensor(value) for key, value in received.items()})
     alone = describe(features=tf.gather(values, [0, 2]), num_regions=tf.gather(counts, [0, 2]))
     check_rows(mixed, alone, {1: reason})
 
@@ -198,9 +198,9 @@ def test_bad_pictures_have_a_status_and_do_not_affect_good_ones(signatures, pict
         alone = describe(image_bytes=tf.constant([picture]))
         _equal({key: value.numpy()[row : row + 1] for key, value in mixed.items()}, alone)
     bad = [content for content, _ in BAD.values()]
-    found = describe(image_bytes=tf.constant(bad))
-    assert [s.decode() for s in found["status"].numpy()] == [reason for _, reason in BAD.values()]
-    assert not found["tokens"].numpy().any() and not found["scores"].numpy().any()
+    result = describe(image_bytes=tf.constant(bad))
+    assert [s.decode() for s in result["status"].numpy()] == [reason for _, reason in BAD.values()]
+    assert not result["tokens"].numpy().any() and not result["scores"].numpy().any()
 
 
 def test_a_picture_gives_what_its_record_gives(served, shapes):
@@ -248,9 +248,9 @@ def test_the_session_loader_of_tf_serving_restores_every_variable(with_network):
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], path)
         signature = loaded.signature_def["serving_default"]
         outputs = {key: value.name for key, value in signature.outputs.items()}
-        found = session.run(outputs, {signature.inputs["image_bytes"].name: content})
-    _equal(found, served.from_bytes(tf.constant(content)))
-    assert found["status"].tolist() == [b"ok", b"not a JPEG, PNG, BMP, GIF or WebP file", b"ok"]
+        result = session.run(outputs, {signature.inputs["image_bytes"].name: content})
+    _equal(result, served.from_bytes(tf.constant(content)))
+    assert result["status"].tolist() == [b"ok", b"not a JPEG, PNG, BMP, GIF or WebP file", b"ok"]
 
 
 def test_regions_beyond_those_of_training_are_cut_off(served, features):
@@ -363,7 +363,7 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
     assert answer["foreign"] == []
 
     here = list(captions.every(captioner, scenes, batch_size=3))
-    assert answer["captions"] == [found for _, found, _ in here]
+    assert answer["captions"] == [received for _, received, _ in here]
     assert all(captions[0] for captions in answer["captions"])
     np.testing.assert_allclose(answer["scores"], [scores for *_, scores in here], atol=1e-5)
     # The graph reads the EXIF of the scene that lies on its side.
@@ -393,7 +393,7 @@ def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):
     broken = saved_model.server(runs.load(trained))
     bias = broken.model.checkpoint_items["weights"]["head/bias"]
     bias.assign(bias * np.nan)
-    with pytest.raises(ValueError, match="does not caption a drawn picture: .*nan"):
+    with pytest.raises(ValueError, match="does not caption a test input: .*nan"):
         export(broken, str(tmp_path))
     assert os.listdir(tmp_path) == []
 

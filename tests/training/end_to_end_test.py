@@ -98,8 +98,8 @@ def whole(overrides, on_features, tmp_path_factory):
 
 def network_of(folder, step):
     """The weights of the network in a checkpoint."""
-    found = events.tensors(f"{folder}/ckpt-{step}")
-    return {n: v for n, v in found.items() if n.startswith("weights/backbone")}
+    result = events.tensors(f"{folder}/ckpt-{step}")
+    return {n: v for n, v in result.items() if n.startswith("weights/backbone")}
 
 
 def test_the_second_stage_starts_from_both_and_trains_both(whole, on_features):
@@ -111,7 +111,7 @@ def test_the_second_stage_starts_from_both_and_trains_both(whole, on_features):
     kernel = "weights/backbone.S0.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
     prepared = runs.load(on_features)  # any run: its directory has the prepared weights
     backbone = saved_model.server(prepared).backbone
-    change = [np.abs(found[kernel] - backbone.model.weights[0].numpy()).max() for found in then]
+    change = [np.abs(result[kernel] - backbone.model.weights[0].numpy()).max() for result in then]
     assert 0 < change[0] < 0.01 and change[1] > change[0]
 
 
@@ -149,12 +149,12 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
     """Captions of the records, of the files, and of a SavedModel are the same."""
     run = runs.load(whole)
     data = run.view(PreparedData.load(pictures))
-    found = decode_split(run, data, "val", 4)
-    names, images = data.file_names("val"), list(found.captions)
+    result = decode_split(run, data, "val", 4)
+    names, images = data.file_names("val"), list(result.captions)
     paths = [os.path.join(data.images, names[image]) for image in images]
     captions = tfcap.load(whole)(paths)
-    assert [c.text for c in captions] == [found.captions[image][0] for image in images]
-    scores = [found.scores[image][0] for image in images]
+    assert [c.text for c in captions] == [result.captions[image][0] for image in images]
+    scores = [result.scores[image][0] for image in images]
     np.testing.assert_allclose([c.score for c in captions], scores, atol=1e-4)
 
     exported = tf.saved_model.load(write_version(saved_model.server(run), str(tmp_path)))

@@ -92,8 +92,8 @@ def plain(overrides, tmp_path_factory):
 
 def group(checkpoint, kind):
     """The arrays of `weights/` or `average/` of a checkpoint by name."""
-    found = events.tensors(checkpoint)
-    return {n.removeprefix(f"{kind}/"): v for n, v in found.items() if n.startswith(f"{kind}/")}
+    result = events.tensors(checkpoint)
+    return {n.removeprefix(f"{kind}/"): v for n, v in result.items() if n.startswith(f"{kind}/")}
 
 
 # ---- the order of steps, validations and checkpoints --------------------------------------------
@@ -292,8 +292,8 @@ def wait_for(process, text):
 def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
     """Also inside a loop that would take hours."""
     program = "from tfcap import progress, train; progress.LOG_INTERVAL = 0.2; train.main()"
-    given = json.dumps(in_graph(overrides, 10**6))
-    flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
+    values = json.dumps(in_graph(overrides, 10**6))
+    flags = ["--experiment=show_tell", "--mode=train", f"--params_override={values}"]
     process = commands.start(
         *("-c", program, *flags, f"--model_dir={tmp_path}"), stderr=subprocess.PIPE
     )
@@ -330,17 +330,17 @@ def test_arithmetic(replicas):
     step = tf.function(lambda: average.update(strategy), autograph=False)
     with average.used():  # nothing is there yet
         pass
-    seen = [[] for _ in variables]
+    calls = [[] for _ in variables]
     for count in range(3):
-        for variable, values in zip(variables, seen, strict=True):
+        for variable, values in zip(variables, calls, strict=True):
             values.append(rng.normal(size=variable.shape).astype(np.float32))
             variable.assign(values[-1])
         step()
         with average.used():
-            for variable, values in zip(variables, seen, strict=True):
+            for variable, values in zip(variables, calls, strict=True):
                 for copy in getattr(variable, "values", [variable]):
                     np.testing.assert_allclose(copy, literal(values), atol=1e-6)
-        for variable, values in zip(variables, seen, strict=True):
+        for variable, values in zip(variables, calls, strict=True):
             np.testing.assert_array_equal(variable, values[count])
     assert len(variables) == len(named_variables(model)) - len(model.checkpoint_items["seeds"])
 

@@ -116,17 +116,17 @@ def test_sgd_has_no_momentum():
 
 def test_clipping_by_value_limits_each_element():
     gradients = [tf.constant([[0.5, -0.05], [-3.0, 0.1]]), tf.constant([0.02])]
-    found = optim.clip(gradients, "value", 0.1)
-    np.testing.assert_allclose(found[0], [[0.1, -0.05], [-0.1, 0.1]])
-    np.testing.assert_allclose(found[1], [0.02])
+    result = optim.clip(gradients, "value", 0.1)
+    np.testing.assert_allclose(result[0], [[0.1, -0.05], [-0.1, 0.1]])
+    np.testing.assert_allclose(result[1], [0.02])
 
 
 def test_clipping_by_norm_scales_all_gradients():
     """The factor of all gradients is min(1, threshold / (norm + 1e-6))."""
     gradients = [tf.constant([[3.0]]), tf.constant([0.0, 4.0])]
-    found = optim.clip(gradients, "norm", 0.5)
-    np.testing.assert_allclose(found[0], [[3 * 0.5 / (5 + 1e-6)]], rtol=1e-6)
-    np.testing.assert_allclose(found[1], [0, 4 * 0.5 / (5 + 1e-6)], rtol=1e-6)
+    result = optim.clip(gradients, "norm", 0.5)
+    np.testing.assert_allclose(result[0], [[3 * 0.5 / (5 + 1e-6)]], rtol=1e-6)
+    np.testing.assert_allclose(result[1], [0, 4 * 0.5 / (5 + 1e-6)], rtol=1e-6)
     np.testing.assert_array_equal(optim.clip(gradients, "norm", 7.0)[1], [0, 4])
     tiny = [tf.constant([1e-6])]  # here the 1e-6 shows
     np.testing.assert_allclose(optim.clip(tiny, "norm", 1e-6)[0], [0.5e-6], rtol=1e-5)
@@ -136,8 +136,8 @@ def test_the_sampling_probability_grows_as_in_the_released_xlan():
     """With ten steps an epoch the ramp starts at epoch 12 and reaches 0.5 at epoch 57."""
     config = configs.ScheduledSampling(increase=0.05, start=70, every=50, maximum=0.5)
     done = [0, 69, 119, 120, 169, 170, 569, 570, 10**9]
-    found = [float(optim.sampling_probability(config, tf.constant(n, tf.int64))) for n in done]
-    np.testing.assert_allclose(found, [0, 0, 0, 0.05, 0.05, 0.1, 0.45, 0.5, 0.5], rtol=1e-6)
+    result = [float(optim.sampling_probability(config, tf.constant(n, tf.int64))) for n in done]
+    np.testing.assert_allclose(result, [0, 0, 0, 0.05, 0.05, 0.1, 0.45, 0.5, 0.5], rtol=1e-6)
     never = configs.ScheduledSampling()
     assert float(optim.sampling_probability(never, tf.constant(10**6, tf.int64))) == 0.0
 
@@ -204,9 +204,9 @@ def test_hyperbolic_warm_up_equals_its_formula():
         max((it >= warmup) * 5e-7, 2e-4 / max(warmup - it, 1) * 0.8 ** (it // decay))
         for it in steps
     ]
-    found = rates(schedule("hyperbolic", 2e-4, **options), steps)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose(found[:3], [1e-8, 2e-8, 2e-7], rtol=1e-5)
+    result = rates(schedule("hyperbolic", 2e-4, **options), steps)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    np.testing.assert_allclose(result[:3], [1e-8, 2e-8, 2e-7], rtol=1e-5)
     early = schedule("hyperbolic", 1.0, warmup_steps=10, decay_steps=5, decay_rate=0.5)
     np.testing.assert_allclose(rates(early, [4, 5]), [1 / 6, 0.5 / 5], rtol=1e-6)
 
@@ -260,8 +260,8 @@ def test_patience_waits_until_the_loss_has_settled(settles, ends):
     assert over == ends
 
 
-def test_patience_goes_on_from_a_checkpoint_also_of_an_earlier_version(tmp_path):
-    """The lowest perplexity is in the checkpoint; earlier versions did not save it."""
+def test_patience_goes_on_from_a_checkpoint_also_from_one_without_perplexity(tmp_path):
+    """The lowest perplexity is in the checkpoint, unless it had no such variable."""
     first = optim.Patience(2, "CIDEr", True, settles=True)
     for score, perplexity in ((8.0, 29.0), (7.0, 28.9)):
         first({"CIDEr": score, "perplexity": perplexity})

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def short(data):
     """A batch of captions of at most five words: each word is a step."""
-    found = a_batch(data, [5, 3, 4, 5], 0)
-    return found | {"tokens": found["tokens"][..., :7]}
+    result = a_batch(data, [5, 3, 4, 5], 0)
+    return result | {"tokens": result["tokens"][..., :7]}
 
 
 def options(small, **ramp):
@@ -36,9 +36,9 @@ def test_sampled_words_enter_only_after_the_start_of_the_ramp(small, data, short
     ramp = options(small, increase=1.0, start=10, every=5, maximum=0.6)
     _, plain, _, [loss] = update(options(small), data, inputs)
     size = np.abs(plain).max()
-    _, change, _, [found] = update(ramp, data, inputs, done=14)
+    _, change, _, [result] = update(ramp, data, inputs, done=14)
     np.testing.assert_allclose(change, plain, atol=1e-5 * size)
-    assert found == pytest.approx(loss, rel=1e-5)
+    assert result == pytest.approx(loss, rel=1e-5)
     _, drawn, _, [other] = update(ramp, data, inputs, done=15)
     assert np.abs(drawn - plain).max() > 0.01 * size and abs(other - loss) > 1e-4
     _, again, _, [same] = update(ramp, data, inputs, done=15)

@@ -89,10 +89,10 @@ def estimate(task, inputs, model, graph=False):
         tf.function(lambda: task.train_step(inputs, model, optimizer, metrics), autograph=False)()
     else:
         task.train_step(inputs, model, optimizer, metrics)
-    found = np.concatenate([np.ravel(a - b.numpy()) for a, b in zip(before, weights, strict=True)])
+    result = np.concatenate([np.ravel(a - b.numpy()) for a, b in zip(before, weights, strict=True)])
     for weight, value in zip(weights, before, strict=True):
         weight.assign(value)
-    return found, {metric.name: float(metric.result()) for metric in metrics}
+    return result, {metric.name: float(metric.result()) for metric in metrics}
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def exact(table, model, batch):
         loss = -tf.reduce_mean(tf.reduce_sum(probabilities * reward, 1))
     np.testing.assert_allclose(tf.reduce_sum(probabilities, 1), 1.0, atol=1e-5)
     assert np.std(reward.numpy()) > 0.5
-    found = tape.gradient(loss, model.trainable_variables)
-    return np.concatenate([np.ravel(tf.convert_to_tensor(g)) for g in found])
+    result = tape.gradient(loss, model.trainable_variables)
+    return np.concatenate([np.ravel(tf.convert_to_tensor(g)) for g in result])
 
 
 def cosine(a, b):
@@ -121,9 +121,9 @@ def cosine(a, b):
 def test_estimator_is_the_policy_gradient(baseline, table, model, exact):
     """By rescoring; the other route has the same gradient."""
     options = dict(baseline=baseline, gradient="rescoring", reduction="sequences", samples=20)
-    found, _ = estimate(*make(table, images(2000), **options), model)
-    assert cosine(found, exact) > 0.999
-    assert np.linalg.norm(found) / np.linalg.norm(exact) == pytest.approx(1, abs=0.03)
+    result, _ = estimate(*make(table, images(2000), **options), model)
+    assert cosine(result, exact) > 0.999
+    assert np.linalg.norm(result) / np.linalg.norm(exact) == pytest.approx(1, abs=0.03)
 
 
 @pytest.mark.slow
@@ -154,10 +154,10 @@ def test_micro_batches_have_the_same_gradient(gradient, reduction, table, model,
 def test_xla_gives_the_same_gradient(table, model, batch):
     """With the greedy baseline: the other one is plain arithmetic beside the network."""
     task, inputs = make(table, batch, samples=3, baseline="greedy")
-    found, sums = estimate(task, inputs, model)
+    result, sums = estimate(task, inputs, model)
     task.xla = True
     compiled, others = estimate(task, inputs, model)
-    np.testing.assert_allclose(compiled, found, atol=1e-5 * np.abs(found).max())
+    np.testing.assert_allclose(compiled, result, atol=1e-5 * np.abs(result).max())
     assert others == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
@@ -225,12 +225,12 @@ def test_dropout_is_in_the_gradient_and_not_in_the_greedy_captions(gradient, tab
         weight.assign(weight + 0.3 * tf.random.stateless_normal(weight.shape, (1, place)))
     many = images(20)
     task, inputs = make(table, many, baseline="greedy", samples=4, gradient=gradient)
-    (first, found), (second, other) = (estimate(task, inputs, noisy) for _ in range(2))
+    (first, result), (second, other) = (estimate(task, inputs, noisy) for _ in range(2))
     assert np.abs(first - second).max() > 1e-4
     greedy, _ = searches.sample(noisy, noisy.encode(many), LENGTH)
     expected = tf.reduce_mean(task.reward(greedy[:, None], inputs["references"]))
-    assert found["baseline"] == pytest.approx(float(expected), rel=1e-5)
-    same = [sums[name] for sums in (found, other) for name in ("reward", "entropy")]
+    assert result["baseline"] == pytest.approx(float(expected), rel=1e-5)
+    same = [sums[name] for sums in (result, other) for name in ("reward", "entropy")]
     assert (same[:2] == same[2:]) is (gradient == "rescoring")  # samples have no dropout
 
 
@@ -238,5 +238,5 @@ def test_the_unknown_word_is_not_a_bad_ending(small):
     """UNK is none: the drawings' captions know no "upon"."""
     data = PreparedData.load(small["task"]["data_dir"])
     task = SelfCriticalTask(configs.Task(objective="scst"), data, configs.Optimizer())
-    known = {data.vocab.words[word] for word in task.function_words}
-    assert known <= set(FUNCTION_WORDS) and {"a", "of"} <= known < set(FUNCTION_WORDS)
+    expected = {data.vocab.words[word] for word in task.function_words}
+    assert expected <= set(FUNCTION_WORDS) and {"a", "of"} <= expected < set(FUNCTION_WORDS)

@@ -165,10 +165,10 @@ def hooked(small, alone, tmp_path_factory):
     Returns its directory, its first task, what the hook was given, what was printed, and the files
     in the directory before it was started again.
     """
-    folder, seen = tmp_path_factory.mktemp("hooked"), []
+    folder, calls = tmp_path_factory.mktemp("hooked"), []
 
     def hook(ids, captions):
-        seen.append((ids, captions))
+        calls.append((ids, captions))
         return [[10.0 * len(caption.split()) for caption in image] for image in captions]
 
     extra = {
@@ -190,19 +190,19 @@ def hooked(small, alone, tmp_path_factory):
         task = start(small, folder, alone, extra, hook=hook)
         before = set(os.listdir(folder))
         start(small, folder, alone, extra, hook=hook)
-    return folder, task, seen, printed.getvalue(), before
+    return folder, task, calls, printed.getvalue(), before
 
 
 def test_a_hook_adds_a_reward_of_the_user_and_patience_ends_training(hooked):
     """The hook rewards long captions; the same command then ends at once."""
-    folder, task, seen, printed, before = hooked
+    folder, task, calls, printed, before = hooked
     assert task.captions
     info = json.loads((folder / "best_ckpt" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 0 and info["signature"] == "cross-entropy"
     assert runs.load(str(folder)).signature == "cross-entropy"
     assert runs.load(str(folder), "latest").signature.startswith("STANDARD_wInit+Cider-D")
-    ids, captions = seen[0]
-    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
+    ids, captions = calls[0]
+    assert len(calls) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
     rows = dict((tag, value) for _, tag, value in events.files(f"{folder}/train")[0])
     assert rows["train/reward"] > 10 and rows["train/length"] > 1
     assert runs.step_of(checkpoints.newest_checkpoint(str(folder))) == 2

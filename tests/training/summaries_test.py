@@ -78,12 +78,12 @@ def test_samples_are_written_with_pictures_references_and_attention(tmp_path, ta
         assert names[image] in line and all(text in line for text in references[image])
     image = sorted(task.captions)[3]
     batch = data.read("val", [image])
-    (seen,) = attend(model, data.vocab, batch, batch["boxes"], [task.captions[image]])
+    (calls,) = attend(model, data.vocab, batch, batch["boxes"], [task.captions[image]])
     picture = summaries.read_picture(data.images, names[image]).numpy()
     np.testing.assert_array_equal(tf.io.decode_image(rows["samples/3"][2]), picture)
-    expected = figures.figure(picture, seen, **summaries.FIGURE)
-    found = tf.io.decode_image(rows["attention/3"][2])
-    np.testing.assert_array_equal(found, tf.io.decode_image(expected))
+    expected = figures.figure(picture, calls, **summaries.FIGURE)
+    result = tf.io.decode_image(rows["attention/3"][2])
+    np.testing.assert_array_equal(result, tf.io.decode_image(expected))
 
 
 def test_samples_are_written_without_pictures_too(tmp_path, task, model):

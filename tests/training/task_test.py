@@ -107,12 +107,12 @@ def test_xla_takes_the_same_step(params, data, together, parted):
     """With replicas, whose sums XLA does not compile, and with a scaled loss in parts."""
     short, long, _, whole = together
     in_parts, inputs, at_once = parted
-    for expected, found in (
+    for expected, result in (
         (whole, update(params, data, [short, long], xla=True)),
         (at_once, update(in_parts, data, [inputs], xla=True, scaled=True)),
     ):
         _, one, metrics, losses = expected
-        _, two, compiled_metrics, compiled_losses = found
+        _, two, compiled_metrics, compiled_losses = result
         assert np.abs(two - one).max() < 1e-5 * np.abs(one).max()
         assert compiled_metrics == pytest.approx(metrics, rel=1e-5)
         assert np.mean(compiled_losses) == pytest.approx(np.mean(losses), rel=1e-5)

@@ -60,27 +60,27 @@ def found(model, inputs, boxes):
 
 
 def check_attended(found, boxes, kind):
-    assert [seen.words for seen in found] == [caption.split() for caption in CAPTIONS]
-    for seen, own, count in zip(found, boxes, COUNTS, strict=True):
-        assert seen.kind == kind and seen.weights.dtype == seen.boxes.dtype == np.float32
-        assert seen.weights.shape == (len(seen.words), count)
-        np.testing.assert_array_equal(seen.boxes, own[:count])
-        assert (seen.weights >= 0).all()
+    assert [calls.words for calls in found] == [caption.split() for caption in CAPTIONS]
+    for calls, own, count in zip(found, boxes, COUNTS, strict=True):
+        assert calls.kind == kind and calls.weights.dtype == calls.boxes.dtype == np.float32
+        assert calls.weights.shape == (len(calls.words), count)
+        np.testing.assert_array_equal(calls.boxes, own[:count])
+        assert (calls.weights >= 0).all()
 
 
 def test_attention_is_a_distribution_over_an_images_own_regions(name, found, boxes):
     """Models without attention give contributions."""
     check_attended(found, boxes, "attention" if ATTENDS[name] else "contribution")
-    for seen in found if ATTENDS[name] else ():
-        np.testing.assert_allclose(seen.weights.sum(-1), 1, atol=1e-5)
+    for calls in found if ATTENDS[name] else ():
+        np.testing.assert_allclose(calls.weights.sum(-1), 1, atol=1e-5)
     assert np.ptp(found[0].weights) > 1e-3
 
 
 @pytest.mark.slow
 def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     """Finite differences along each region's features give x_r . d log p / d x_r."""
-    found = attend(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
-    check_attended(found, boxes, "contribution")
+    result = attend(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
+    check_attended(result, boxes, "contribution")
     step, targets = 1e-2, VOCAB.ids("abcd")
     scales = np.concatenate([1 + step * np.eye(REGIONS), 1 - step * np.eye(REGIONS)])
     features = inputs["features"][:1] * tf.constant(scales, tf.float32)[..., None]
@@ -93,7 +93,7 @@ def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     big = positive.sum(-1) > 0.02 * np.abs(slopes).max()  # smaller sums are only rounding errors
     assert big.any()
     expected = positive[big] / positive[big].sum(-1, keepdims=True)
-    np.testing.assert_allclose(found[0].weights[big], expected, atol=0.05)
+    np.testing.assert_allclose(result[0].weights[big], expected, atol=0.05)
 
 
 @pytest.mark.parametrize("path", ["xlan attention/0", "transformer decoder/0/cross_att/attend"])
@@ -102,12 +102,12 @@ def test_the_last_attention_to_regions_is_shown(path, inputs, boxes):
     system, path = path.split()
     model = make(system, seed=1)
     layer = dict(named_layers(model))[f"{path}/"]
-    found = attend(model, VOCAB, inputs, boxes, CAPTIONS)
+    result = attend(model, VOCAB, inputs, boxes, CAPTIONS)
     tokens = tf.constant([[1, *VOCAB.ids("abc")]] * IMAGES)
     with recording() as records:
         model.decode(model.encode(inputs), tokens)
     weights = np.concatenate([r.weights for r in records if r.layer is layer], 2)
-    np.testing.assert_allclose(found[0].weights, weights[0].mean(0), atol=1e-6)
+    np.testing.assert_allclose(result[0].weights, weights[0].mean(0), atol=1e-6)
 
 
 def test_recording_does_not_change_logits(model, batch):
@@ -116,18 +116,18 @@ def test_recording_does_not_change_logits(model, batch):
     expected = model.decode(context, tokens)
     with recording():
         recorded = model.encode(batch)
-        found = model.decode(recorded, tokens)
+        result = model.decode(recorded, tokens)
     tf.nest.map_structure(np.testing.assert_array_equal, recorded, context)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.slow
 def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
     members = [make(member, seed=1) for member in ("xlan", "updown")]
     blind = make("mrnn", seed=1)
-    found = attend(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
+    result = attend(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
     each = [attend(member, VOCAB, inputs, boxes, CAPTIONS) for member in members]
-    for one, *parts in zip(found, *each, strict=True):
+    for one, *parts in zip(result, *each, strict=True):
         expected = np.mean([part.weights for part in parts], 0)
         np.testing.assert_allclose(one.weights, expected, atol=1e-6)
         assert one.kind == "attention"
@@ -140,9 +140,9 @@ def test_attention_sums_to_1_in_mixed_precision(inputs, boxes):
     finally:
         keras.mixed_precision.set_global_policy("float32")
     for name, model in low.items():
-        found = attend(model, VOCAB, inputs, boxes, CAPTIONS)
-        check_attended(found, boxes, "attention" if ATTENDS[name] else "contribution")
-        np.testing.assert_allclose(found[0].weights.sum(-1), 1, atol=1e-4)
+        result = attend(model, VOCAB, inputs, boxes, CAPTIONS)
+        check_attended(result, boxes, "attention" if ATTENDS[name] else "contribution")
+        np.testing.assert_allclose(result[0].weights.sum(-1), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize(

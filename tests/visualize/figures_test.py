@@ -81,8 +81,8 @@ def test_all_words_of_a_caption_have_one_scale():
     sides = np.arange(10) / 10
     cells = np.array([[x, y, x + 0.1, y + 0.1] for y in sides for x in sides], np.float32)
     flat = np.full(100, 0.0096) + np.eye(100)[32] * 0.04  # five times as much as a uniform weight
-    seen = Attended(["a", "dog"], np.stack([flat, np.eye(100)[77]]), cells, "attention")
-    pixels = image(figures.figure(GREY, seen, size=SIZE))[36 : 36 + 60]
+    calls = Attended(["a", "dog"], np.stack([flat, np.eye(100)[77]]), cells, "attention")
+    pixels = image(figures.figure(GREY, calls, size=SIZE))[36 : 36 + 60]
     first, second = pixels[:, 112:202], pixels[:, 212:302]
     assert redness(second) > 100 > 20 > redness(first)
 
@@ -118,11 +118,11 @@ def test_each_model_has_a_row_with_its_strongest_region_outlined(monkeypatch):
     assert written[0] == "X-LAN: a red dog   (attention, uniform 0.33)"
     assert written.count("0.70") == 5
     heads = [12 + 30, 12 + 30 + 100 + 30]  # where the panels of both models begin
-    for head, (_, seen) in zip(heads, models, strict=True):
+    for head, (_, calls) in zip(heads, models, strict=True):
         np.testing.assert_array_equal(page[head : head + 60, 12:102], GREY)
-        for word in range(len(seen.words)):
+        for word in range(len(calls.words)):
             left = 12 + (word + 1) * 100
-            expected = seen.boxes[seen.weights[0].argmax()] * [90, 60, 90, 60]
+            expected = calls.boxes[calls.weights[0].argmax()] * [90, 60, 90, 60]
             panel = page[head : head + 60, left : left + 90]
             np.testing.assert_allclose(outlined(panel), expected, atol=1)
 
@@ -154,5 +154,5 @@ def test_the_ending_says_the_form_of_a_figure(tmp_path):
     small = image(figures.figure(GREY, attended()))
     assert pixels.shape == (2 * small.shape[0], 2 * small.shape[1], 3)
     assert (pixels[72 : 72 + 240, 24 : 24 + 360] == 120).all()  # the picture
-    with pytest.raises(ValueError, match=r"out.jpg, must end in \.png, \.pdf, \.svg"):
+    with pytest.raises(ValueError, match=r"ends in one of \.png, \.pdf, \.svg, not .*out.jpg"):
         figures.write_figure(tmp_path / "out.jpg", GREY, attended())

@@ -58,8 +58,8 @@ def installed(monkeypatch):
 
 def drawn(text):
     words = text.split()
-    seen = Attended(words, np.full((len(words), 4), 0.25), np.zeros((4, 4)), "attention")
-    png = figures.figure(np.full((40, 60, 3), 255, np.uint8), seen, size=60)
+    calls = Attended(words, np.full((len(words), 4), 0.25), np.zeros((4, 4)), "attention")
+    png = figures.figure(np.full((40, 60, 3), 255, np.uint8), calls, size=60)
     return np.asarray(Image.open(io.BytesIO(png)).convert("L"))
 
 

@@ -62,9 +62,9 @@ def test_the_page_opens_without_network_and_shows_foreign_markup_as_text(page):
 
 
 def test_images_are_sorted_by_every_key(page, world):
-    _, found, (_, first, second), _ = world
-    scores = {image: found.scores["first"].per_image[image]["CIDEr"] for image in first}
-    others = {image: found.scores["second & <b>"].per_image[image]["CIDEr"] for image in first}
+    _, result, (_, first, second), _ = world
+    scores = {image: result.scores["first"].per_image[image]["CIDEr"] for image in first}
+    others = {image: result.scores["second & <b>"].per_image[image]["CIDEr"] for image in first}
     shown = listed(page)
     assert 20 <= len(shown) <= report_world.IMAGES
     assert [scores[i] for i in shown] == sorted(scores.values(), reverse=True)[: len(shown)]
@@ -131,9 +131,9 @@ def test_two_runs_are_shown_side_by_side_with_marked_differences(page):
 
 
 def test_tiles_of_best_and_worst_images_open_the_image(page, world):
-    _, found, (_, first, _), _ = world
+    _, result, (_, first, _), _ = world
     tiles = all_of(page, "#ends .tile")
-    each = [scores.per_image for scores in found.scores.values()]
+    each = [scores.per_image for scores in result.scores.values()]
     changes = [each[1][image]["CIDEr"] - each[0][image]["CIDEr"] for image in each[0]]
     gains = min(6, sum(change > 0 for change in changes))
     losses = min(6, sum(change < 0 for change in changes))
@@ -141,7 +141,7 @@ def test_tiles_of_best_and_worst_images_open_the_image(page, world):
     shown = [float(tile.text.split()[0].replace("\u2212", "-")) for tile in tiles[12:]]
     assert all(change > 0 for change in shown[:gains])
     assert all(change < 0 for change in shown[gains:])
-    scores = [each["CIDEr"] for each in found.scores["first"].per_image.values()]
+    scores = [each["CIDEr"] for each in result.scores["first"].per_image.values()]
     assert float(tiles[0].text.split()[0]) == pytest.approx(max(scores), abs=0.1)
     assert float(tiles[6].text.split()[0]) == pytest.approx(min(scores), abs=0.1)
     text = tiles[6].text.split("\n")[1]

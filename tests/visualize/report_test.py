@@ -20,7 +20,7 @@ def written(tmp_path_factory):
 
 
 def test_the_page_holds_scores_captions_references_and_pictures(written):
-    path, found, (references, first, second), shown = written
+    path, result, (references, first, second), shown = written
     data = report_world.element(path, "data")
     assert data["title"] == "Tests <i>&" and "one note" in data["notes"]
     assert data["keys"] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"]
@@ -29,15 +29,15 @@ def test_the_page_holds_scores_captions_references_and_pictures(written):
         number = int(image["id"])  # as text: JavaScript rounds numbers above 2^53
         assert image["id"] == str(number) and image["refs"] == references[number]
         assert [run["text"] for run in image["runs"]] == [first[number], second[number]]
-        score = found.scores["first"].per_image[number]["CIDEr"]
+        score = result.scores["first"].per_image[number]["CIDEr"]
         assert image["runs"][0]["scores"][4] == pytest.approx(score, abs=1e-3)
         assert image["name"] == f"picture{image['id']}.png"
     (cider,) = [row for row in data["runs"][1]["scores"] if row["key"] == "CIDEr"]
-    change = found.differences["second & <b>"]["CIDEr"]
+    change = result.differences["second & <b>"]["CIDEr"]
     assert cider["change"] == pytest.approx(
         [change.value, change.low, change.high, "lower"], abs=1e-3
     )
-    interval = found.intervals["second & <b>"]["CIDEr"]
+    interval = result.intervals["second & <b>"]["CIDEr"]
     assert (cider["low"], cider["high"]) == pytest.approx((interval.low, interval.high), abs=1e-3)
     assert "plain tokenizer" in " ".join(data["notes"])
     small = report_world.element(path, "pictures")

@@ -514,7 +514,7 @@ def library() -> Any:
             import keras_hub
     except ImportError as error:
         raise ValueError(
-            f"`backbone=hub:PRESET` needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
+            f"A backbone hub:PRESET needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
             "Python 3.11 or newer."
         ) from None
     return keras_hub

@@ -35,20 +35,26 @@ def load(
     data_dir: str | os.PathLike | None = None,
     dtype: str = "float32",
 ) -> ImageCaptioner:
-    """Loads a captioner.
+    """Loads a captioner: an object that captions pictures when it is called with them.
 
     Args:
       path: the directory of a training run, or the name of a pretrained model; a list of them makes
-        an ensemble. It can also be the directory of an exported SavedModel, or of its versions:
-        then the newest version is loaded. None loads "flickr8k", which comes with the package.
-      checkpoint: `best`, `latest`, or, for a single run, the path of a checkpoint.
-      decoding: changes to the decoding of the run: a preset, keys as in `search=sample,top_p=0.9`,
-        or both. They are the keys of `task.decoding`.
+        an ensemble. It can also be the directory of one exported SavedModel, or the directory that
+        holds its numbered versions: then the newest version is loaded. None loads "flickr8k", which
+        comes with the package.
+      checkpoint: the weights of a run: `best` (the best validation score) or `latest`. For a single
+        run it can also be the path of a checkpoint.
+      decoding: changes to the decoding options that the run is configured with: the name of a
+        preset, options as in `search=sample,top_p=0.9`, or a preset followed by options.
       beam: the beam width; 0 uses the beam width of the run.
-      data_dir: prepared data whose document frequencies `order=consensus` uses; by default the
-        run's own copy of them.
+      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
+        frequencies. None takes the copy of them in the run directory.
       dtype: `float32` or `bfloat16`, the precision of the computation. bfloat16 is faster where the
         processor has units for it (docs/speed.md).
+
+    Raises:
+      ValueError: nothing can be loaded from `path`, or an option does not fit it: an export has no
+        options, and cannot be a member of an ensemble.
     """
     if path is None:
         path = pretrained.DEFAULT
@@ -62,8 +68,8 @@ def load(
         return captioner_of_run(run.with_decoding(decoding, beam), frequencies)
     if len(paths) > 1:
         raise ValueError(
-            f"An ensemble needs run directories, and {exports[0]} is an export. Give the "
-            "directories of the runs."
+            f"`path`: an ensemble needs run directories, but {exports[0]} is an exported "
+            "SavedModel. Give the directory of the run that it was exported from."
         )
     options = {
         "checkpoint": checkpoint != "best",
@@ -74,8 +80,8 @@ def load(
     }
     if changed := [f"`{name}`" for name, differs in options.items() if differs]:
         raise ValueError(
-            f"{', '.join(changed)} cannot be used with {exports[0]}, an export: what it computes "
-            "is fixed. Load the run directory, or export it with these options."
+            f"{', '.join(changed)} cannot be used with {exports[0]}, an exported SavedModel: what "
+            "it computes is fixed. Load the run directory, or export it with these options."
         )
     from tfcap.captioning.runtimes import ExportedModel
 
@@ -83,11 +89,12 @@ def load(
 
 
 def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCaptioner:
-    """Makes the captioner of a loaded run.
+    """Makes the captioner of a run that is in memory.
 
     Args:
-      run: the run.
-      data_dir: see `load`.
+      run: the run, a result of `tfcap.runs.load`.
+      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
+        frequencies. None takes the copy of them in the run directory.
     """
     from tfcap.captioning.runtimes import TrainedRun
 
@@ -95,10 +102,11 @@ def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCapti
 
 
 def exported_model(directory: str | os.PathLike) -> str | None:
-    """Returns the SavedModel: `directory` itself, or its newest version; None if there is none.
+    """Returns the path of the exported SavedModel in a directory, or None if there is none.
 
-    A version without a SavedModel is passed over, because it may still be being copied. A
-    pretrained model and a run of the Hugging Face Hub are no exports.
+    The SavedModel is `directory` itself or its newest numbered version. A version without the file
+    `saved_model.pb` is passed over, because somebody may still be copying it. The result is also
+    None for a run directory, the name of a pretrained model, and a run on the Hugging Face Hub.
     """
     directory = os.path.expanduser(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []

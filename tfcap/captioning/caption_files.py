@@ -37,12 +37,13 @@ _UNFINISHED = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """How the text of a caption is written.
+    """How the text of a caption looks in a file.
 
     Attributes:
-      before, after: text around the caption.
-      max_characters: the longest text, with `before` and `after`; 0 is no limit.
-      sentence: whether the caption begins with a capital and ends with a full stop.
+      before: text that is put before the caption.
+      after: text that is put after the caption.
+      max_characters: the largest length of the text, `before` and `after` included; 0 for no limit.
+      sentence: True gives the caption a capital at its start and a full stop at its end.
     """
 
     before: str = ""
@@ -51,10 +52,11 @@ class Wording:
     sentence: bool = False
 
     def text(self, caption: str) -> str:
-        """Returns the text of a caption, or "" if not a phrase of it fits.
+        """Returns a caption as text for a file, with `before` and `after`.
 
-        A caption that is too long is cut after a word, but not after an article, a preposition or
-        another word after which an English phrase goes on.
+        A caption that is too long for `max_characters` is cut after a word, but not after an
+        article, a preposition or another word after which an English phrase goes on. If no such
+        beginning of the caption is short enough, the result is "".
         """
         if self.max_characters and len(self._around(caption)) > self.max_characters:
             words = caption.split()
@@ -64,7 +66,10 @@ class Wording:
         return self._around(caption) if caption else ""
 
     def first(self, caption: Caption) -> Caption:
-        """Returns the best hypothesis that fits, or the best one of all."""
+        """Returns the best caption of a picture that fits into `max_characters` without a cut.
+
+        It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
+        """
         captions = (caption, *caption.alternatives)
         fitting = (one for one in captions if one.text and not self._is_long(one.text.split()))
         return next(fitting, caption)
@@ -74,28 +79,34 @@ class Wording:
 
     def _around(self, caption: str) -> str:
         if self.sentence:
-            caption = sentence(caption)
+            caption = _sentence(caption)
         return f"{self.before}{caption}{self.after}"
 
 
-def sentence(caption: str) -> str:
+def _sentence(caption: str) -> str:
     """Returns a caption with a capital and a full stop."""
     end = "" if caption.endswith((".", "!", "?", "\u3002")) else "."
     return f"{caption[:1].upper()}{caption[1:]}{end}" if caption else ""
 
 
 class Texts:
-    """A text file beside each picture: `dog.txt` for `dog.jpg`, `clip.txt` for the folder `clip`.
+    """Writes each caption into a text file beside its picture, such as dog.txt beside dog.jpg.
 
-    If neither `overwrite` nor `skip_existing` is True, an existing text is an error.
+    A clip can be a directory of frames; the caption of the directory `clip` goes into `clip.txt`.
+    If neither `overwrite` nor `skip_existing` is True, a text file that exists is an error.
 
     Args:
-      pictures: the paths that will be captioned.
-      overwrite: whether existing texts are replaced.
-      skip_existing: whether pictures that have a text are left out; an empty text is none.
+      pictures: the paths of the pictures that will be captioned.
+      overwrite: True replaces text files that exist.
+      skip_existing: True leaves out pictures whose text file exists. A text file that is empty or
+        blank does not count.
 
     Attributes:
-      count: number of captions that were written.
+      count: number of captions written so far.
+
+    Raises:
+      ValueError: a text file exists, two pictures would have the same text file, or a picture is
+        no local file.
     """
 
     def __init__(self, pictures: Sequence[str], overwrite: bool, skip_existing: bool):
@@ -103,12 +114,15 @@ class Texts:
         owners: dict[str, str] = {}
         for picture in pictures:
             if picture == "-" or "://" in picture:
-                raise ValueError(f"`write=txt` cannot write beside {picture}. Use `write=csv`.")
+                raise ValueError(
+                    f"`write=txt` writes beside each picture, but {picture} is not a local file. "
+                    "Use `write=csv`."
+                )
             other = owners.setdefault(self._path(picture), picture)
             if os.path.abspath(other) != os.path.abspath(picture):
                 raise ValueError(
-                    f"{other} and {picture} would share a text. Rename a picture, or write a table "
-                    "with `write=csv`."
+                    f"`write=txt` would write the captions of {other} and {picture} into the same "
+                    "text file. Rename one of the two pictures, or write a table with `write=csv`."
                 )
         existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
         if not skip_existing:
@@ -116,11 +130,16 @@ class Texts:
         self._skipped = {owners[path] for path in existing if not _is_blank(path)}
 
     def has(self, picture: str) -> bool:
-        """True if a picture has a text already and is left out."""
+        """True if a picture is left out, because it already has a caption in its text file."""
         return picture in self._skipped
 
     def write(self, caption: Caption, text: str) -> None:
-        """Writes `text`, the caption after `Wording.text`."""
+        """Writes the text file of a picture.
+
+        Args:
+          caption: the caption; its `source` is the path of the picture.
+          text: the text to write, a result of `Wording.text`.
+        """
         assert caption.source
         path = self._path(caption.source)
         # What a killed command leaves has the same name again, so that nothing stays. The name of
@@ -138,7 +157,7 @@ class Texts:
         self.count += 1
 
     def finish(self) -> str:
-        """Returns where the captions are, for a message."""
+        """Returns words that say where the captions are, for a message to the user."""
         return "texts beside the pictures"
 
     def _path(self, picture: str) -> str:
@@ -147,18 +166,20 @@ class Texts:
 
 
 class Table:
-    """A table with the columns image, caption and score, as `.csv` or as `.jsonl`.
+    """Writes captions as rows of a table, with the columns image, caption and score.
 
-    The names of pictures below the directory of the table are relative to it.
+    The column image holds the path of the picture. It is relative to the directory of the table if
+    the picture lies in or below that directory. Until `finish`, the rows are in the file
+    `PATH.part`. If neither `overwrite` nor `skip_existing` is True, an existing table is an error.
 
     Args:
-      path: the table.
-      overwrite: whether an existing table is replaced.
-      skip_existing: whether pictures that have a caption in the table are left out. If both options
-        are False, an existing table is an error.
+      path: the path of the table. Its ending sets the format: `.csv` or `.jsonl`.
+      overwrite: True replaces a table that exists.
+      skip_existing: True keeps the rows of a table that exists, and leaves out pictures that have a
+        caption in it.
 
     Attributes:
-      count: number of captions that were written.
+      count: number of captions written so far.
     """
 
     def __init__(self, path: str, overwrite: bool, skip_existing: bool):
@@ -183,18 +204,23 @@ class Table:
         return self._open(self._part)
 
     def has(self, picture: str) -> bool:
-        """True if the table has a caption of a picture already."""
+        """True if a picture is left out, because the table already has a caption of it."""
         return self._name(picture) in self._written
 
     def write(self, caption: Caption, text: str) -> None:
-        """Adds a row; `text` is the caption after `Wording.text`."""
+        """Adds a row to the table.
+
+        Args:
+          caption: the caption; its `source` and its score go into the row.
+          text: the text to write, a result of `Wording.text`.
+        """
         name = self._name(caption.source or "-")
         self._add(self._file, [name, text, f"{caption.score:.4f}"])
         self._file.flush()
         self.count += 1
 
     def finish(self) -> str:
-        """Renames `TABLE.part` to the table, and returns its path."""
+        """Completes the table: renames `PATH.part` to `PATH`, and returns the path."""
         self._file.close()
         os.replace(self._part, self.path)
         return self.path
@@ -239,7 +265,8 @@ class Table:
             yield from _csv_rows(lines) if self._is_csv else _json_rows(lines)
         except (ValueError, csv.Error) as error:
             raise ValueError(
-                f"{path} is no table of captions: {error}. Give `out` another name."
+                f"{path} exists and is not a table of captions: {error}. Give another file as "
+                "`out`."
             ) from None
 
 
@@ -248,7 +275,8 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     head, *rows = list(csv.reader(lines)) or [_COLUMNS]
     if head != _COLUMNS:
         raise ValueError(
-            f"its columns are {errors.escaped(', '.join(head))}, and not {', '.join(_COLUMNS)}"
+            f"the columns of the table must be {', '.join(_COLUMNS)}, not "
+            f"{errors.escaped(', '.join(head))}"
         )
     yield from (row for row in rows if len(row) == 3 and row[1].strip())
 
@@ -261,17 +289,23 @@ def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
             values = [row[key] for key in _COLUMNS]
         except (ValueError, LookupError, TypeError):
             keys = ", ".join(_COLUMNS)
-            raise ValueError(f"line {number} is no JSON object with the keys {keys}") from None
+            raise ValueError(
+                f"line {number} of the table must be a JSON object with the keys {keys}"
+            ) from None
         image, caption, score = values
         if str(caption or "").strip():
             yield [image, caption, str(score)]
 
 
 class Page(Table):
-    """A page with the pictures, their captions and scores; its rows wait in `PAGE.part`."""
+    """Writes an HTML page with small pictures, their captions and their scores.
+
+    A page takes the arguments of `Table`. The captions are kept in the file `PATH.part`, and
+    `finish` makes the page of them.
+    """
 
     def finish(self) -> str:
-        """Writes the page from its rows, removes `PAGE.part`, and returns the path of the page."""
+        """Makes the page of the captions, removes `PATH.part`, and returns the path of the page."""
         self._file.close()
         rows = list(super()._rows(self._part))
         name = errors.escaped(os.path.basename(self._directory))
@@ -285,28 +319,37 @@ class Page(Table):
 
 
 class Several:
-    """Several of these files at once. A picture is left out if all of them have its caption."""
+    """Writes each caption into several outputs at once, such as text files and a table.
+
+    Args:
+      outputs: the outputs. A picture is left out only if all of them already have its caption.
+    """
 
     def __init__(self, outputs: Sequence[Texts | Table]):
         self._outputs = outputs
 
     @property
     def count(self) -> int:
-        """The number of captions that were written."""
+        """The number of captions written so far, in the output that has most."""
         return max(output.count for output in self._outputs)
 
     def has(self, picture: str) -> bool:
-        """True if all files have a caption of a picture already."""
+        """True if a picture is left out, because all outputs already have a caption of it."""
         return all(output.has(picture) for output in self._outputs)
 
     def write(self, caption: Caption, text: str) -> None:
-        """Writes the text of a caption into the files that have none of its picture."""
+        """Writes a caption into each output that does not yet have a caption of its picture.
+
+        Args:
+          caption: the caption; its `source` is the path of the picture.
+          text: the text to write, a result of `Wording.text`.
+        """
         for output in self._outputs:
             if not output.has(caption.source or "-"):
                 output.write(caption, text)
 
     def finish(self) -> str:
-        """Completes the files; returns where the captions are, for a message."""
+        """Completes all outputs; returns words that say where the captions are, for a message."""
         return ", ".join(output.finish() for output in self._outputs)
 
 
@@ -317,14 +360,16 @@ def open_output(
     overwrite: bool,
     skip_existing: bool,
 ) -> Several:
-    """Opens the files for captions. Nothing is written before the first caption.
+    """Returns an output that writes captions into files. No file is made before the first caption.
 
     Args:
-      kinds: some of `KINDS`; `txt` writes a text beside each picture.
-      pictures: the paths that will be captioned.
-      tables: the paths of the tables, and of the page.
-      overwrite: whether existing captions are replaced.
-      skip_existing: whether a picture whose caption is written is left out.
+      kinds: the kinds of files that the user named. Only `txt` is read here: it writes a text file
+        beside each picture. The other kinds have their paths in `tables`.
+      pictures: the paths of the pictures that will be captioned.
+      tables: the paths of the tables (.csv or .jsonl) and of the page (.html).
+      overwrite: True replaces captions that files already have.
+      skip_existing: True leaves out a picture whose caption all files already have. If both are
+        False, a file that exists raises ValueError.
     """
     outputs: list[Texts | Table] = []
     if "txt" in kinds:
@@ -348,6 +393,6 @@ def _refuse(existing: Sequence[str]) -> None:
     if existing:
         more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
         raise ValueError(
-            f"{existing[0]}{more}. `skip_existing` captions the pictures that have no caption yet, "
-            "and `overwrite` replaces captions."
+            f"{existing[0]}{more}. `skip_existing` captions only the pictures that have no caption "
+            "yet, and `overwrite` replaces the captions."
         )

@@ -18,17 +18,20 @@ from tfcap.inference.retrieval import Pairs, find
 
 
 class Collection:
-    """The images of a split of prepared data; made by `ImageCaptioner.collection`.
+    """The images of a split of prepared data, which can be searched by text and by picture.
+
+    `ImageCaptioner.collection` makes a collection. `len(collection)` is the number of images. The
+    position of an image is its number in the split, from 0.
 
     Args:
       run: the run that scores the images.
       data_dir: the prepared directory; None takes the data that the run was trained on.
       split: the split to search.
-      index: the directory in which the vectors of the images are stored; "" takes a directory
-        beside the prepared data, None holds the vectors in memory.
+      index: the directory that keeps the vectors of the images; "" takes the directory `vectors`
+        inside the prepared directory, None keeps the vectors in memory only.
       batch_size: number of images scored together.
-      extract: extracts the features float32 [B, R, F] of B pictures with R regions, and their mask
-        bool [B, R].
+      extract: a function that extracts the features of pictures: from B pictures it returns their
+        features float32 [B, R, F], R regions of width F, and their mask bool [B, R].
     """
 
     def __init__(
@@ -58,14 +61,14 @@ class Collection:
 
     @functools.cached_property
     def sources(self) -> list[str]:
-        """The path of each image in split order; the file name if the file is missing."""
+        """The path of each image, by position; only the file name if the file is missing."""
         data, split = self._pairs.data, self._pairs.split
         names, paths = data.file_names(split), data.picture_paths(split)
         return [paths.get(image, names[image]) for image in self._pairs.ids]
 
     @functools.cached_property
     def captions(self) -> list[list[str]]:
-        """The captions of each image, in the order of the split."""
+        """The captions that the data has of each image, by position."""
         references = self._pairs.data.references(self._pairs.split)
         return [references[image] for image in self._pairs.ids]
 
@@ -76,13 +79,12 @@ class Collection:
 
         Args:
           texts: a text, or several.
-          top: number of images for each text.
-          candidates: number of images to score for each text: those whose vectors are nearest to
-            it. 0 scores all images.
+          top: number of images to return for a text.
+          candidates: number of images to score for a text, which saves time: only those whose
+            vectors are nearest to the vector of the text. 0 scores all images.
 
         Returns:
-          A list of `Match`, best first, for one text; a list of such lists for several texts.
-          Positions are those in the split.
+          A list of `Match`, most probable first, for one text; a list of such lists for several.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         chosen = None
@@ -100,14 +102,17 @@ class Collection:
         return matches[0] if isinstance(texts, str) else matches
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
-        """Finds the images whose vectors are nearest to the vector of a picture.
+        """Finds the images of the collection that are most similar to a picture.
+
+        The vector of an image is the mean of its features minus that of the training images. The
+        similarity of two images is the cosine of the angle between their vectors.
 
         Args:
-          images: a picture, or several.
-          top: number of images for each picture.
+          images: a picture, or several, in the forms that `ImageCaptioner` accepts.
+          top: number of images to return for a picture.
 
         Returns:
-          A list of `Neighbour` for each picture, most similar first.
+          A list of `Neighbour`, most similar first, for each picture, also if there is only one.
         """
         features, mask = self._extract(images)
         vectors = self._candidates.space.vectors(features, mask)

@@ -49,11 +49,11 @@ _HEADERS = {
 }
 
 
-class Refused(ValueError):
-    """A bad request.
+class RequestError(ValueError):
+    """A request that the page does not fulfil. The client gets the status and the reason.
 
     Args:
-      status: the HTTP status of the answer.
+      status: the HTTP status of the answer, such as 400.
       reason: a sentence that says what is wrong and what to do.
     """
 
@@ -63,11 +63,11 @@ class Refused(ValueError):
 
 
 class Model:
-    """A captioner that the page shows.
+    """A captioner with the name that the page shows for it.
 
     Args:
       name: the name on the page.
-      captioner: captions the pictures.
+      captioner: the captioner, which captions the pictures of requests.
     """
 
     def __init__(self, name: str, captioner: ImageCaptioner):
@@ -77,7 +77,12 @@ class Model:
         self._decoded = functools.lru_cache(8)(captioner.with_decoding)
 
     def about(self) -> dict[str, Any]:
-        """Returns what the page shows of the model."""
+        """Returns a description of the model as JSON values, which the page shows.
+
+        Its keys are `name`, `about` (a line of text), `exported` (a SavedModel), `clips` (the model
+        reads clips), `samples` (the captions are sampled) and `decoding` (the decoding options, or
+        None).
+        """
         runtime = self.captioner.runtime
         return {
             "name": self.name,
@@ -89,36 +94,40 @@ class Model:
         }
 
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Captions the pictures of a request; only one request may run at a time.
+        """Captions the pictures of a request. The caller must run one request at a time.
 
         Args:
-          request: a request in one of the two forms of TF Serving: `instances`, or by columns
-            (`inputs`).
+          request: a request in one of the two forms of TF Serving's REST interface. `instances` is
+            a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, one for each picture. `inputs`
+            has a list for each of these keys, a column. Both forms may have the keys `decoding`
+            (text, as for `tfcap.load`) and `attention` (`attention` or `contribution`).
 
         Returns:
-          `predictions`, one for each instance. A prediction has K `captions`, best first, and K
-          `scores`. Its `words`, `log_probs` and, if requested, `attention` have a list for each
-          caption. A request by columns is answered by columns: `outputs` has the values of all
-          predictions by key.
+          For `instances` a dictionary with the key `predictions`: a list with a dictionary for each
+          picture. It has K `captions`, best first, and K `scores`. Its `words` and `log_probs` and,
+          if the request asks for it, its `attention` have an entry for each caption. For `inputs` a
+          dictionary with the key `outputs`: each of these keys -> the values of all pictures.
 
         Raises:
-          Refused: the request is wrong, or a picture cannot be read.
+          RequestError: the request is wrong, or a picture cannot be read.
         """
         by_columns = "instances" not in request and "inputs" in request
         instances = _rows(request["inputs"]) if by_columns else request.get("instances")
         if not isinstance(instances, list) or not 1 <= len(instances) <= _MOST_INSTANCES:
-            raise Refused(400, f"A request must have 1 to {_MOST_INSTANCES} instances.")
+            raise RequestError(
+                400, f"A request must have 1 to {_MOST_INSTANCES} instances, one for each picture."
+            )
         pictures = [(_picture(instance), _seed(instance)) for instance in instances]
         kind = request.get("attention") or None
         changes = request.get("decoding") or ""
         if kind not in (None, *KINDS):
-            raise Refused(400, f"attention must be {' or '.join(KINDS)}, or be left out.")
+            raise RequestError(400, f"`attention` must be {' or '.join(KINDS)}, or be left out.")
         if not isinstance(changes, str):
-            raise Refused(400, "decoding must be text, such as beam=3,length_power=1.0.")
+            raise RequestError(400, "`decoding` must be text, such as beam=3,length_power=1.0.")
         try:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
-            raise Refused(400, str(error)) from None
+            raise RequestError(400, f"`decoding={changes}`: {error}") from None
         if captioner.runtime.exported:
             kind = None
         predictions = []
@@ -127,7 +136,7 @@ class Model:
                 [content], attention=kind, attention_captions=_MOST_ATTENDED, seed=seed
             )
             if isinstance(result, Failure):
-                raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
+                raise RequestError(422, f"The picture cannot be captioned: {result.reason}")
             predictions.append(_prediction(result, captioner.runtime.reads_clips))
         if by_columns:
             return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
@@ -139,7 +148,9 @@ def _rows(inputs: Any) -> list[Any]:
     columns = inputs if isinstance(inputs, dict) and "b64" not in inputs else {"": inputs}
     lists = [value if isinstance(value, list) else [value] for value in columns.values()]
     if len({*map(len, lists)}) != 1:
-        raise Refused(400, "The columns of inputs must have one value for each picture.")
+        raise RequestError(
+            400, "The lists in `inputs` must have the same length: one value for each picture."
+        )
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
     return [row.get("", row) for row in rows]
 
@@ -150,7 +161,9 @@ def _picture(instance: Any) -> bytes:
         content = base64.b64decode("".join(text.split()), validate=True)
     except (AttributeError, TypeError, KeyError, binascii.Error, ValueError):
         form = '{"image_bytes": {"b64": "..."}}'
-        raise Refused(400, f"An instance must be {form}, with the file in base64.") from None
+        raise RequestError(
+            400, f"An instance must be {form}, with the picture file in base64."
+        ) from None
     if len(content) > MOST_BYTES:
         raise _too_large()
     return content
@@ -159,12 +172,12 @@ def _picture(instance: Any) -> bytes:
 def _seed(instance: Mapping[str, Any]) -> int:
     seed = instance.get("seed", 1)
     if type(seed) is not int or not 0 <= seed <= options.LARGEST_SEED:
-        raise Refused(400, f"seed must be a whole number from 0 to {options.LARGEST_SEED}.")
+        raise RequestError(400, f"`seed` must be a whole number from 0 to {options.LARGEST_SEED}.")
     return seed
 
 
-def _too_large() -> Refused:
-    return Refused(
+def _too_large() -> RequestError:
+    return RequestError(
         413, f"A picture may have at most {MOST_BYTES // 1_000_000} MB. Make it smaller."
     )
 
@@ -218,12 +231,12 @@ def _described_options() -> list[dict[str, Any]]:
 
 
 class Application:
-    """The WSGI application of the page. One request at a time reaches the models.
+    """The demo page as a WSGI application. One request at a time reaches the models.
 
     Args:
-      models: name in the URLs, such as `captions` -> model. A second model is shown beside the
-        first.
-      debug: whether an unexpected error shows its traceback.
+      models: name of a model in the URLs, such as `captions` -> the model. If there are two, the
+        page shows their captions side by side.
+      debug: True writes the traceback of an unexpected error to the log.
     """
 
     def __init__(self, models: Mapping[str, Model], debug: bool = False):
@@ -238,7 +251,7 @@ class Application:
         request.max_content_length = _MOST_BODY
         try:
             response = self._answer(request)
-        except Refused as error:
+        except RequestError as error:
             response = _json({"error": str(error)}, error.status)
         except HTTPException as error:
             reason = _too_large() if error.code == 413 else error.description
@@ -251,7 +264,10 @@ class Application:
         return response(environ, start_response)
 
     def warm_up(self) -> None:
-        """Captions a black picture with each model, so that the graphs are traced."""
+        """Captions a black picture with each model, so that the first request need not wait.
+
+        TensorFlow traces the graphs of a model at the first caption, which takes seconds.
+        """
         picture = np.zeros([32, 32, 3], np.uint8)
         for model in self.models.values():
             try:
@@ -268,7 +284,7 @@ class Application:
             return _json(self._about())
         path = re.fullmatch(r"/v1/models/(\w+):predict", request.path)
         if request.method != "POST" or not path or path[1] not in self.models:
-            raise Refused(404, "There is no such page.")
+            raise RequestError(404, "There is no such page. Open the page with the path /.")
         content = _content(request)
         with self._lock:
             return _json(self.models[path[1]].predict(content))
@@ -289,14 +305,18 @@ class Application:
 
 
 def _check_sender(request: Request) -> None:
-    """Raises Refused for another host, or a POST of another page."""
+    """Raises RequestError for another host, or a POST of another page."""
     host = request.headers.get("Host", "")
     if not _HOST.fullmatch(host):
-        raise Refused(403, "This page is only for this machine. Open it as 127.0.0.1 or localhost.")
+        raise RequestError(
+            403, "Only this machine can open the page. Use the host 127.0.0.1 or localhost."
+        )
     origin = request.headers.get("Origin", f"http://{host}").lower()
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     if request.method == "POST" and (origin, site) != (f"http://{host.lower()}", "same-origin"):
-        raise Refused(403, "A POST must come from this page, not from another one.")
+        raise RequestError(
+            403, "A POST must come from this page, not from another one. Open this page again."
+        )
 
 
 def _content(request: Request) -> dict[str, Any]:
@@ -308,7 +328,7 @@ def _content(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise Refused(400, "The body must be a JSON object.")
+        raise RequestError(400, 'The body must be a JSON object, such as {"instances": [...]}.')
     return content
 
 
@@ -325,6 +345,8 @@ class _Handler(serving.WSGIRequestHandler):
 
 def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:
     """Makes a server on 127.0.0.1 with a thread for each connection.
+
+    Its method `serve_forever` starts it, and its attribute `port` is the port that it has.
 
     Args:
       application: a WSGI application.

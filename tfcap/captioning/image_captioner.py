@@ -47,7 +47,7 @@ class _Shown(NamedTuple):
 
 
 class ImageCaptioner:
-    """Captions pictures; made by `tfcap.load`.
+    """Captions pictures: `captioner("dog.jpg")` is a `Caption`. `tfcap.load` makes a captioner.
 
     A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
     array or tensor uint8 [H, W, 3]. Several pictures are a directory, a list or another iterable of
@@ -58,7 +58,8 @@ class ImageCaptioner:
     pictures is one clip, and a picture is a clip that does not move.
 
     Attributes:
-      runtime: what computes: `runtimes.TrainedRun` or `runtimes.ExportedModel`.
+      runtime: the loaded model, which computes the captions: a `runtimes.TrainedRun`, or a
+        `runtimes.ExportedModel` for a SavedModel.
     """
 
     def __init__(self, runtime: "Runtime"):
@@ -114,11 +115,14 @@ class ImageCaptioner:
 
         Args:
           images: a picture, or several.
-          attention: `attention` also computes the attention weights; `contribution` computes how
-            much each region contributed, by gradients. None computes neither.
-          attention_captions: number of captions of a picture, best first, that get these weights.
+          attention: what to compute for each word and region: `attention` for the attention
+            weights, `contribution` for how much the region contributed to the word, by gradients.
+            None computes neither, which is faster.
+          attention_captions: number of captions of a picture, best first, for which `attention` is
+            computed.
           batch_size: number of pictures captioned together. It does not change the captions.
-          seed: random seed for sampling. A caption depends on it and on the picture's position.
+          seed: random seed, for sampled captions only. The captions of a picture depend on the seed
+            and on the position of the picture in the input.
 
         Returns:
           A `Caption` for one picture, and a list of `Caption`s for several.
@@ -136,7 +140,7 @@ class ImageCaptioner:
         captions: list[Caption] = []
         for result in results:
             if isinstance(result, Failure):
-                raise ValueError(str(result))
+                raise ValueError(f"This picture cannot be captioned: {result}")
             captions.append(result)
             if len(captions) > _UNREAD:
                 _ = captions[-_UNREAD].log_probs  # from here on they need no features
@@ -155,16 +159,20 @@ class ImageCaptioner:
 
         Args:
           images: a picture, or several. An iterator is read one batch at a time.
-          attention: `attention` also computes the attention weights; `contribution` computes how
-            much each region contributed, by gradients. None computes neither.
-          attention_captions: number of captions of a picture, best first, that get these weights.
+          attention: what to compute for each word and region: `attention` for the attention
+            weights, `contribution` for how much the region contributed to the word, by gradients.
+            None computes neither, which is faster.
+          attention_captions: number of captions of a picture, best first, for which `attention` is
+            computed.
           batch_size: number of pictures captioned together. It does not change the captions.
-          seed: random seed for sampling. A caption depends on it and on the picture's position.
+          seed: random seed, for sampled captions only. The captions of a picture depend on the seed
+            and on the position of the picture in the input.
 
         Yields:
-          For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
-          does not stop the other pictures. A `Caption` holds the features of its batch in memory
-          until its `log_probs` are read.
+          For each picture its best `Caption`, which holds the other captions as `alternatives`; or
+          a `Failure` with the reason why the picture has no caption. A failure does not stop the
+          other pictures. A `Caption` keeps the features of its batch in memory until its
+          `log_probs` are read.
         """
         if attention not in (None, *KINDS):
             raise ValueError(f"`attention` must be {', '.join(KINDS)} or None, not {attention!r}.")
@@ -249,31 +257,43 @@ class ImageCaptioner:
 
     @property
     def model(self) -> "Captioner":
-        """The Keras model of a run. Raises ValueError for a SavedModel."""
+        """The Keras model of the captioner. Raises ValueError for an exported SavedModel."""
         return self.runtime.trained.model
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """The values of the keys of `task.decoding`; None for a SavedModel."""
+        """Name of each decoding option, such as "beam" -> its value; None for a SavedModel."""
         return self.runtime.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
-        """Returns a captioner with the same weights and with some decoding options changed.
+        """Returns another captioner: the same model with some decoding options changed.
 
         Args:
-          decoding: a preset, keys as in `search=sample,top_p=0.9`, or both.
+          decoding: the changes: the name of a preset, options as in `search=sample,top_p=0.9`, or a
+            preset followed by options.
+
+        Raises:
+          ValueError: a change is wrong, or the captioner is an exported SavedModel.
         """
         return ImageCaptioner(self.runtime.trained.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
-        """Computes log P(text | picture) of B pictures and S texts: float64 [B, S].
+        """Computes how probable texts are as captions of pictures.
 
-        A word that the model does not know counts as the unknown word; a warning says so.
+        A word outside the model's vocabulary counts as the token UNK; a warning says so.
 
         Args:
           images: a picture, or several.
-          texts: a text, or several. They need not be tokenized.
+          texts: a text, or several, as plain sentences.
           batch_size: number of pictures scored together.
+
+        Returns:
+          log P(text | picture), natural logarithm, float64 [B, S] for B pictures and S texts; also
+          for one picture or one text.
+
+        Raises:
+          ValueError: a picture cannot be read, a text has no word, or the captioner is an exported
+            SavedModel.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         rows = [np.zeros((0, len(queries)))]
@@ -291,11 +311,11 @@ class ImageCaptioner:
         Args:
           texts: a text, or several.
           images: the pictures to search.
-          top: number of pictures for each text.
+          top: number of pictures to return for a text.
           batch_size: number of pictures scored together.
 
         Returns:
-          A list of `Match`, best first, for one text; a list of such lists for several texts.
+          A list of `Match`, most probable first, for one text; a list of such lists for several.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
@@ -325,9 +345,12 @@ class ImageCaptioner:
         Args:
           data_dir: the prepared directory; None takes the data that the run was trained on.
           split: the split to search.
-          index: the directory in which the vectors of the images are stored; "" takes a directory
-            beside the prepared data, None holds the vectors in memory.
+          index: the directory that keeps the vectors of the images; "" takes the directory
+            `vectors` inside the prepared directory, None keeps the vectors in memory only.
           batch_size: number of images scored together.
+
+        Returns:
+          A `Collection`, with the methods `search` (by text) and `nearest` (by picture).
         """
         from tfcap.captioning.collection import Collection
 
@@ -337,22 +360,30 @@ class ImageCaptioner:
         )
 
     def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
-        """Extracts the features of one picture or several: float32 [B, R, F].
+        """Extracts the features of pictures, the input of the captioner.
 
         Args:
           images: a picture, or several.
           batch_size: number of pictures computed together.
+
+        Returns:
+          float32 [B, R, F]: for B pictures R regions each, with features of width F; B is 1 for a
+          single picture.
         """
         features = [
             self._features(_without_failures(batch, strict=True)).numpy()
             for batch in self._batches(images, batch_size)
         ]
         if not features:
-            raise ValueError("`images` holds no picture. Give at least one.")
+            raise ValueError("`images` has no picture in it. Give at least one picture.")
         return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
-        """Writes a SavedModel as the next version `directory/N`; returns its path."""
+        """Exports the captioner as a SavedModel for TF Serving.
+
+        The SavedModel is written into a new subdirectory, the next version: `directory/1`, then
+        `directory/2`. The result is the path of the subdirectory.
+        """
         return self.runtime.trained.export(os.path.expanduser(directory))
 
     def _extract(self, images: Any) -> "tuple[np.ndarray, tf.Tensor]":
@@ -384,7 +415,7 @@ def _without_failures(batch: Sequence[_Prepared | Failure], strict: bool) -> lis
         if isinstance(item, _Prepared):
             items.append(item)
         elif strict:
-            raise ValueError(str(item))
+            raise ValueError(f"This picture cannot be read: {item}")
         else:
             warnings.warn(f"left out: {item}", stacklevel=4)
     return items

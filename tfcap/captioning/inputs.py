@@ -33,7 +33,7 @@ _SECONDS = 30  # without an answer, until a download fails
 
 
 class ClipPath(NamedTuple):
-    """A film, or a folder of pictures that are the frames of one clip."""
+    """The path of a clip: a film, or a directory of pictures that are the frames of the clip."""
 
     path: str
 
@@ -43,10 +43,10 @@ class Picture(NamedTuple):
 
     Attributes:
       position: the position of the picture in the input, from 0.
-      source: the path or URL of the picture; None for other pictures.
-      content: the bytes of a file, the pixels uint8 [H, W, 3], or a clip; None if the picture could
-        not be read.
-      reason: why the picture could not be read.
+      source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
+      content: the bytes of the file, the pixels uint8 [H, W, 3], or the path of a clip; None if the
+        picture could not be read.
+      reason: why the picture could not be read; "" if it was read.
     """
 
     position: int
@@ -56,36 +56,48 @@ class Picture(NamedTuple):
 
 
 def is_single(images: Any, clips: bool = False) -> bool:
-    """True if the argument is one picture, and not several.
+    """True if `images` is one picture; False if it holds several, as a list or a directory does.
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips; then a folder of frames is one picture.
+      clips: whether the model reads clips. If True, a directory of frames is one clip, which counts
+        as one picture.
+
+    Raises:
+      ValueError: `images` is of a type that holds no pictures.
     """
     if isinstance(images, str | os.PathLike):
         path = os.path.expanduser(images)
-        return _is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
+        return _is_url(path) or not os.path.isdir(path) or (clips and _is_clip(path))
     if isinstance(images, bytes | Image.Image) or hasattr(images, "read"):
         return True
     if hasattr(images, "shape"):  # an array or a tensor; a data set has none
         return len(images.shape) in (0, 2, 3)
     if not isinstance(images, Iterable) or isinstance(images, Mapping):
-        raise ValueError(_unknown(images))
+        raise ValueError(
+            "`images` must be a path, a URL, the bytes of a file, an open file, a Pillow image, an "
+            "array uint8 [height, width, 3], or a list of these, and not of the type "
+            f"{type(images).__name__}."
+        )
     return False
 
 
-def is_clip(directory: str | os.PathLike) -> bool:
-    """True if a directory holds the frames of one clip: pictures, no GIF file and no film."""
+def _is_clip(directory: str | os.PathLike) -> bool:
+    """True if a directory holds the frames of one clip: pictures, but no GIF file and no film."""
     names = os.listdir(directory)
     return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
 
 
 def read(images: Any, clips: bool = False) -> Iterator[Picture]:
-    """Yields a `Picture` for each picture, in order.
+    """Reads pictures one after the other, from files, URLs, bytes or arrays.
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips.
+      clips: whether the model reads clips. If True, a film or a directory of frames is one picture.
+
+    Yields:
+      A `Picture` for each picture, in the order of the input. If a picture cannot be read, its
+      `Picture` has the reason, and the next picture follows.
     """
     for position, image in enumerate(_pictures(images, clips)):
         source = None
@@ -108,20 +120,21 @@ def expand(
     recursive: bool = False,
     others: list[str] | None = None,
 ) -> list[str]:
-    """Replaces each directory by the pictures in it; a directory without pictures stays.
+    """Returns the paths with each directory replaced by the paths of the pictures in it.
+
+    A directory without pictures stays in the list. Reading it then says what is wrong.
 
     Args:
-      paths: files, directories and URLs.
-      clips: whether the model reads clips. Then a directory is replaced by its GIF files, films and
-        directories of frames; a directory of frames stays.
-      recursive: whether the directories in a directory are searched, too. Hidden ones and links are
-        not.
-      others: a list that gets the other files of the directories.
+      paths: the paths of files and directories, and URLs.
+      clips: whether the model reads clips. If True, a directory of frames stays as one path, and
+        another directory is replaced by its GIF files, films and directories of frames.
+      recursive: whether subdirectories are searched, too; hidden directories and links are not.
+      others: a list to which the function appends the files that it leaves out; None forgets them.
     """
     sources: list[str] = []
     others = [] if others is None else others
     for path in paths:
-        if os.path.isdir(path) and not (clips and is_clip(path)):
+        if os.path.isdir(path) and not (clips and _is_clip(path)):
             sources += list(_inside(path, clips, recursive, others)) or [path]
         else:
             sources.append(path)
@@ -129,11 +142,11 @@ def expand(
 
 
 def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
-    """Returns notes on the pictures and films among the files that `expand` leaves out.
+    """Returns notes for the user on pictures and films that `expand` left out, each a line of text.
 
     Args:
-      others: these files.
-      clips: whether the model reads clips.
+      others: the paths of all files that `expand` left out; files of other kinds give no note.
+      clips: whether the model reads clips. If True, still pictures are noted, otherwise films.
     """
     notes = [note] if (note := image_files.left_out(others)) else []
     endings = ENDINGS if clips else films.ENDINGS
@@ -163,7 +176,7 @@ def _inside(directory: str, clips: bool, recursive: bool, others: list[str]) -> 
 def _is_input(path: str, clips: bool, is_directory: bool) -> bool:
     """True for a picture; for a model of clips, true for a film, GIF file or folder of frames."""
     if clips:
-        return is_clip(path) if is_directory else is_picture_name(os.path.basename(path), _CLIPS)
+        return _is_clip(path) if is_directory else is_picture_name(os.path.basename(path), _CLIPS)
     return not is_directory and is_picture(path)
 
 
@@ -188,7 +201,7 @@ def _source_or_content(image: Any) -> str | bytes | np.ndarray:
         try:
             image = np.asarray(upright(image).convert("RGB"))
         except Exception as error:  # of the file that Pillow reads only now
-            raise ValueError(f"Pillow cannot read it: {error}") from None
+            raise ValueError(f"Pillow cannot read the picture: {error}") from None
     if isinstance(image, str | os.PathLike):
         return os.path.expanduser(os.fsdecode(image))
     if hasattr(image, "read"):
@@ -207,11 +220,14 @@ def _source_or_content(image: Any) -> str | bytes | np.ndarray:
     if isinstance(image, str):
         return image
     if not isinstance(image, np.ndarray):
-        raise ValueError(_unknown(image))
+        raise ValueError(
+            "a picture must be a path, a URL, the bytes of a file, an open file, a Pillow image or "
+            f"an array uint8 [height, width, 3], and not of the type {type(image).__name__}."
+        )
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise ValueError(
-            "an array must be RGB with values from 0 to 255, uint8 [height, width, 3]. This one "
-            f"is {image.dtype} {list(image.shape)}."
+            "an array of pixels must be uint8 [height, width, 3], RGB with values from 0 to 255. "
+            f"This array is {image.dtype} {list(image.shape)}."
         )
     return image
 
@@ -221,11 +237,11 @@ def _read_path(path: str, clips: bool) -> bytes | ClipPath:
     if _is_url(path):
         return _download(path)
     if os.path.isdir(path):
-        if clips and is_clip(path):
+        if clips and _is_clip(path):
             return ClipPath(path)
-        raise ValueError(f"the directory holds no pictures ({', '.join(ENDINGS)}).")
+        raise ValueError(f"the directory holds no pictures, which end with {', '.join(ENDINGS)}.")
     if not files.is_file(path):  # a pipe would wait, and a device has no end
-        raise ValueError("there is no such file")
+        raise ValueError("there is no such file; check the path")
     if clips and path.lower().endswith(films.ENDINGS) and not files.is_remote(path):
         return ClipPath(path)
     with files.local_copy(path) as local, open(local, "rb") as file:
@@ -256,12 +272,7 @@ def _ascii(url: str) -> str:
 
 def _small_enough(content: bytes) -> bytes:
     if len(content) > MOST_BYTES:
-        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes. Save it smaller.")
+        raise ValueError(
+            f"a picture file must have at most {MOST_BYTES} bytes. Save the picture smaller."
+        )
     return content
-
-
-def _unknown(images: Any) -> str:
-    return (
-        "A picture must be a path, a URL, bytes of a file, a Pillow image, or an array uint8 "
-        f"[height, width, 3], and not of the type {type(images).__name__}."
-    )

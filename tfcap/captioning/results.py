@@ -30,23 +30,25 @@ class Caption:
 
     Attributes:
       text: the caption, words in lower case separated by spaces.
-      score: the number by which the captions of a picture are ordered, best first. For plain beam
-        search and plain sampling it is log P(caption | picture), natural logarithm. A length
-        penalty divides it by a measure of length. With a temperature, beam search gives the
-        log-probability under the tempered distribution. `order=consensus` and a reranker replace
-        it by a similarity.
+      score: the number that orders the captions of a picture; the best caption has the highest. For
+        plain beam search and plain sampling it is log P(caption | picture), natural logarithm. A
+        length penalty divides it by a measure of length. With a temperature, beam search gives the
+        log-probability under the tempered distribution. The decoding option `order=consensus` and
+        a reranker replace it by a similarity.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. Their sum
         is the score wherever the score is log P(caption | picture). They are computed when they are
         first read. None for an exported SavedModel.
       alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
-      source: the path or URL of the picture; None for other pictures.
+      source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
       position: the position of the picture in the input, from 0.
-      picture: the pixels of the picture, uint8 [H, W, 3], upright; None without the option
-        `attention`.
-      attended: the weights and the boxes of the regions; None without the option `attention`.
-      compute_log_probs: the function that computes `log_probs`; None if there are none.
+      picture: the pixels of the picture, uint8 [H, W, 3], upright; None if the captioner was called
+        without `attention`.
+      attended: the attention weights and the boxes of the regions; None if the captioner was called
+        without `attention`.
+      compute_log_probs: a function that computes `log_probs` when they are first read; None for an
+        exported SavedModel.
     """
 
     text: str
@@ -73,19 +75,29 @@ class Caption:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weight of each region for each word, float32 [T', R]. Needs `attention`."""
+        """The attention weight of each region for each word, float32 [T', R].
+
+        T' is the number of words, and R the number of regions. Raises ValueError if the captioner
+        was called without `attention`.
+        """
         return self._attention.weights
 
     @property
     def boxes(self) -> np.ndarray:
-        """The corners x1, y1, x2, y2 of the regions in 0..1, float32 [R, 4]. Needs `attention`."""
+        """The boxes of the R regions, float32 [R, 4].
+
+        They are corners x1, y1, x2, y2, as fractions (0..1) of the width and height of the picture.
+        Raises ValueError if the captioner was called without `attention`.
+        """
         return self._attention.boxes
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Writes a figure of the picture with the weights of each word.
+        """Writes a figure that shows, for each word, where in the picture its attention lies.
+
+        Raises ValueError if the captioner was called without `attention`.
 
         Args:
-          path: the file to write: .png, .pdf or .svg.
+          path: the file to write; it ends with .png, .pdf or .svg.
         """
         attention = self._attention
         assert self.picture is not None
@@ -101,20 +113,20 @@ class Caption:
     def _attention(self) -> Attended:
         if self.attended is None:
             raise ValueError(
-                "This caption has no weights of regions. Call the captioner with "
-                'attention="attention" or attention="contribution".'
+                "This caption has no attention weights, because they were not computed. Call the "
+                'captioner with attention="attention" or attention="contribution".'
             )
         return self.attended
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A picture that could not be captioned.
+    """A picture that could not be captioned. `str(failure)` names the picture and the reason.
 
     Attributes:
-      source: the path or URL of the picture; None for other pictures.
+      source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
       position: the position of the picture in the input, from 0.
-      reason: a sentence that says why.
+      reason: why the picture could not be captioned, as text.
     """
 
     source: str | None
@@ -127,12 +139,13 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """An image of prepared data whose vector is near that of a picture.
+    """An image of prepared data that is similar to a picture: a result of `Collection.nearest`.
 
     Attributes:
-      source: the path of the image file, or the file name if the file is missing.
+      source: the path of the image file, or only the file name if the file is missing.
       position: the position of the image in the split, from 0.
-      similarity: the cosine of the angle between the two vectors, from -1 to 1.
+      similarity: the cosine of the angle between the vectors of the image and of the picture, from
+        -1 to 1; 1 is most similar.
       captions: the captions of the image in the data.
     """
 
@@ -144,12 +157,13 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A picture that a search returns for a text.
+    """A picture that a search returns for a text: a result of a method `search`.
 
     Attributes:
-      source: the path or URL of the picture; None for other pictures. In a `Collection` it is the
-        file name if the file is missing.
-      position: the position of the picture in the input or in the split, from 0.
+      source: the path or URL of the picture; None if it came as bytes, pixels or an open file. For
+        an image of a `Collection` it is only the file name if the file is missing.
+      position: the position of the picture in the input of `ImageCaptioner.search`, or in the split
+        of the `Collection`, from 0.
       score: log P(text | picture), natural logarithm.
     """
 

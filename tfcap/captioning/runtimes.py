@@ -34,15 +34,17 @@ Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3],
 
 
 class CaptionedBatch(NamedTuple):
-    """The captions of B pictures.
+    """The captions of B pictures, with what they were computed from.
 
     Attributes:
-      captions: the texts [B][K], best first.
-      scores: the scores [B][K]; a slot of the beam that no caption fills has about -1e9.
-      refusals: why a picture has no captions, [B]; "" if it has.
-      features: float32 [B, R, F]; None from a SavedModel.
-      boxes: float32 [B, R, 4], corners of the regions of a detector in pixels; None for a grid,
-        whose boxes are always the same.
+      captions: K texts of each picture, best first.
+      scores: the scores of these texts. If fewer than K captions exist, the empty texts at the end
+        have scores of about -1e9.
+      refusals: for each picture the reason why it has no captions; "" if it has captions.
+      features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
+        exported SavedModel made the captions.
+      boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
+        in pixels. None if the regions are a grid, which has the same boxes in every picture.
     """
 
     captions: Sequence[Sequence[str]]
@@ -53,51 +55,72 @@ class CaptionedBatch(NamedTuple):
 
 
 class Runtime(Protocol):
-    """What an `ImageCaptioner` computes with. `str(runtime)` says which model it is."""
+    """The protocol of a loaded model that an `ImageCaptioner` captions pictures with.
+
+    `TrainedRun` and `ExportedModel` implement it: a class supplies these properties, `prepare` for
+    one picture and `caption` for a batch. `str(runtime)` names the model for the user.
+    """
 
     @property
     def exported(self) -> bool:
-        """Whether the model is a SavedModel, which only captions pictures."""
+        """Whether the model is an exported SavedModel. Then `trained` raises ValueError."""
 
     @property
     def reads_clips(self) -> bool:
-        """Whether the model reads clips; then a directory of pictures is one clip."""
+        """Whether the model reads clips. If True, a directory of pictures is one clip."""
 
     @property
     def samples(self) -> bool:
-        """Whether the captions are sampled, so that they depend on the seeds."""
+        """Whether the captions are sampled. If True, they depend on the seeds of `caption`."""
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """The values of the keys of `task.decoding`; None if they are not known."""
+        """Name of each decoding option, such as "beam" -> its value; None if they are not known."""
 
     @property
     def trained(self) -> "TrainedRun":
-        """The runtime itself, if it has a run; a SavedModel raises ValueError."""
+        """The runtime itself if it is a `TrainedRun`; an exported SavedModel raises ValueError.
+
+        Use it for what only a run can do: features, scores, attention and export.
+        """
 
     def prepare(self, content: Content) -> Any:
-        """Makes of a picture what `caption` takes. Raises ValueError for a bad picture."""
-
-    def caption(self, prepared: Sequence[Any], seeds: Sequence[int]) -> CaptionedBatch:
-        """Captions pictures.
+        """Prepares a picture, so that `caption` accepts it.
 
         Args:
-          prepared: B results of `prepare`.
-          seeds: B random seeds, for sampling only.
+          content: the bytes of a picture file, pixels uint8 [H, W, 3], or the path of a clip.
+
+        Returns:
+          The prepared picture, whose type depends on the runtime.
+
+        Raises:
+          ValueError: the picture cannot be decoded.
+        """
+
+    def caption(self, prepared: Sequence[Any], seeds: Sequence[int]) -> CaptionedBatch:
+        """Captions a batch of pictures.
+
+        Args:
+          prepared: B prepared pictures, results of `prepare`.
+          seeds: a random seed for each picture. They have an effect only if `samples` is True.
         """
 
 
 class TrainedRun:
-    """The runtime of a run, or of an ensemble of runs.
+    """Captions pictures with the model of a run, or of an ensemble of runs; a `Runtime`.
 
     Args:
       run: the run.
-      data_dir: prepared data whose document frequencies `order=consensus` uses; None takes the
-        run's own copy of them.
+      data_dir: a prepared directory. The decoding option `order=consensus` takes its document
+        frequencies. None takes the copy of them in the run directory.
 
     Attributes:
-      reranker: orders the captions of each picture again; None keeps their order.
+      reranker: puts the captions of each picture into a new order; None keeps the order of their
+        scores.
       regions: largest number of regions of a picture, R.
+
+    Raises:
+      ValueError: the run reads ready-made features and has no network for pictures.
     """
 
     exported = False
@@ -113,8 +136,8 @@ class TrainedRun:
         backbone = self.server.backbone
         if backbone is None:
             raise ValueError(
-                f"{run.directory} cannot read pictures, because it was trained on ready-made "
-                f"features. {_remedy(run.fingerprint)}"
+                f"The run {run.directory} cannot read pictures, because it was trained on "
+                f"ready-made features. {_remedy(run.fingerprint)}"
             )
         self._backbone = backbone
         self.reads_clips = self.server.frames is not None
@@ -144,7 +167,12 @@ class TrainedRun:
         return self.run.params.task.decoding.as_dict()
 
     def with_decoding(self, changes: str) -> "TrainedRun":
-        """Returns a runtime with the same weights and with some decoding options changed."""
+        """Returns another runtime: the same model with some decoding options changed.
+
+        Args:
+          changes: the name of a preset, options as in `search=sample,top_p=0.9`, or a preset
+            followed by options.
+        """
         from tfcap.serving import saved_model
 
         server = self.server
@@ -162,21 +190,30 @@ class TrainedRun:
         return other
 
     def prepare(self, content: Content) -> tf.Tensor:
-        """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`."""
+        """Decodes a picture or clip and resizes it for the backbone; see `Runtime.prepare`.
+
+        Returns the pixels as a tensor in the shape that the backbone reads; a clip has the frames
+        as its first dimension.
+        """
         try:
             if not self.reads_clips:
                 return self._backbone.resize(self.picture(content))
             resize = self._backbone.backbone.resize
             return tf.stack([resize(frame) for frame in self._frames(content)])
         except OSError as error:
-            raise ValueError(error.strerror or str(error)) from None
+            raise ValueError(f"the picture cannot be read: {error.strerror or error}") from None
         except tf.errors.OpError as error:
-            raise ValueError(str(error).splitlines()[0]) from error
+            raise ValueError(
+                f"the picture cannot be decoded: {str(error).splitlines()[0]}"
+            ) from error
 
     def picture(self, content: Content) -> np.ndarray:
-        """Returns the picture over which figures draw the regions, upright: uint8 [H, W, 3].
+        """Returns the upright pixels on which a figure draws the regions, uint8 [H, W, 3].
 
-        For a clip it is one picture of all frames that the model reads, row by row.
+        For a clip they are one large picture of all frames that the model reads, in rows.
+
+        Args:
+          content: the bytes of a picture file, pixels uint8 [H, W, 3], or the path of a clip.
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
@@ -194,11 +231,18 @@ class TrainedRun:
         return clips.read_clip_bytes(content, frames)
 
     def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Extracts the features of prepared pictures, float32 [B, R, F]."""
+        """Extracts the features of pictures.
+
+        Args:
+          prepared: B prepared pictures, results of `prepare`.
+
+        Returns:
+          float32 [B, R, F]: for each picture R regions, with features of width F.
+        """
         return self._extract(tf.stack(prepared))[0]
 
     def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
-        """See `Runtime.caption`."""
+        """Captions a batch of prepared pictures, see `Runtime.caption`."""
         features, boxes = self._extract(tf.stack(prepared))
         results = self._search(features, tf.constant(seeds, tf.int64))
         captions = _decoded(results)
@@ -213,11 +257,15 @@ class TrainedRun:
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
     ) -> list[list[tuple[float, ...]]]:
-        """Computes the log-probability of each word and of the end of each caption.
+        """Computes the log-probability of each word of captions, and of the end of each caption.
 
         Args:
-          features: those of B pictures, float32 [B, R, F].
-          captions: texts [B][K]; K may differ between pictures.
+          features: the features of B pictures with R regions, float32 [B, R, F].
+          captions: the captions of each picture. Pictures may have different numbers of captions.
+
+        Returns:
+          For each picture and each of its captions the natural logarithms, one for each word and
+          one for the end. A caption of the largest length is cut and has no end.
         """
         longest = self.server.search.max_length
         tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
@@ -236,12 +284,16 @@ class TrainedRun:
     def attend(
         self, batch: CaptionedBatch, captions: Sequence[Sequence[str]], kind: str
     ) -> list[list[Attended]]:
-        """Computes the weights of the regions for each of the captions.
+        """Computes how much each region matters for each word of captions.
 
         Args:
-          batch: a result of `caption`.
-          captions: texts [B][K]; K may differ between pictures.
-          kind: `attention` or `contribution`.
+          batch: a result of `caption`, for B pictures.
+          captions: the captions of each picture. Pictures may have different numbers of captions.
+          kind: `attention` for the attention weights, `contribution` for gradients.
+
+        Returns:
+          For each picture and each of its captions an `Attended` with the weights. Its boxes are
+          those of `batch`; `in_picture` makes them relative to the picture.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(batch.features, rows)
@@ -255,11 +307,12 @@ class TrainedRun:
         return [[next(results) for _ in texts] for texts in captions]
 
     def in_picture(self, attended: Attended, height: int, width: int) -> Attended:
-        """Returns a result of `attend` with boxes that are relative to the whole picture.
+        """Returns a result of `attend` with boxes as fractions (0..1) of the whole picture.
 
         Args:
-          attended: the weights and boxes of a caption.
-          height, width: those of the picture in pixels.
+          attended: a result of `attend` for one caption.
+          height: height of the picture in pixels.
+          width: width of the picture in pixels.
         """
         boxes = self._backbone.boxes_in(height, width)
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
@@ -267,11 +320,15 @@ class TrainedRun:
         return dataclasses.replace(attended, boxes=boxes[: self.regions])
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
-        """Computes log P(text | picture) float32 [B, S], and a note on unknown words.
+        """Computes how probable texts are as captions of pictures.
 
         Args:
-          features: those of B pictures, float32 [B, R, F].
-          texts: S texts.
+          features: the features of B pictures with R regions, float32 [B, R, F].
+          texts: S texts, as plain sentences.
+
+        Returns:
+          log P(text | picture), natural logarithm, float32 [B, S]; and a line of text that names
+          unknown words and cut texts, "" if there are none.
         """
         from tfcap.inference.likelihood import PairScorer, encode_captions
 
@@ -284,7 +341,10 @@ class TrainedRun:
             return self._scorer(features, mask), encoded.note()
 
     def export(self, directory: str) -> str:
-        """Writes the next version of a SavedModel; returns its path."""
+        """Writes a SavedModel into a new subdirectory, the next version such as `directory/2`.
+
+        Returns the path of the subdirectory.
+        """
         from tfcap.serving import saved_model
 
         return saved_model.export(self.server, directory)
@@ -304,10 +364,13 @@ def _traced(function: Callable) -> Any:
 
 
 class ExportedModel:
-    """The runtime of an exported SavedModel. It captions pictures and does nothing else.
+    """Captions pictures with an exported SavedModel; a `Runtime` that can do nothing else.
 
     Args:
       path: the directory of the SavedModel.
+
+    Raises:
+      ValueError: the SavedModel cannot be loaded, or it takes features and no pictures.
     """
 
     exported = True
@@ -326,8 +389,8 @@ class ExportedModel:
         inputs = self._function.structured_input_signature[1] if self._function else {}
         if "image_bytes" not in inputs:
             raise ValueError(
-                f"The SavedModel {path} takes features and no pictures. Export a run that was "
-                "trained on pictures."
+                f"The SavedModel {path} reads features, not pictures. Export a run whose data was "
+                "prepared from pictures, not from ready-made features."
             )
         self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `serving.saved_model`
@@ -338,23 +401,28 @@ class ExportedModel:
     @property
     def trained(self) -> TrainedRun:
         raise ValueError(
-            f"An exported SavedModel only captions pictures: {self.path}. Load the run directory "
-            "that it was exported from."
+            f"{self.path} is an exported SavedModel, which only captions pictures. For anything "
+            "else load the run directory that it was exported from."
         )
 
     def prepare(self, content: Content) -> bytes:
-        """Returns the bytes of a picture file; an array uint8 [H, W, 3] becomes a PNG file."""
+        """Returns the bytes of a picture file, which the SavedModel decodes.
+
+        Args:
+          content: the bytes of a picture file, which stay as they are; or pixels uint8 [H, W, 3],
+            which become a PNG file. The path of a clip raises ValueError.
+        """
         if isinstance(content, ClipPath):
             raise ValueError(
-                "an exported SavedModel reads no films and no folders of frames. Save it as a GIF "
-                "file, or load the run directory."
+                "an exported SavedModel reads no films and no directories of frames. Save the clip "
+                "as a GIF file, or load the run directory that the SavedModel was exported from."
             )
         if isinstance(content, bytes):
             return content
         return tf.io.encode_png(content, compression=0).numpy()
 
     def caption(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> CaptionedBatch:
-        """See `Runtime.caption`."""
+        """Captions a batch of prepared pictures, see `Runtime.caption`."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)
@@ -377,8 +445,8 @@ def _remedy(fingerprint: Mapping[str, Any]) -> str:
     """Says what to do with a run that reads features and no pictures."""
     if "converted" in fingerprint:
         return (
-            "Convert it again with `regions=DETECTOR`, the directory of a detector of the same "
-            "regions; or use tfcap.evaluate on prepared features."
+            "Convert it again with `regions=DETECTOR` of tfcap.convert, the directory of a "
+            "detector of the same regions; or use tfcap.evaluate on prepared features."
         )
     return "Use tfcap.evaluate on prepared features."
 

@@ -39,7 +39,10 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 
 
 def factories() -> dict[str, Callable[[], Experiment]]:
-    """Returns name -> function that makes the configuration, for each experiment."""
+    """Returns all experiments: name -> a function that makes the configuration.
+
+    The function has no arguments.
+    """
     # Not a constant: a system can register after this import.
     systems = {system: functools.partial(_shapes, system) for system in SYSTEMS}
     first = systems | {VIDEO: _clips, FINETUNE: _finetune}
@@ -155,13 +158,17 @@ def resolve(
     override: str = "",
     changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """Applies YAML files and then an override to an experiment, and checks the result.
+    """Makes the configuration of an experiment, changes it, and checks it.
 
     Args:
       experiment: the name of the experiment.
       config_files: YAML files or names of recipes, applied in this order.
-      override: changes as YAML or JSON text, as `a.b=1,c=2`, or the path of a YAML file.
-      changes: groups of keys that are applied before the files.
+      override: changes that are applied last: YAML or JSON text, text like `a.b=1,c=2`, or the path
+        of a YAML file.
+      changes: changes that are applied before the files, as nested dictionaries.
+
+    Raises:
+      ValueError: the experiment, a key or a value is wrong.
     """
     experiments = factories()
     if experiment not in experiments:

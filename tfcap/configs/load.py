@@ -74,6 +74,12 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 _TOO_LARGE = 2**32  # for random seeds and for the integers of TensorFlow
 _MAY_BE_INFINITE = ("trainer.loss_upper_bound", "task.self_critical.start_tolerance")
 _SCORES = ("greedy_CIDEr-D", "distinct_captions", "loss", "perplexity")  # of every validation
+# Keys that no longer exist, in the files of runs, with the value (as text) that had no effect.
+_GONE = {
+    "task.train_data.pad_to_max": "false",
+    "task.validation_data.pad_to_max": "false",
+    "trainer.optimizer_config.schedule.model_width": "0",
+}
 _OVERRIDE = "`params_override`"
 REGISTERED = "A system of your own needs `import=MODULE`, in Python the import of its module."
 
@@ -86,7 +92,8 @@ def resume(
     Args:
       path: the `params.yaml` of the run.
       config_files: YAML files or names of recipes, applied in this order.
-      override: changes as text, applied last; see `resolve`.
+      override: changes that are applied last: YAML or JSON text, text like `a.b=1,c=2`, or the path
+        of a YAML file.
 
     Returns:
       the name of the experiment, and the configuration.
@@ -96,25 +103,44 @@ def resume(
 
 
 def load(path: str) -> Experiment:
-    """Reads the `params.yaml` of a run, whose values were checked when the run began."""
+    """Reads the configuration of a run. Ranges of values were checked when the run began.
+
+    Args:
+      path: the `params.yaml` of the run.
+
+    Raises:
+      ValueError: the file is missing, is not of a run, or has an unknown key or a wrong type.
+    """
     return _read_run(path)[1]
 
 
 def _read_run(path: str) -> tuple[str, Experiment]:
     if not os.path.isfile(path):
-        raise ValueError(f"{path} is missing. Name the directory of a training run.")
+        raise ValueError(
+            f"{path} is missing. Name the directory of a training run, which has this file."
+        )
     params = Experiment()
     content = _read_file(path, path, params)
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
-        raise ValueError(f"{path} was not written by tfcap.train: it names no experiment.")
+        raise ValueError(
+            f"{path} was not written by tfcap.train, because it names no experiment. Name the "
+            "directory of a training run."
+        )
+    for key, value in _GONE.items():
+        *groups, name = key.split(".")
+        group = content
+        for part in groups:
+            group = group.get(part) or {}
+        if group.get(name) == value:
+            del group[name]
     # A key that the file lacks has its plain default, and not the value of the experiment.
     apply(params, content, path)
     return experiment, params
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:
-    """Writes the `params.yaml` of a run; a killed process leaves no part of it.
+    """Writes the `params.yaml` of a run, which appears only when all of it is written.
 
     Args:
       params: the configuration.
@@ -127,13 +153,13 @@ def save(params: Experiment, experiment: str, path: str) -> None:
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """Returns the decoding options of a run with changes; the options of the run stay as they are.
+    """Returns the decoding options of a run with changes; the task itself stays as it is.
 
     Args:
       task: the task of the run.
       text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
         `decoding.PRESETS` may come first or alone; the preset replaces all options of the run.
-      beam: the beam width; it wins over `text` and the run. 0 does not change it.
+      beam: the beam width, which wins over `text` and the run; 0 takes the width from them.
     """
     params = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
@@ -142,8 +168,9 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         text = rest
     elif preset and "=" not in preset:
         raise ValueError(
-            f"decoding {text}: {preset} is not a preset. Give one of {', '.join(options.PRESETS)}, "
-            "keys as in beam=5, or both."
+            f"`decoding={text}`: {preset} is not a preset. Give one of "
+            f"{', '.join(options.PRESETS)}, or keys with values, as in beam=5, or a preset and "
+            "keys."
         )
     changes = texts.parse(text, "decoding", params) | ({"beam": beam} if beam else {})
     apply(params, changes, "decoding")
@@ -153,7 +180,11 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
 
 
 def values(params: hyperparams.Config) -> dict[str, Any]:
-    """Returns dotted key -> value for all keys of a configuration."""
+    """Returns all keys of a configuration with their values, such as {"task.seed": 1, ...}.
+
+    Args:
+      params: the configuration, or a group of it.
+    """
 
     def flat(groups: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for key, value in groups.items():
@@ -164,23 +195,26 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
 
 
 def parse_override(override: str, source: str = _OVERRIDE) -> dict[str, Any]:
-    """Parses an override into groups of keys with their values.
+    """Parses changes to a configuration from text into nested dictionaries.
+
+    Text like `task.seed=1` becomes {"task": {"seed": 1}}.
 
     Args:
-      override: the changes as text, see `resolve`.
-      source: the name of the text in errors.
+      override: YAML or JSON text, text like `a.b=1,c=2`, or the path of a YAML file.
+      source: what errors call the text.
     """
     params = Experiment()
     return _converted_content(params, _read(override, source, params), source)
 
 
 def changed(params: Experiment, config_files: Sequence[str], override: str) -> Experiment:
-    """Changes a configuration and checks it; returns it.
+    """Applies files and an override to a configuration, checks it, and returns it.
 
     Args:
-      params: the configuration, which is changed in place.
+      params: the configuration, which is changed itself.
       config_files: YAML files or names of recipes, applied in this order.
-      override: changes as text, applied last; see `resolve`.
+      override: changes that are applied last: YAML or JSON text, text like `a.b=1,c=2`, or the path
+        of a YAML file.
     """
     for file in config_files:
         source = f"`config_file` {file}"
@@ -209,12 +243,12 @@ def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, 
 
 
 def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
-    """Changes `params`; an unknown key or a value of a wrong type is an error.
+    """Changes keys of a configuration. An unknown key or a value of a wrong type is a ValueError.
 
     Args:
-      params: the configuration, or a group of it.
-      content: groups of keys with their values.
-      source: where the changes come from, for errors.
+      params: the configuration, or a group of it, which is changed itself.
+      content: the changes, as nested dictionaries.
+      source: what errors call the place of the changes, for example the path of a file.
     """
     params.override(_converted_content(params, content, source))
 
@@ -301,7 +335,15 @@ def _checked(value: Any, hint: Any, source: str, key: str) -> Any:
 
 
 def check(params: Experiment) -> None:
-    """Raises ValueError for values that would fail late, or that are not among `CHOICES`."""
+    """Checks values that would otherwise fail late in training.
+
+    Args:
+      params: the configuration.
+
+    Raises:
+      ValueError: a number is out of its range, a name is none of those in `CHOICES`, or two values
+        do not go together.
+    """
     task = params.task
     if task.model.type not in SYSTEMS:
         raise ValueError(
@@ -322,8 +364,9 @@ def check(params: Experiment) -> None:
     if task.objective == "scst" and task.self_critical.gradient == "sampling":
         if params.runtime.enable_xla:
             raise ValueError(
-                "task.self_critical.gradient must be rescoring with runtime.enable_xla: XLA does "
-                "not compile the reward, which is inside the gradient of sampling."
+                "task.self_critical.gradient=sampling does not go together with "
+                "runtime.enable_xla=true, because XLA cannot compile the reward, which is computed "
+                "inside of the gradient. Set gradient=rescoring or enable_xla=false."
             )
     for key, value in all_values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -362,11 +405,11 @@ def _check_decoding(params: Decoding, max_length: int) -> None:
     if params.max_length > max_length:
         raise ValueError(
             f"task.decoding.max_length={params.max_length} is above task.max_length={max_length}, "
-            "the longest caption that the model was trained on."
+            "the longest caption that the model was trained on. Lower it."
         )
     longest = params.max_length or max_length
     if params.min_length >= longest:
         raise ValueError(
-            f"task.decoding.min_length={params.min_length} must be below the length of the longest "
-            f"caption, {longest}."
+            f"task.decoding.min_length={params.min_length} must be below {longest}, the number of "
+            "words of the longest caption with its end mark."
         )

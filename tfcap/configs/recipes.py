@@ -15,23 +15,26 @@ _FINETUNE = "The packaged captioner, trained further on photographs of your own.
 
 
 def directory() -> pathlib.Path:
-    """Returns the directory of the recipes."""
+    """Returns the directory that holds the recipes, which are YAML files."""
     inside = _PACKAGE / _DIRECTORY
     return inside if inside.is_dir() else _PACKAGE.parent / _DIRECTORY
 
 
 def names() -> list[str]:
-    """Returns the names of all recipes, such as `coco/xlan_xe.yaml`."""
+    """Returns the names of all recipes, sorted, such as `coco/xlan_xe.yaml`."""
     root = directory()
     return sorted(path.relative_to(root).as_posix() for path in root.glob("*/*.yaml"))
 
 
 def find(source: str, argument: str) -> str:
-    """Returns the path of a file or recipe.
+    """Returns the path of a YAML file, which is given by its path or as the name of a recipe.
 
     Args:
-      source: a file, or the name of a recipe, before which `experiments/` may stand.
-      argument: the argument that has this value, for errors.
+      source: the path, or the name of a recipe, before which `experiments/` may stand.
+      argument: what errors call the argument that has this value.
+
+    Raises:
+      ValueError: there is no such file or recipe.
     """
     if os.path.isfile(path := os.path.expanduser(source)):
         return path
@@ -41,15 +44,15 @@ def find(source: str, argument: str) -> str:
         return str(directory() / name)
     same_file = [recipe for recipe in recipes if recipe.endswith(f"/{name}")]
     near = same_file or difflib.get_close_matches(name, recipes, 3, 0.8)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-        f"{argument} {source}: the file does not exist, and no recipe has this name; {hint}"
+        f"{argument} {source}: the file does not exist, and no recipe has this name. {hint}"
         "tfcap.train prints all recipes with `list`."
     )
 
 
 def listing() -> str:
-    """Returns the text about all experiments and recipes that `tfcap.train --list` prints."""
+    """Returns the text that `tfcap.train --list` prints: all experiments and recipes."""
     from tfcap.models import MODELS
 
     described = {name: (cls.__doc__ or "").partition("\n")[0] for name, cls in MODELS.items()}

@@ -23,6 +23,9 @@ def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
     The options of a system are the arguments of its constructor in `tfcap.models`, which also
     describes them and has their defaults. `Model` is a function, because a system can register
     after this import.
+
+    Args:
+      type: the name of the chosen system.
     """
     return _model_class(*SYSTEMS.items())(type=type)
 
@@ -46,16 +49,18 @@ def _options_class(cls) -> type[hyperparams.Config]:
 
 @dataclasses.dataclass
 class Data(hyperparams.Config):
-    """One split of a prepared data set, as batches.
+    """One split of a prepared data set, and how training or validation reads it in batches.
 
     Attributes:
-      split: train, val, test, or another split of the prepared data. `validation_data` has `val`.
+      split: train, val, test, or another split of the prepared data. The default is val in
+        `validation_data`.
       is_training: true reads shuffled batches endlessly, false reads the split once in file order.
-        `validation_data` has false.
-      global_batch_size: images per step over all replicas.
-      captions_per_image: S, captions drawn for each image of a batch.
+        The default is false in `validation_data`.
+      global_batch_size: number of images in a step, over all replicas.
+      captions_per_image: number of captions, S, that are drawn for each image of a batch.
       max_regions: largest number of regions of an image; further regions are ignored; 0 uses all.
-      limit: number of images to use of the split, for decoding only; 0 uses all.
+      limit: number of images of the split that a validation uses, from the first one on; 0 uses
+        all.
     """
 
     split: str = "train"
@@ -67,7 +72,7 @@ class Data(hyperparams.Config):
 
     @property
     def region_limit(self) -> int | None:
-        """`max_regions`, or None for no limit."""
+        """The largest number of regions of an image, `max_regions`; None if that is 0: no limit."""
         return self.max_regions or None
 
 
@@ -91,14 +96,14 @@ else:
 
 @dataclasses.dataclass
 class ScheduledSampling(hyperparams.Config):
-    """How often a word of the caption is replaced in training by a word that the model drew.
+    """How often training replaces a word that the model reads by a word that the model drew.
 
-    After n steps the probability is min(increase * floor(max(n - start, 0) / every), maximum).
+    The probability after n steps is min(increase * floor(max(n - start, 0) / every), maximum).
 
     Attributes:
-      increase: growth of the probability; 0 is plain teacher forcing. Above 0, training runs word
-        by word from the first step on: recurrent systems train as fast as before, the others
-        take several times as long.
+      increase: growth of the probability; 0 never replaces a word (plain teacher forcing). Above 0,
+        training runs word by word from the first step on: recurrent systems train as fast as
+        before, the others take several times as long.
       start: number of steps before the probability begins to grow.
       every: number of steps between two increases.
       maximum: largest probability.
@@ -112,12 +117,12 @@ class ScheduledSampling(hyperparams.Config):
 
 @dataclasses.dataclass
 class Reward(hyperparams.Config):
-    """The reward of self-critical training, a weighted sum of scores.
+    """The reward of self-critical training: a weighted sum of scores of a sampled caption.
 
     Attributes:
-      convention: how references are read. `jdai`, as the released X-LAN and X-Transformer do, cuts
-        them at `max_length` and treats an unknown word like any other word. `expansionnet` does not
-        cut them, and an unknown word matches nothing.
+      convention: how references are read. `jdai` cuts them at `max_length` and treats an unknown
+        word like any other word, as the released X-LAN and X-Transformer do. `expansionnet` does
+        not cut them, and an unknown word matches nothing.
       count_eos: whether the end of a caption counts as a word. If false, training learns captions
         that break off after "with a", because such captions score higher.
       cider: weight of CIDEr-D.
@@ -132,20 +137,21 @@ class Reward(hyperparams.Config):
 
 @dataclasses.dataclass
 class SelfCritical(hyperparams.Config):
-    """Self-critical training (Rennie et al. 2017), for `objective: scst`.
+    """Self-critical training (Rennie et al. 2017), which `objective: scst` chooses.
 
     Attributes:
-      samples: S, captions drawn for each image.
+      samples: number of captions, S, that are drawn for each image.
       baseline: what is subtracted from the reward of a caption. `greedy` is the reward of the
         caption of greedy decoding, `others` is the mean reward of the other captions of the image.
       reduction: what the sum of the loss is divided by. `words` is the number of sampled words, so
         that a long caption counts more; `sequences` is the number of captions.
-      gradient: `rescoring` draws the captions without dropout and stores nothing for a gradient;
-        the gradient comes from one pass of teacher forcing over them, with dropout. `sampling`
-        draws with dropout and takes the gradient through the loop, as the released code does: it
-        is slower, and every step of the loop stays in memory.
+      gradient: how the gradient is computed. `rescoring` draws the captions without dropout and
+        stores nothing for a gradient; the gradient comes from one pass of teacher forcing over
+        them, with dropout. `sampling` draws with dropout and takes the gradient through the loop,
+        as the released code does: it is slower, and every step of the loop stays in memory.
       start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the validation
-        before the first step and the score stored with the initial checkpoint.
+        before the first step and the score stored with the initial checkpoint. A larger one ends
+        training.
       reward: the weighted sum of scores that training maximises.
     """
 
@@ -159,12 +165,12 @@ class SelfCritical(hyperparams.Config):
 
 @dataclasses.dataclass
 class Backbone(hyperparams.Config):
-    """The network that computes the features of pictures: whether it is trained, and how.
+    """Whether and how training changes the network that computes the features of pictures.
 
     Attributes:
-      trainable: whether the network is trained with the captioner, from the pictures that `python
-        -m tfcap.prepare --keep_pictures` stores. The network starts with the weights in the
-        prepared data, or with those in `init_checkpoint` if that run trained the network, too.
+      trainable: true trains this network together with the captioner, from the pictures that
+        `python -m tfcap.prepare --keep_pictures` stores. It starts with the weights in the prepared
+        data, or with those in `init_checkpoint` if that run trained it, too.
       learning_rate_factor: factor of the learning rate for the weights of the network; 0 does not
         change them.
     """
@@ -175,11 +181,11 @@ class Backbone(hyperparams.Config):
 
 @dataclasses.dataclass
 class Task(hyperparams.Config):
-    """Training of a captioner.
+    """What is trained, on which data and with which objective: the group `task`.
 
     Attributes:
       model: the captioning system and its options.
-      backbone: whether the network that computes the features is trained, too.
+      backbone: whether and how the network that computes the features is trained, too.
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: options of the objective `scst`.
       micro_batches: number of parts into which the images of a step and replica are divided. The
@@ -200,8 +206,8 @@ class Task(hyperparams.Config):
         CHAIR.
       init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
         taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model.
-      remap_vocab: true if `init_checkpoint` has another vocabulary. Words that are in both
-        vocabularies get their weights from the checkpoint.
+      remap_vocab: true allows that `init_checkpoint` has another vocabulary. Words that both
+        vocabularies have get their weights from the checkpoint. False raises an error then.
     """
 
     model: hyperparams.OneOfConfig = dataclasses.field(default_factory=Model)
@@ -233,8 +239,8 @@ class Schedule(hyperparams.Config):
 
     Attributes:
       name: how the rate changes. constant is one rate. noam grows for `warmup_steps` steps and then
-        falls with the root of the step. linear grows to `learning_rate` by equal amounts, and
-        hyperbolic as `learning_rate` divided by the steps that are left of the warm-up.
+        falls like 1 / sqrt(n). linear grows to `learning_rate` by equal amounts, and hyperbolic as
+        `learning_rate` divided by the number of steps that are left of the warm-up.
       learning_rate: the rate after the warm-up; for noam, the factor of its formula.
       warmup_steps: number of steps in which the rate grows.
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
@@ -261,16 +267,18 @@ class Schedule(hyperparams.Config):
 
 @dataclasses.dataclass
 class Optimizer(hyperparams.Config):
-    """Optimizer and clipping.
+    """The optimizer, clipping, averaging and learning rate: the group `optimizer_config`.
 
     Attributes:
       name: adam, radam or sgd.
-      beta_1: decay of the first moment.
-      beta_2: decay of the second moment.
-      epsilon: number added in the denominator of the update.
-      early_steps: for radam, the update while its variance is intractable: momentum (released
-        X-Transformer) or none (released ExpansionNet).
-      clip: value (each element to +-clip_threshold), norm (global norm) or none.
+      beta_1: for adam and radam, decay rate of the first moment.
+      beta_2: for adam and radam, decay rate of the second moment.
+      epsilon: for adam and radam, number added in the denominator of the update.
+      early_steps: for radam, what the first steps do, in which its variance cannot be computed.
+        momentum follows the first moment (released X-Transformer); none changes no weight (released
+        ExpansionNet).
+      clip: how the gradient is clipped. value limits each element to +-`clip_threshold`. norm
+        limits the norm of the whole gradient. none does not clip.
       clip_threshold: the limit that `clip` applies to the gradient of all replicas together.
       ema_decay: d of the moving average d * average + (1 - d) * weights, updated after every step.
         It starts as the weights after the first step. Validation, the best checkpoint and
@@ -296,10 +304,11 @@ class Trainer(hyperparams.Config):
 
     Attributes:
       optimizer_config: optimizer and learning rate.
-      train_tf_while_loop: whether `steps_per_loop` steps run as one graph; needs
-        `train_tf_function`.
-      train_tf_function: whether a training step is compiled into a graph.
-      eval_tf_function: whether a step of validation is compiled into a graph.
+      train_tf_while_loop: true runs `steps_per_loop` steps as one TensorFlow graph, which needs
+        `train_tf_function`; false calls each step from Python.
+      train_tf_function: true runs a training step as a TensorFlow graph; false runs it eagerly,
+        which is slow but can be debugged.
+      eval_tf_function: the same for a step of validation.
       steps_per_loop: number of steps between two reports of the loss.
       summary_interval: number of steps between two points of the curves that TensorBoard shows of
         training. A point has the values of the last loop of `steps_per_loop` steps.
@@ -315,9 +324,9 @@ class Trainer(hyperparams.Config):
       best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
         as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
-      best_checkpoint_metric_comp: `higher` or `lower`: which score is better.
+      best_checkpoint_metric_comp: whether a `higher` or a `lower` score is better.
       loss_upper_bound: a training loss above it is an error.
-      recovery_begin_steps: the loss is checked after this step.
+      recovery_begin_steps: number of steps before the loss is checked.
       recovery_max_trials: below 0 the loss is never checked. Training never restores an older
         checkpoint by itself, because the same steps would give the same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
@@ -357,7 +366,7 @@ class Runtime(hyperparams.Config):
     Attributes:
       distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
         of several workers, mirrored is multi_worker_mirrored.
-      enable_xla: whether XLA compiles the network and the search in training and validation. All
+      enable_xla: true compiles the network and the search with XLA in training and validation. All
         batches are then padded to one shape. The first step takes longer. Dropout draws other
         masks than without XLA, and scheduled sampling other words. On a TPU XLA always compiles.
       tpu: address of the TPU.
@@ -368,7 +377,7 @@ class Runtime(hyperparams.Config):
       all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
       num_packs: number of groups in which gradients are added; not used with `mirrored` and
         `multi_worker_mirrored`.
-      mixed_precision_dtype: float32, bfloat16 or float16.
+      mixed_precision_dtype: the type in which layers compute: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a larger number divides the processor into as many
         logical devices.
@@ -394,7 +403,13 @@ class Runtime(hyperparams.Config):
 
 @dataclasses.dataclass
 class Experiment(hyperparams.Config):
-    """A whole configuration."""
+    """The whole configuration of a run.
+
+    Attributes:
+      task: what is trained, on which data and with which objective.
+      trainer: the training loop and the optimizer.
+      runtime: devices and precision.
+    """
 
     task: Task = dataclasses.field(default_factory=Task)
     trainer: Trainer = dataclasses.field(default_factory=Trainer)

@@ -31,14 +31,15 @@ _PAIR = re.compile(
 def parse(
     text: str, source: str, params: hyperparams.Config, comments: bool = False
 ) -> dict[str, Any]:
-    """Parses changes to a configuration into groups of keys with their values.
+    """Parses changes to a configuration into nested dictionaries.
 
     Args:
-      text: YAML, JSON, or `a.b=1,c=x,y`, where a comma separates only before `KEY=`. In `a.b=1` the
-        value of a key that holds text is taken as it is written.
-      source: where the text comes from, for errors.
-      params: the configuration that the changes are for.
-      comments: whether the text may have comments.
+      text: YAML, JSON, or text like `a.b=1,c=x,y`, where a comma separates only before `KEY=`. In
+        that form the value of a key that holds text is taken as it is written.
+      source: what errors call the text.
+      params: the configuration that the changes are for; it says which keys hold text.
+      comments: true allows comments, as a file has them. False raises ValueError for a comment,
+        because the user may have meant text.
     """
     if _PAIR.match(text):
         return nested(
@@ -89,7 +90,7 @@ def _hint(params: hyperparams.Config, key: str) -> Any:
 
 
 def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns changes as groups of keys: `{"a.b": 1}` becomes `{"a": {"b": 1}}`."""
+    """Turns dotted keys into nested dictionaries: `{"a.b": 1}` becomes `{"a": {"b": 1}}`."""
     groups: dict[str, Any] = {}
 
     def add(changes: Mapping[str, Any], groups: dict[str, Any]) -> None:
@@ -102,7 +103,7 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
                 add(value, groups[name])
             else:
                 raise ValueError(
-                    f"{name} is set both as a value and as a group of keys. Remove one."
+                    f"The key {name} is set both as a value and as a group of keys. Remove one."
                 )
 
     add(changes, groups)
@@ -110,17 +111,19 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def types_of(hint: Any) -> tuple[Any, ...]:
-    """Returns the types that a key may have."""
+    """Returns the types that an annotation allows: `int | None` gives `(int, NoneType)`."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
 
 def converted(value: Any, hint: Any) -> Any:
-    """Converts text to what a key may have: None, a truth value or a number.
+    """Converts the text of a value to the type of its key: None, a truth value or a number.
+
+    Text that does not fit the type stays as it is, see `fits`.
 
     Args:
       value: the value as it was read. A value that is no text stays as it is.
-      hint: the annotated type of the key. A key that may have text keeps it.
+      hint: the annotated type of the key. A key that may have text keeps the text.
     """
     kinds = types_of(hint)
     if isinstance(value, list) and typing.get_origin(hint) is list:
@@ -151,7 +154,12 @@ def _number(text: str, kinds: tuple[Any, ...]) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """True if `value` has the annotated type; an int is also a float, and a bool is not an int."""
+    """True if a value has the annotated type; an int is also a float, and a bool is not an int.
+
+    Args:
+      value: the value.
+      hint: the annotated type, such as `int | None` or `list[str]`.
+    """
     origin = typing.get_origin(hint)
     kinds = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

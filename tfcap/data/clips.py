@@ -25,11 +25,13 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
-    """Returns the positions of the frames to read, int32 [N], ascending.
+    """Chooses N frames of a clip, evenly spaced; returns their positions, int32 [N], ascending.
+
+    If the clip has fewer than N frames, the position of its last frame is repeated.
 
     Args:
       total: number of frames of the clip, n.
-      frames: number of frames to read, N.
+      frames: number of frames to choose, N.
     """
     total = tf.convert_to_tensor(total, tf.int32)
     kept = tf.range(frames) * tf.maximum(total, frames) // frames
@@ -37,11 +39,12 @@ def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
 
 
 def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
-    """Decodes a GIF file, or another picture file as a clip of one frame, inside the graph.
+    """Decodes N evenly spaced frames of a GIF file, as a graph function.
 
-    Each frame of a GIF is drawn on the frame before; the disposal methods of the file are ignored.
-    If a GIF file is truncated, its complete frames are used. Other truncated files, and files that
-    are not pictures, raise `tf.errors.InvalidArgumentError`.
+    A picture file of another kind is a clip of one frame. If a clip has fewer than N frames, its
+    last frame is repeated. Each frame of a GIF is drawn over the frame before it; the file's
+    disposal methods, which say what is erased between two frames, are ignored. If a GIF file is
+    truncated, its complete frames are used.
 
     Args:
       content: the bytes of the file, string [].
@@ -49,6 +52,9 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
 
     Returns:
       The frames, uint8 [N, H, W, 3].
+
+    Raises:
+      tf.errors.InvalidArgumentError: the file is no picture, or it is truncated and no GIF file.
     """
     with tf.device("/CPU:0"):
         clip = tf.cond(
@@ -60,14 +66,17 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
 
 
 def read_clip_bytes(content: bytes, frames: int) -> Frames:
-    """Reads a clip from the bytes of a GIF file, of another picture or of a film.
+    """Reads N evenly spaced frames of a clip from the bytes of its file.
+
+    The file is a GIF file, a film, or another picture, which counts as a clip of one frame. If the
+    clip has fewer than N frames, its last frame is repeated.
 
     Args:
       content: the bytes of the file.
       frames: number of frames to read, N.
 
     Returns:
-      N upright pictures uint8 [H, W, 3].
+      N upright pictures uint8 [H, W, 3], as a list or as one array [N, H, W, 3].
 
     Raises:
       ValueError: the file is too large, or it is neither a picture nor a film that can be read.
@@ -87,29 +96,33 @@ def _choice(frames: int) -> Callable[[int], list[int]]:
 
 
 def read_clip(path: str | os.PathLike, frames: int) -> Frames:
-    """Reads a clip from a GIF file, a film or a directory of frames.
+    """Reads N evenly spaced frames of a clip.
+
+    If the clip has fewer than N frames, its last frame is repeated.
 
     Args:
-      path: the file or the directory.
+      path: a GIF file, a film, a directory with a picture file for each frame, or another picture
+        file, which counts as a clip of one frame.
       frames: number of frames to read, N.
 
     Returns:
-      N upright pictures uint8 [H, W, 3]. The frames of a directory may have different sizes.
+      N upright pictures uint8 [H, W, 3], as a list or as one array [N, H, W, 3]. The frames of a
+      directory may have different sizes.
 
     Raises:
-      ValueError: nothing is there, or it cannot be read.
+      ValueError: `path` does not exist, or the clip cannot be read.
     """
     if files.is_directory(path):
-        return read_frame_files(path, frames)
+        return _read_frame_files(path, frames)
     if not files.is_file(path):
-        raise ValueError("no such file or folder of frames")
+        raise ValueError("the path is neither a file nor a directory of frames. Check it.")
     if os.fspath(path).lower().endswith(films.ENDINGS):
         with files.local_copy(path) as film:
             return films.read_film(film, _choice(frames))
     return read_clip_bytes(_content(path), frames)
 
 
-def read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarray]:
+def _read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarray]:
     """Reads a clip from a directory of pictures, one for each frame; see `read_clip`.
 
     The order is that of the numbers in the names: `frame2.jpg` comes before `frame10.jpg`.
@@ -124,8 +137,8 @@ def read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarr
     if not names:
         raise ValueError(
             left_out(contents)
-            or f"the folder has no pictures ({', '.join(_FRAMES)}). Save the frames into it, for "
-            "example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
+            or f"the directory has no pictures ({', '.join(_FRAMES)}). Save the frames into it, "
+            "for example with ffmpeg -i clip.mp4 -r 5 DIRECTORY/%04d.jpg"
         )
     names.sort(key=key)
     chosen = [names[position] for position in _choice(frames)(len(names))]
@@ -143,19 +156,28 @@ def read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarr
 def _content(path: str | os.PathLike) -> bytes:
     """Reads a file, unless it is too large."""
     if (size := files.size(path)) > MOST_BYTES:
-        raise ValueError(f"it has {size} bytes, which are more than {MOST_BYTES}.")
+        raise ValueError(
+            f"the file has {size} bytes, which are more than {MOST_BYTES}. Save it smaller."
+        )
     return files.read_bytes(path)
 
 
-def sheet_size(frames: int) -> tuple[int, int]:
+def _sheet_size(frames: int) -> tuple[int, int]:
     """Returns the numbers of rows and columns of a sheet, which shows N frames row by row."""
     columns = math.ceil(math.sqrt(frames))
     return math.ceil(frames / columns), columns
 
 
 def sheet_boxes(frames: int) -> np.ndarray:
-    """Returns where each frame lies on the sheet: float32 [N, 4], x1, y1, x2, y2 in 0..1."""
-    rows, columns = sheet_size(frames)
+    """Returns where `sheet` draws each of N frames, float32 [N, 4].
+
+    A box is x1, y1, x2, y2: the left, upper, right and lower edge, as fractions of the width and
+    the height of the sheet.
+
+    Args:
+      frames: number of frames, N.
+    """
+    rows, columns = _sheet_size(frames)
     boxes = [
         [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
         for row in range(rows)
@@ -165,15 +187,17 @@ def sheet_boxes(frames: int) -> np.ndarray:
 
 
 def sheet(pixels: Frames) -> np.ndarray:
-    """Draws N frames uint8 [H, W, 3] into one picture; all get the size of the first frame.
+    """Draws the frames of a clip into one picture, the sheet: row by row, in a grid.
 
     Args:
-      pixels: the frames.
+      pixels: the N frames, each uint8 [H, W, 3]. Frames of other sizes are resized to the size of
+        the first frame.
 
     Returns:
-      The sheet, uint8 [rows H, columns W, 3], see `sheet_size`.
+      The sheet, uint8 [rows x H, columns x W, 3]. It has ceil(sqrt(N)) columns and as many rows as
+      the frames need; cells without a frame are white.
     """
-    rows, columns = sheet_size(len(pixels))
+    rows, columns = _sheet_size(len(pixels))
     height, width = pixels[0].shape[:2]
     whole = np.full((rows * height, columns * width, 3), 255, np.uint8)
     for number, frame in enumerate(pixels):

@@ -17,10 +17,13 @@ MAX_NGRAM = 4
 
 
 class DocumentFrequencies(NamedTuple):
-    """In how many images each n-gram occurs.
+    """The number of images whose captions contain an n-gram, for each n-gram of 1 to 4 words.
+
+    CIDEr-D weights an n-gram by it: rare n-grams count more.
 
     Attributes:
-      ngrams: the n-grams int32 [M, 4], token ids, padded with 0 on the right, sorted.
+      ngrams: the M different n-grams, int32 [M, 4], in ascending order. A row has the token ids of
+        an n-gram; 0 fills the rows of shorter n-grams.
       counts: number of images in which each n-gram occurs, int32 [M].
       images: number of all images, n.
     """
@@ -31,13 +34,13 @@ class DocumentFrequencies(NamedTuple):
 
 
 def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentFrequencies:
-    """Counts in how many images each n-gram occurs.
+    """Counts in how many images each n-gram of 1 to 4 words occurs.
 
-    EOS is appended to each caption and counts as a word, as in the released JDAI and ExpansionNet
-    rewards.
+    EOS, the end mark, is appended to each caption and counts as a word, as in the released JDAI and
+    ExpansionNet rewards.
 
     Args:
-      images: the captions of each image; a caption is a list of token ids.
+      images: the captions of each image; a caption is a list of token ids without EOS.
     """
     words: list[int] = []
     lengths: list[int] = []
@@ -52,7 +55,13 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
 
 def ends(lengths: Sequence[int]) -> np.ndarray:
-    """Returns 0 followed by the cumulative sums of `lengths`, int64 [len(lengths) + 1]."""
+    """Returns where each part ends if parts are laid end to end, with a 0 in front: int64 [n + 1].
+
+    For the lengths 2 and 3 the result is [0, 2, 5].
+
+    Args:
+      lengths: lengths of the n parts.
+    """
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
 
 
@@ -63,15 +72,15 @@ def count_ngrams(
     end_mark: bool = True,
     least: int = 1,
 ) -> DocumentFrequencies:
-    """Counts in how many images each n-gram occurs; an image counts an n-gram once.
+    """Counts in how many images each n-gram of 1 to 4 words occurs.
 
     Args:
-      words: token ids of all captions, one caption after the other, int32 [P].
-      starts: position in `words` where each caption begins, and P, int64 [N + 1].
-      first: number of the first caption of each image, and N, int64 [n + 1].
-      end_mark: whether EOS is appended to each caption and counts as a word.
-      least: n-grams of fewer images are left out. 2 saves memory and changes no score, because
-        CIDEr-D gives unknown n-grams and n-grams of a single image the same idf.
+      words: token ids of all N captions, one caption after the other, int32 [P].
+      starts: position in `words` where each caption begins, and P at the end, int64 [N + 1].
+      first: index of the first caption of each of the n images, and N at the end, int64 [n + 1].
+      end_mark: whether EOS, the end mark, is appended to each caption. Then it counts as a word.
+      least: n-grams that occur in fewer images are left out. 2 saves memory and changes no score,
+        because CIDEr-D gives an unknown n-gram the same weight as an n-gram of a single image.
     """
     images = len(first) - 1
     if not images:
@@ -108,7 +117,12 @@ def count_ngrams(
 
 
 def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequencies) -> None:
-    """Writes document_frequency.npz."""
+    """Writes document frequencies into a directory, as document_frequency.npz.
+
+    Args:
+      folder: the directory.
+      table: the document frequencies.
+    """
     write_npz(
         os.path.join(folder, DOCUMENT_FREQUENCY),
         ngrams=table.ngrams,
@@ -118,19 +132,19 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
 
 
 def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
-    """Raises ValueError if an id is not that of a word.
+    """Raises ValueError if an n-gram has a token id that is not in the vocabulary.
 
     Args:
       table: the document frequencies.
-      words: size of the vocabulary, V.
-      name: what has the table, for the error.
-      of: what has the vocabulary, for the error.
+      words: size of the vocabulary, V; its ids are 0 to V - 1.
+      name: what the error calls the document frequencies, for example their file.
+      of: what the error calls the vocabulary.
     """
     low = int(table.ngrams.min(initial=0))
     high = int(table.ngrams.max(initial=0))
     if low < 0 or high >= words:
         raise ValueError(
-            f"{name} has word ids from {low} to {high}, and {of} has {words} words. "
+            f"{name} has word ids from {low} to {high}, but {of} has {words} words. "
             f"Give the {DOCUMENT_FREQUENCY} and the vocab.txt of the same prepared directory."
         )
 
@@ -138,7 +152,12 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
 def load_document_frequencies(
     folder: str | os.PathLike, name: str = DOCUMENT_FREQUENCY
 ) -> DocumentFrequencies:
-    """Reads document_frequency.npz of a directory."""
+    """Reads document frequencies from a file that `write_document_frequencies` wrote.
+
+    Args:
+      folder: directory of the file.
+      name: name of the file.
+    """
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")
     return DocumentFrequencies(arrays["ngrams"], arrays["counts"], int(arrays["images"]))

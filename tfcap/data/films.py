@@ -15,9 +15,12 @@ ENDINGS: tuple[str, ...] = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".m
 
 
 def is_film(head: bytes) -> bool:
-    """True if the first bytes are those of MP4, QuickTime, WebM, Matroska, AVI or MPEG.
+    """Tells whether a file is a film: MP4, QuickTime, WebM, Matroska, AVI or MPEG.
 
-    False for HEIC and AVIF pictures, which begin like MP4.
+    HEIC and AVIF pictures, which begin like MP4, are no films.
+
+    Args:
+      head: the first bytes of the file, at least 12.
     """
     boxes = head[4:8] == b"ftyp" and head[8:12] not in (b"heic", b"heix", b"mif1", b"avif")
     riff = head[:4] == b"RIFF" and head[8:12] == b"AVI "
@@ -25,12 +28,12 @@ def is_film(head: bytes) -> bool:
 
 
 def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads N frames of a film.
+    """Reads chosen frames of a film with OpenCV.
 
     Args:
       path: a local file.
-      choose: maps the number of frames of the film, n, to the positions of the N frames to read,
-        ascending.
+      choose: a function that chooses the frames. It gets the number of frames of the film, n, and
+        returns the positions of N frames, ascending from 0.
 
     Returns:
       N upright pictures uint8 [H, W, 3], RGB.
@@ -47,14 +50,16 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
     with open(path, "rb") as file:
         # FFmpeg would also read a playlist, which may name files and addresses.
         if not is_film(file.read(16)):
-            raise ValueError("a film must be MP4, WebM, AVI, Matroska or MPEG.")
+            raise ValueError("the file is no film. Give an MP4, WebM, AVI, Matroska or MPEG file.")
     name = os.fspath(path)
     film = cv2.VideoCapture(name, cv2.CAP_FFMPEG)
     try:
         width = film.get(cv2.CAP_PROP_FRAME_WIDTH)
         height = film.get(cv2.CAP_PROP_FRAME_HEIGHT)
         if width * height > MOST_PIXELS:
-            raise ValueError(f"a frame has more than {MOST_PIXELS} pixels. Save the film smaller.")
+            raise ValueError(
+                f"a frame of the film has more than {MOST_PIXELS} pixels. Save a smaller film."
+            )
         # Some formats state the number of frames; for others FFmpeg estimates it from duration and
         # rate. The packets of a film can be counted without decoding them, but where a codec has
         # hidden frames, there are more packets than frames. So the number counts if both agree;
@@ -69,7 +74,7 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
             images = _frames(film, total, choose)
         if images is None:
             raise ValueError(
-                "OpenCV cannot read the film; it may be damaged. Try: ffmpeg -i FILM new.mp4"
+                "OpenCV cannot read the film; it may be damaged. Convert it: ffmpeg -i FILM new.mp4"
             )
         return images
     finally:
@@ -100,7 +105,15 @@ def _frames(film, total: int, choose: Callable[[int], Sequence[int]]) -> list[np
 
 
 def read_film_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> list[np.ndarray]:
-    """Reads a film from the bytes of its file, as `read_film` does from the file."""
+    """Reads chosen frames of a film from the bytes of its file.
+
+    Args:
+      content: the bytes of the file.
+      choose: the function that chooses the frames, as in `read_film`.
+
+    Returns:
+      N upright pictures uint8 [H, W, 3], RGB.
+    """
     with tempfile.NamedTemporaryFile(suffix=".film") as file:
         file.write(content)
         file.flush()

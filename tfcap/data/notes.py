@@ -11,13 +11,14 @@ _SOME = 1000  # references that show whether they consist of the words of the vo
 
 
 def cut_note(lengths: Sequence[int], max_length: int) -> str:
-    """Returns a warning and a remedy if more than 1 % of the captions are cut, else "".
+    """Returns a warning if training cuts more than 1 % of the captions, otherwise "".
 
-    A caption of T or more words is cut, because the end mark needs one position.
+    The warning names a length that keeps 99 % of them whole. A caption of T or more words is cut,
+    because the end mark counts, too.
 
     Args:
-      lengths: the numbers of captions with 0, 1, 2, ... words.
-      max_length: the longest caption, T.
+      lengths: how many captions have 0, 1, 2, ... words.
+      max_length: largest number of words of a caption in training, the end mark included, T.
     """
     total, cut = sum(lengths), sum(lengths[max_length:])
     if cut <= total / 100:
@@ -33,11 +34,14 @@ def cut_note(lengths: Sequence[int], max_length: int) -> str:
 def unread_notes(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
     """Returns a sentence for each part of the data that training does not read.
 
+    Such parts are the ends of long captions, and regions beyond the largest number.
+
     Args:
-      data: the data.
+      data: the prepared data.
       split: name of the split for training.
-      max_length: the longest caption that training reads, T.
-      max_regions: the most regions of an image that training reads; 0 reads all.
+      max_length: largest number of words of a caption in training, the end mark included, T.
+      max_regions: largest number of regions of an image that training reads; 0: it reads all
+        regions.
     """
     notes = [cut_note(data.split(split).get("lengths", []), max_length)]
     if 0 < max_regions < data.max_regions:
@@ -50,9 +54,15 @@ def unread_notes(data: PreparedData, split: str, max_length: int, max_regions: i
 
 
 def unknown_words_note(data: PreparedData, split: str) -> str:
-    """Returns a warning if hardly a word of the references is in the vocabulary, else "".
+    """Returns a warning if at least 90 % of the words of the references are unknown, otherwise "".
 
-    Scores are then near 0 whatever the model learns, because its captions cannot match.
+    The words are those of the first 1,000 references; a word is unknown if it is not in the
+    vocabulary. Then all scores are near 0 whatever the model learns, because its captions cannot
+    match.
+
+    Args:
+      data: the prepared data.
+      split: name of the split with the references.
     """
     texts = itertools.chain.from_iterable(data.references(split).values())
     words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))

@@ -30,7 +30,7 @@ _MOST_EXTENSIONS = 10_000  # parts of a GIF file before its first frame
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
-def code(text: bytes, order: Literal["big", "little"] = "big") -> int:
+def _code(text: bytes, order: Literal["big", "little"] = "big") -> int:
     """Returns the integer that some bytes are, in their order."""
     return int.from_bytes(text, order)
 
@@ -38,24 +38,31 @@ def code(text: bytes, order: Literal["big", "little"] = "big") -> int:
 # How a file is divided into parts, for JPEG, PNG and WebP. A JPEG marker has two bytes.
 _FIRST_PART = [2, 8, 12]  # position
 _HEADER = [4, 8, 8]  # bytes before the content of a part
-_EXIF = [0xFFE1, code(b"eXIf"), code(b"EXIF", "little")]  # name of the part
-_LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where the search ends
+_EXIF = [0xFFE1, _code(b"eXIf"), _code(b"EXIF", "little")]  # name of the part
+_LAST = [[0xFFDA, 0xFFD9], [_code(b"IDAT"), _code(b"IEND")], [-1, -1]]  # where the search ends
 
 
 # A function does not take over the device of its caller, and on a GPU these would be hundreds of
 # tiny kernels. Each is traced once; every graph that decodes pictures calls the same functions.
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def decode(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Decodes a picture file, string [], and turns it upright: uint8 [H, W, 3].
+    """Decodes a picture file and turns it upright, as a graph function.
 
-    JPEG, PNG, BMP, GIF and WebP are read. An animated GIF gives its first frame, where it lies on
-    the screen of the file. Grey becomes RGB. Transparency is dropped; what a GIF leaves transparent
-    is black. The EXIF orientation is applied; in PNG files EXIF must come before the pixels. EXIF
-    that is damaged, and an orientation that only XMP has, are ignored. A small file can claim
-    gigabytes of pixels: see `read` and `claimed_pixels`.
+    JPEG, PNG, BMP, GIF and WebP are read. Of an animated GIF the first frame is decoded; if it is
+    smaller than the picture, the rest is black. Grey becomes RGB. Transparency is dropped; what a
+    GIF leaves transparent is black. The EXIF orientation is applied; in PNG files EXIF must come
+    before the pixels. EXIF that is damaged, and an orientation that only XMP has, are ignored. A
+    small file can need gigabytes for its pixels: check `claimed_pixels` before, or call `read`.
 
-    Other files, truncated files, animated WebP and BMP with a table of colours raise
-    `tf.errors.InvalidArgumentError`; `tfcap.images.refusal` gives the reason.
+    Args:
+      image_bytes: the bytes of the file, string [].
+
+    Returns:
+      The picture, uint8 [H, W, 3].
+
+    Raises:
+      tf.errors.InvalidArgumentError: the file is of another kind, truncated, an animated WebP or a
+        BMP with a table of colours. `tfcap.images.refusal` gives the reason in words.
     """
     with tf.device("/CPU:0"):
         head = _head(image_bytes)
@@ -66,7 +73,7 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
             image_bytes = tf.identity(image_bytes)
         # TensorFlow 2.20 writes beyond its buffer when it decodes an animated WebP without alpha
         # with as many channels as the picture has. With 3 channels it refuses every animation.
-        is_animated = (_numbers(head[12:16]) == code(b"VP8X")) & (head[20] // 2 % 2 == 1)
+        is_animated = (_numbers(head[12:16]) == _code(b"VP8X")) & (head[20] // 2 % 2 == 1)
         image = tf.case(
             [
                 # The decoder accepts no number of channels but the picture's own: 3, or 4 with
@@ -81,12 +88,22 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
         )
         with tf.control_dependencies([image]):  # first the decoder refuses what is no picture
             number = orientation(image_bytes)
-        upright = tf.cond(number > 1, lambda: turn(image, number), lambda: image)
+        upright = tf.cond(number > 1, lambda: _turn(image, number), lambda: image)
         return tf.ensure_shape(upright, [None, None, 3])
 
 
 def read(content: bytes) -> np.ndarray:
-    """Checks the size of a picture file and decodes it as `decode` does: uint8 [H, W, 3]."""
+    """Decodes the bytes of a picture file outside of a graph, and turns the picture upright.
+
+    Args:
+      content: the bytes of the file.
+
+    Returns:
+      The picture, uint8 [H, W, 3].
+
+    Raises:
+      ValueError: the picture is too large, or it cannot be decoded.
+    """
     require_readable(content)
     try:
         return decode(tf.constant(content)).numpy()
@@ -96,11 +113,20 @@ def read(content: bytes) -> np.ndarray:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Returns height x width, int64 [], from the head of a picture file, string [].
+    """Returns the number of pixels, height x width, that the header of a picture file states.
 
-    A server checks it, because a small file can need gigabytes of memory. It is 0 for BMP, whose
-    files are as large as their pixels, and for unknown kinds. The frames of a GIF file are not
-    counted. A JPEG or GIF file with a damaged head raises `tf.errors.InvalidArgumentError`.
+    A server checks this number before it decodes a file, because a small file can need gigabytes of
+    memory. The number is 0 for BMP, whose files are as large as their pixels, and for files of
+    unknown kinds. A GIF file counts as one frame.
+
+    Args:
+      content: the bytes of the file, string [].
+
+    Returns:
+      The number of pixels, int64 [].
+
+    Raises:
+      tf.errors.InvalidArgumentError: the header of a JPEG or GIF file is damaged.
     """
     with tf.device("/CPU:0"):
         head = _head(content)
@@ -110,9 +136,9 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
             packed = _numbers(head[21:25], True)
             lossless = tf.stack([packed % 2**14, packed // 2**14 % 2**14]) + 1
             sides = tf.where(
-                chunk == code(b"VP8L"), lossless, _sides(head[26:30], little=True) % 2**14
+                chunk == _code(b"VP8L"), lossless, _sides(head[26:30], little=True) % 2**14
             )
-            return tf.where(chunk == code(b"VP8X"), _sides(head[24:30], little=True) + 1, sides)
+            return tf.where(chunk == _code(b"VP8X"), _sides(head[24:30], little=True) + 1, sides)
 
         sides = tf.case(
             [
@@ -193,18 +219,24 @@ def _first_frame(content: tf.Tensor) -> tf.Tensor:
 
 
 def decode_frames(content: tf.Tensor, choose: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Decodes frames of a GIF file on its screen: uint8 [N, H, W, 3].
+    """Decodes chosen frames of a GIF file, as a graph function.
 
-    TensorFlow's decoder draws each frame on the frame before, and ignores the disposal methods of
-    the file. Its canvas is as wide as the widest frame and as high as the highest. If that is less
-    than the screen, the file is decoded again behind a black row and a black column, which have the
-    size of the screen and are left out of the result. What lies outside of the screen is cut off.
+    Each frame is drawn over the frame before it; the file's disposal methods, which say what is
+    erased between two frames, are ignored. What lies outside of the picture's size is cut off.
 
     Args:
-      content: the file, string [].
-      choose: maps the number of frames, int32 [], to the positions int32 [N] of those to return.
+      content: the bytes of the file, string [].
+      choose: a function that chooses the frames. It gets their number, int32 [], and returns the
+        positions of N frames, int32 [N].
+
+    Returns:
+      The frames, uint8 [N, H, W, 3]. H and W are the size of the picture as the file states it,
+      which single frames may not fill.
     """
     gif = _gif(content)
+    # The canvas of TensorFlow's decoder is as wide as the widest frame and as high as the highest.
+    # If that is less than the screen, the file is decoded again behind a black row and a black
+    # column, which have the size of the screen and are left out of the result.
     frames = _decoded_frames(content)
     height, width = tf.unstack(gif.screen[::-1])
     sizes = tf.shape(frames, tf.int64)
@@ -253,10 +285,12 @@ def _black_frame(sides: Sequence[tf.Tensor | int]) -> tf.Tensor:
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
-    """Returns why the decoder refuses picture files, string [B].
+    """Returns why the decoder refused picture files, in words: string [B].
+
+    The reason follows from the kind of each file, such as "a truncated or damaged PNG file".
 
     Args:
-      contents: complete files that it refused, string [B].
+      contents: the bytes of B complete files that the decoder refused, string [B].
     """
     reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
     for kind, (_, reason) in _KINDS.items():
@@ -298,15 +332,15 @@ def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
     return tf.cast(tf.gather(data, indices), tf.int64)
 
 
-def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+def _turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Turns a picture upright.
 
     Args:
-      image: uint8 [H, W, 3].
-      number: its EXIF orientation, 1 to 8; 1 is upright.
+      image: the picture as it is stored, uint8 [H, W, 3].
+      number: EXIF orientation of the picture, 1 to 8. For 1 the picture does not change.
 
     Returns:
-      uint8 [H, W, 3]; [W, H, 3] for the orientations 5 to 8.
+      The upright picture, uint8 [H, W, 3]; uint8 [W, H, 3] for the orientations 5 to 8.
     """
     shape = tf.shape(image)
     rows, columns = tf.range(shape[0]), tf.range(shape[1])
@@ -322,7 +356,13 @@ def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Reads the EXIF orientation of a file, int64 [], 1 to 8; 1 (upright) if it has none."""
+    """Reads the EXIF orientation of a picture file: int64 [], 1 to 8.
+
+    It is 1, upright, if the file has none.
+
+    Args:
+      image_bytes: the bytes of the file, string [].
+    """
     is_file = tf.stack([_is(kind, image_bytes) for kind in ("JPEG", "PNG", "WebP")])
     # Most files have no EXIF, and a search for its name is much faster than the walk.
     may_have = tf.strings.regex_full_match(image_bytes, r"\C*(Exif|eXIf|EXIF)\C*")
@@ -374,7 +414,7 @@ def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
         begin = position + header
         stop = begin + length
         # JPEG's EXIF has a mark of six bytes, and some programs write it into WebP, too.
-        marked = _numbers(_octets(data, begin, 4)) == code(b"Exif")
+        marked = _numbers(_octets(data, begin, 4)) == _code(b"Exif")
         is_exif = (name == exif) & (marked | (container > 0))
         # Any number of bytes 0xFF may precede a marker of JPEG.
         following = tf.where((container == 0) & (name == 0xFFFF), position + 1, stop + behind)
@@ -399,8 +439,8 @@ def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     """Reads the orientation from the first directory of EXIF between `start` and `end`."""
     head = _octets(data, start, 8)
     order = _numbers(head[:4])
-    little = order == code(b"II*\0")
-    valid = (little | (order == code(b"MM\0*"))) & (start + 8 <= end)
+    little = order == _code(b"II*\0")
+    valid = (little | (order == _code(b"MM\0*"))) & (start + 8 <= end)
     directory = start + _numbers(head[4:], little)
     entries = _numbers(_octets(data, directory, 2), little)
     entries = tf.minimum(entries, (end - directory - 2) // 12)

@@ -26,26 +26,29 @@ References = Callable[[tf.Tensor], Any]  # maps all captions of the images to te
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What batches hold, and for which replicas they are.
+    """What the batches of `training_batches` and `decoding_batches` hold, and who reads them.
 
     Attributes:
-      split: the split of the prepared data.
+      split: name of the split whose images are read.
       batch_size: number of images in a batch of one replica, B.
-      captions_per_image: number of captions of an image, S.
+      captions_per_image: number of captions of each image in a batch, S.
       max_length: largest number of words of a caption, the end mark included, T.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
-        all.
-      pad_to_max: whether every batch has the largest shape: T words, and the largest R, C and U of
-        the data. Then all shapes are static.
-      references: a graph function that a reward needs. It gets *all* captions of each image, int32
-        [B, C, U]: w1 ... wL EOS PAD ... without BOS. If an image has fewer than C captions, its
-        last rows are PAD.
+        all regions.
+      pad_to_max: whether every batch is padded to the largest shape that the data can need. Then
+        all shapes are static; otherwise a batch is only as large as its own images and captions
+        need.
+      references: a graph function that computes what a reward needs from the references. It gets
+        *all* captions of each image, int32 [B, C, U] for up to C captions of up to U words: w1 ...
+        wL EOS PAD ... without BOS. If an image has fewer than C captions, its last rows are PAD. A
+        batch holds the result under the name `references`. None leaves it out.
       reference_length: largest number of words of a caption that `references` gets, the end mark
-        included. A longer caption loses its end and EOS. None takes T.
-      replicas: number of replicas that share a global batch; their batches are consecutive in the
-        dataset.
-      input_context: the context of a distributed input function. Its number of replicas replaces
-        `replicas`, and the dataset has only the batches of the replicas that it feeds.
+        included. A longer caption loses its last words and EOS. None takes T.
+      replicas: number of replicas, devices that train together, which share a global batch. Their
+        batches follow one another in the dataset.
+      input_context: the context that `tf.distribute` gives to an input function. Its number of
+        replicas replaces `replicas`, and the dataset has only the batches of the replicas that this
+        process feeds. None: the dataset has the batches of all replicas.
     """
 
     split: str = "train"
@@ -60,12 +63,12 @@ class BatchOptions:
     input_context: tf.distribute.InputContext | None = None
 
 
-def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
+def _batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
     """Returns the number of global training batches of an epoch, n // (B · replicas).
 
     Args:
-      data: the prepared data set.
-      split: the name of the split.
+      data: the prepared data.
+      split: name of the split, which has n images.
       batch_size: number of images in a batch of one replica, B.
       replicas: number of replicas that share a global batch.
     """
@@ -73,7 +76,7 @@ def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas:
     if images < batch_size * replicas:
         raise ValueError(
             f"Split {split} has {images} images, which do not fill a batch of {batch_size} on each "
-            f"of {replicas} replicas. Lower the batch size."
+            f"of {replicas} replicas. Lower task.train_data.global_batch_size."
         )
     return images // (batch_size * replicas)
 
@@ -81,29 +84,30 @@ def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas:
 def training_batches(
     data: PreparedData, options: BatchOptions, *, seed: int, start_batch: int = 0
 ) -> tf.data.Dataset:
-    """Returns endless shuffled batches with S captions per image.
+    """Returns endless shuffled batches of images, each with S captions.
 
-    Epoch e takes the images in the order of a stateless shuffle seeded (seed, e). S captions are
-    drawn without replacement. If an image has fewer, all its captions are used and some are drawn
-    again, as in the released JDAI loader.
+    In each epoch the images have another order, which follows from `seed` and the number of the
+    epoch. S captions are drawn without replacement. If an image has fewer, all its captions are
+    used and some are drawn again, as in the released JDAI loader.
 
     Args:
-      data: the prepared data set.
+      data: the prepared data.
       options: what the batches hold.
       seed: random seed of the order and of the drawn captions.
       start_batch: number of *global* batches to skip. A run that resumes gives its step; skipping
         takes less than a second.
 
     Returns:
-      a dataset of `features` float32 [B, R, F], `mask` bool [B, R], `tokens` int32 [B, S, T'+1]
-      (BOS first) and `id` int64 [B]. Data with vectors of whole images adds `image` float32
-      [B, F2], and `references` adds its result under that name. Data with a backbone has `pictures`
-      float32 [B, H, W, 3] in place of `features`. An image without captions is an error when it is
-      read.
+      A dataset of dicts: `features` float32 [B, R, F], the features of R regions; `mask` bool [B,
+      R], False for padding; `tokens` int32 [B, S, T'+1], the captions with BOS first, where T' is
+      the length of the longest of them; `id` int64 [B], the ids of the images. Data with vectors of
+      whole images adds `image` float32 [B, F2]. Data with a backbone has `pictures` float32 [B, H,
+      W, 3] in place of `features`. `options.references` adds `references`. An image without
+      captions raises an error when it is read.
     """
     size = options.batch_size
     replicas, first, last = _local_replicas(options)
-    per_epoch = batches_per_epoch(data, options.split, size, replicas)
+    per_epoch = _batches_per_epoch(data, options.split, size, replicas)
     images = data.split(options.split)["images"]
     first_epoch, offset = divmod(start_batch, per_epoch)
 
@@ -129,20 +133,20 @@ def training_batches(
 def decoding_batches(
     data: PreparedData, options: BatchOptions, *, limit: int | None = None
 ) -> tf.data.Dataset:
-    """Returns every image of a split once, in file order, in full batches.
+    """Returns every image of a split once, in the order of the data, in full batches.
 
-    The last global batch is filled with repeats, which `real` marks, so that no replica waits.
-    Each image gives its first S captions; if it has fewer, they repeat in order. An image without
-    captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
+    The last global batch is filled up with images that were read before, so that every replica gets
+    a batch. Each image has its first S captions; if it has fewer, they repeat in order. An image
+    without captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
     Args:
-      data: the prepared data set.
+      data: the prepared data.
       options: what the batches hold.
-      limit: number of images to read from the start of the split; None reads all.
+      limit: number of images to read from the start of the split; None reads all images.
 
     Returns:
-      a finite dataset. Its batches are those of `training_batches`, with `real` bool [B], which is
-      False for repeats.
+      A finite dataset of dicts with the entries that `training_batches` describes, and `real` bool
+      [B], which is False for the images that fill up the last batch.
     """
     size = options.batch_size
     replicas, first, last = _local_replicas(options)
@@ -325,18 +329,18 @@ def draw_captions(
 ) -> tf.Tensor:
     """Draws S captions of each image; captions repeat only if the image has fewer than S.
 
-    A draw depends only on the seed, the epoch, the image id and its number among the S draws, not
-    on the other images of the batch.
+    The captions that are drawn for an image depend only on the seed, the epoch and the id of the
+    image, not on the other images of the batch.
 
     Args:
-      lengths: number of captions of each image, at least 1, int64 [B].
-      samples: number of captions to draw, S.
+      lengths: number of captions of each of the B images, at least 1, int64 [B].
+      samples: number of captions to draw of each image, S.
       ids: the ids of the images, int64 [B].
       seed: random seed.
-      epoch: number of the epoch, an int64 scalar.
+      epoch: number of the epoch, int64 [].
 
     Returns:
-      positions among the captions of each image, int64 [B, S]. If an image has fewer than S
+      Positions among the captions of each image, from 0, int64 [B, S]. If an image has fewer than S
       captions, all of them are used and some are drawn again.
     """
     key = tf.random.stateless_uniform(

@@ -34,11 +34,13 @@ _BATCH = 256
 
 
 class PictureBackbone(Protocol):
-    """A network that turns pictures into features, as `backbones.backbone.Backbone`.
+    """Protocol of a network that turns pictures into features, for `PreparedData.with_backbone`.
+
+    `backbones.backbone.Backbone` has these attributes and methods.
 
     Attributes:
-      feature_dim: width of the features, F.
-      decoded_shape: shape of a picture that `decode` returns.
+      feature_dim: width of the feature vector of a region, F.
+      decoded_shape: shape [H, W, 3] of a picture that `decode` returns.
     """
 
     feature_dim: int
@@ -47,32 +49,46 @@ class PictureBackbone(Protocol):
     def decoded_shape(self) -> list[int]: ...
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture file, string [], for `extract`: float32 [H, W, 3]."""
+        """Decodes a picture file for `extract`, as a graph function: float32 [H, W, 3].
+
+        Args:
+          image_bytes: the bytes of the file, string [].
+        """
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Computes the features float32 [B, R, F] of decoded pictures."""
+        """Computes the features of pictures: float32 [B, R, F], for R regions of each picture.
+
+        Args:
+          images: a batch of B pictures that `decode` returned, float32 [B, H, W, 3].
+        """
 
 
 class SplitIndex(NamedTuple):
-    """The positions of the n records of a split, in file order."""
+    """Where the n records of a split are stored, in the order of the data.
 
-    shard: np.ndarray  # int32 [n], position in the list of shards
-    offset: np.ndarray  # int64 [n], byte where the record starts
-    id: np.ndarray  # int64 [n], image id
+    Attributes:
+      shard: position of the record's file in `PreparedData.shard_paths`, int32 [n].
+      offset: byte in this file at which the record starts, int64 [n].
+      id: id of the image, int64 [n].
+    """
+
+    shard: np.ndarray
+    offset: np.ndarray
+    id: np.ndarray
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A prepared directory, see `load`.
+    """A directory that the command `prepare` wrote; `load` opens it.
 
     Attributes:
       folder: path of the directory.
-      fingerprint: the content of dataset.json.
+      fingerprint: the content of dataset.json, which describes the data.
       vocab: the vocabulary.
       backbone: the network that computes the features from the stored pictures, see
-        `with_backbone`; None if the features of the records are used. With a backbone the pipelines
-        give `pictures` in place of `features`. Training reads the pictures; for other uses
-        `with_features` replaces them.
+        `with_backbone`. Then batches have `pictures` in place of `features`; training reads the
+        pictures, and `with_features` computes the features for other uses. None: batches have the
+        features that `prepare` stored.
     """
 
     folder: str
@@ -82,16 +98,27 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
-        """Opens a prepared directory, local or remote (such as gs://bucket/data)."""
+        """Opens a prepared directory.
+
+        Args:
+          folder: path of the directory, local or remote (such as gs://bucket/data).
+
+        Raises:
+          ValueError: the directory is not prepared, not complete, or of another version of the
+            format.
+        """
         is_remote = files.is_remote(folder)
         folder = files.absolute(folder) if is_remote else os.path.expanduser(folder)
         fingerprint = read_fingerprint(folder)
         return cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
 
     def check_split(self, split: str) -> None:
-        """Raises ValueError if a shard has another size than prepare wrote.
+        """Raises ValueError if a file of records is missing or has changed its size.
 
-        TensorFlow reads a cut file without an error.
+        TensorFlow reads a file that was cut without an error.
+
+        Args:
+          split: name of the split whose files are checked.
         """
         remedy = "Run prepare again, which writes only this shard."
         for shard in self.split(split)["shards"]:
@@ -103,22 +130,26 @@ class PreparedData:
             if size != shard["bytes"]:
                 raise ValueError(
                     f"Shard {path} has {size} of {shard['bytes']} bytes: it was cut or changed. "
-                    f"Delete it. {remedy}"
+                    f"Delete the file. {remedy}"
                 )
 
     @property
     def feature_dim(self) -> int:
-        """F, the width of a region's features."""
+        """The width of the feature vector of a region, F."""
         return self.fingerprint["features"]["dim"]
 
     @property
     def image_dim(self) -> int | None:
-        """Width of the vectors of whole images, or None if the records have regions only."""
+        """The width of the vectors of whole images; None if only regions have vectors."""
         return self.fingerprint["features"].get("image_dim")
 
     @property
     def input_specs(self) -> dict[str, tf.TensorSpec]:
-        """The `tf.TensorSpec`s of the inputs of a captioner, see `record.inputs_of`."""
+        """The shape and dtype of each input of a captioner, as `tf.TensorSpec` by name.
+
+        The inputs are `features` [B, R, F], `mask` [B, R] and, if the data has vectors of whole
+        images, `image` [B, F2], for B images of R regions. The sizes B and R are open (None).
+        """
         specs = {
             "features": tf.TensorSpec([None, None, self.feature_dim]),
             "mask": tf.TensorSpec([None, None], tf.bool),
@@ -129,25 +160,36 @@ class PreparedData:
 
     @property
     def max_regions(self) -> int:
-        """The largest number of regions of any image."""
+        """The largest number of regions that an image of the data has."""
         return self.fingerprint["features"]["max_regions"]
 
     def most_regions(self, limit: int | None) -> int:
-        """Returns the largest number of regions of an image, at most `limit`."""
+        """Returns `max_regions`, but at most `limit`.
+
+        Args:
+          limit: the limit; None sets no limit.
+        """
         return self.max_regions if limit is None else min(self.max_regions, limit)
 
     @property
     def frames(self) -> int | None:
-        """N, the frames of each clip; None if the data has pictures."""
+        """The number of frames of each clip; None if the images of the data are still pictures."""
         return self.fingerprint.get("frames")
 
     @property
     def images(self) -> str | None:
-        """The directory of the image files; None if the data was prepared from features."""
+        """The directory of the picture files; None if the data was prepared from features."""
         return self.fingerprint.get("images")
 
     def split(self, split: str) -> dict[str, Any]:
-        """Returns the entry of a split in the fingerprint: its shards and counts."""
+        """Returns the entry of a split in dataset.json.
+
+        The entry has the number of its `images` and `captions`, and its `shards`, the files of
+        records: for each shard its `file`, `bytes` and `records`.
+
+        Args:
+          split: name of the split.
+        """
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
@@ -157,7 +199,11 @@ class PreparedData:
         return splits[split]
 
     def index(self, split: str) -> SplitIndex:
-        """Returns the positions of the records of a split."""
+        """Reads where the records of a split are stored.
+
+        Args:
+          split: name of the split.
+        """
         path = os.path.join(self.folder, f"{split}.index.npz")
         records = sum(shard["records"] for shard in self.split(split)["shards"])
         index = SplitIndex(**files.load_npz(path, SplitIndex._fields, "Run prepare again."))
@@ -166,11 +212,21 @@ class PreparedData:
         return index
 
     def references(self, split: str) -> dict[int, list[str]]:
-        """Returns raw captions per image id; an empty list for an image without captions."""
+        """Returns the references of a split, the captions as people wrote them, by image id.
+
+        An image without captions has an empty list.
+
+        Args:
+          split: name of the split.
+        """
         return self._references(split)[1]
 
     def file_names(self, split: str) -> dict[int, str]:
-        """Returns the image file name per image id."""
+        """Returns the name of each picture file of a split, by image id.
+
+        Args:
+          split: name of the split.
+        """
         return self._references(split)[0]
 
     def _references(self, split: str) -> tuple[dict[int, str], dict[int, list[str]]]:
@@ -190,13 +246,14 @@ class PreparedData:
         return names, captions
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the path of each image file that exists, by image id.
+        """Returns the path of each picture file of a split that exists, by image id.
 
         The path of a clip may be a directory of frames.
 
         Args:
           split: name of the split.
-          images: directory of the files; None takes the directory that the data names, if any.
+          images: directory of the files. None takes the directory that the data was prepared from;
+            the result is empty if it was prepared from features.
         """
         paths: dict[int, str] = {}
         directory = os.path.expanduser(images) if images else self.images
@@ -211,21 +268,35 @@ class PreparedData:
 
     @property
     def has_document_frequencies(self) -> bool:
-        """True if the data has document frequencies; without a train split it may not."""
+        """Whether `document_frequencies` can be read.
+
+        Data that was prepared without a train split may have none.
+        """
         return self.fingerprint.get("document_frequency", "train") is not None
 
     def document_frequencies(self) -> DocumentFrequencies:
-        """Reads the document frequencies; raises ValueError if the data has none."""
+        """Reads the document frequencies, which CIDEr-D needs.
+
+        Raises:
+          ValueError: the data has no document frequencies.
+        """
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Run prepare again with `document_frequency=FILE`, or use "
+                "without a train split. Prepare it with `document_frequency=FILE` of "
+                "tfcap.prepare and the `vocab=FILE` of tfcap.prepare that belongs to it, or use "
                 "data with a train split."
             )
         return load_document_frequencies(self.folder)
 
     def shard_paths(self, split: str) -> list[str]:
-        """Returns the paths of the shards, in the order of the index."""
+        """Returns the paths of the shards of a split, its files of records.
+
+        `SplitIndex.shard` counts the shards in this order.
+
+        Args:
+          split: name of the split.
+        """
         return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
 
     def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
@@ -233,10 +304,11 @@ class PreparedData:
 
         Args:
           split: name of the split.
-          indices: positions int64 [] in the index of the split; the records come in this order.
+          indices: a dataset of positions int64 [] in the index of the split. The records come in
+            this order.
 
         Returns:
-          A dataset of serialized examples, string [].
+          A dataset of records, each a serialized `tf.train.Example`, string [].
         """
         self.check_split(split)
         index = self.index(split)
@@ -265,10 +337,20 @@ class PreparedData:
     def parse(
         self, serialized: tf.Tensor, max_regions: int | None = None, pad_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads a batch of serialized records as `record.parse` does, with the data's widths.
+        """Parses a batch of serialized records, as a graph function.
 
-        With a backbone the result has `pictures` float32 [B, H, W, 3] in place of `features`. Then
-        all images have the same number of regions, and `pad_regions` has no effect.
+        Args:
+          serialized: the records, string [B].
+          max_regions: largest number of regions of an image; further regions are cut off. None
+            keeps all.
+          pad_regions: number of regions of the result, R; None takes the largest number in the
+            batch. It has no effect with a backbone, which gives the same number of regions for all
+            pictures.
+
+        Returns:
+          A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
+          entries, see `record.parse`. With a backbone it has `pictures` float32 [B, H, W, 3] in
+          place of `features`.
         """
         if self.backbone is None:
             return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
@@ -281,12 +363,17 @@ class PreparedData:
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads some images as one batch, with the result of `record.parse`.
+        """Reads some images as one batch.
 
         Args:
           split: name of the split.
-          ids: ids of the images, B.
-          max_regions: largest number of regions of an image; further regions are cut off.
+          ids: ids of the B images.
+          max_regions: largest number of regions of an image; further regions are cut off. None
+            keeps all.
+
+        Returns:
+          A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
+          entries, see `record.parse`.
         """
         positions = {int(image): position for position, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in positions]:
@@ -301,24 +388,33 @@ class PreparedData:
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the records also hold the pictures (`keep_pictures` of prepare)."""
+        """Whether the records hold picture files.
+
+        The command `prepare` stores them if its option `keep_pictures` is set.
+        """
         return "pictures" in self.fingerprint
 
     def require_pictures(self) -> None:
-        """Raises ValueError unless the records hold the pictures."""
+        """Raises ValueError if the records hold no picture files.
+
+        The command `prepare` stores them if its option `keep_pictures` is set.
+        """
         if not self.has_pictures:
             raise ValueError(
-                f"A backbone that is trained reads pictures, and the records of {self.folder} have "
-                "none. Prepare the data again with `keep_pictures`."
+                f"A backbone that is trained reads pictures, but the records of {self.folder} hold "
+                "no pictures. Prepare the data again with `keep_pictures` of tfcap.prepare."
             )
 
     def with_backbone(self, backbone: PictureBackbone, weights_sha256: str = "") -> "PreparedData":
-        """Returns the data with the features that a trained backbone computes.
+        """Returns a copy of the data whose features a trained backbone computes.
 
         Args:
-          backbone: the backbone, of the same sizes as the backbone that made the features.
-          weights_sha256: digest of its weights. It becomes a part of the fingerprint, so that files
-            with vectors or scores of other weights are not used.
+          backbone: the backbone. It has the sizes of the backbone with which the data was prepared.
+          weights_sha256: SHA-256 of the weights of the backbone. It becomes a part of the
+            fingerprint, so that stored vectors or scores that other weights gave are not used.
+
+        Raises:
+          ValueError: the records hold no picture files.
         """
         self.require_pictures()
         features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
@@ -326,9 +422,16 @@ class PreparedData:
         return dataclasses.replace(self, fingerprint=self.fingerprint | changes, backbone=backbone)
 
     def with_features(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Replaces the pictures of a batch by their features float32 [B, R, F], if it has any.
+        """Replaces the pictures of a batch by the features that the backbone computes from them.
 
-        This runs outside of the input pipeline, so that a GPU computes the features.
+        Call it outside of the input pipeline, so that a GPU computes the features.
+
+        Args:
+          batch: a batch of the pipelines, by name. Without a backbone it has features already.
+
+        Returns:
+          The batch with `features` float32 [B, R, F] and without `pictures`; the same batch without
+          a backbone.
         """
         if self.backbone is None:
             return batch
@@ -347,9 +450,10 @@ class PreparedData:
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns TensorFlow's errors about bad records inside the block into ValueErrors.
+        """Context manager that turns TensorFlow's errors about bad records into ValueErrors.
 
-        Other errors are not changed, because the data does not cause them.
+        These name the record or the file, and say what to do. Errors that have other causes than
+        the data pass unchanged.
         """
         try:
             yield
@@ -372,11 +476,14 @@ class PreparedData:
 
 
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without the thread that tunes buffers.
+    """Returns the same dataset without TensorFlow's background thread that tunes buffer sizes.
 
-    The thread sleeps for up to a minute, and freeing the iterator waits for the thread: TensorFlow
-    wakes it before the iterator is marked as cancelled. Datasets made from the result have no such
-    thread, either.
+    Freeing an iterator waits for this thread, which may sleep for up to a minute: TensorFlow wakes
+    the thread before it marks the iterator as cancelled. Datasets that are made from the result
+    have no such thread, either.
+
+    Args:
+      dataset: any dataset.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -384,24 +491,38 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
-    """Writes dataset.json. Write it last: it says that all other files are complete."""
+    """Writes dataset.json, the description of prepared data, called its fingerprint.
+
+    Write it last: its existence says that all other files of the directory are complete.
+
+    Args:
+      folder: the prepared directory.
+      fingerprint: the content of the file, without the version of the format, which is added.
+    """
     files.write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
 
 
 def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
-    """Reads dataset.json of a prepared directory; another format is an error."""
+    """Returns the content of dataset.json, the description of prepared data.
+
+    Args:
+      folder: the prepared directory.
+
+    Raises:
+      ValueError: the file is missing, or another version of the format wrote it.
+    """
     path = os.path.join(folder, FINGERPRINT)
     if not files.exists(path):
         raise ValueError(
             f"{folder} has no {FINGERPRINT}: it is not a prepared directory, or prepare was "
-            "interrupted. Run prepare, which continues where it stopped."
+            "interrupted. Give a prepared directory, or run prepare again: it continues."
         )
     value = files.read_json(path, "Run prepare again.")
     for key, expected in (("format", FORMAT), ("tokenizer", tokens.TOKENIZER)):
         if value.get(key) != expected:
             raise ValueError(
-                f"{path} has {key} {value.get(key)!r}, and this version reads {expected!r}. Run "
-                "prepare into a new directory."
+                f"{path} has {key} {value.get(key)!r}, but this version of tfcap reads "
+                f"{expected!r}. Run prepare into a new directory."
             )
     return value
 
@@ -411,29 +532,37 @@ def load_vocabulary(
     fingerprint: dict[str, Any],
     remedy: str = "Restore it or run prepare again.",
 ) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory or a run, and compares it with its dataset.json.
+    """Reads the vocabulary of a prepared directory or of a training run, and checks it.
 
     Args:
-      folder: the directory.
-      fingerprint: the content of its dataset.json.
-      remedy: the sentence that ends the error if the two do not belong together.
+      folder: the directory, which has vocab.txt.
+      fingerprint: the content of its dataset.json, with the SHA-256 of the vocabulary.
+      remedy: a sentence on what to do, with which the error ends.
+
+    Raises:
+      ValueError: the vocabulary is not the one that `fingerprint` belongs to.
     """
     path = os.path.join(folder, VOCABULARY)
     vocab = tokens.Vocab.load(path)
     if vocab.sha256 != fingerprint["vocab_sha256"]:
-        raise ValueError(f"{path} is not the vocabulary of its {FINGERPRINT}. {remedy}")
+        raise ValueError(f"{path} is not the vocabulary of the {FINGERPRINT} beside it. {remedy}")
     return vocab
 
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
-    """Returns the path of the references of a split."""
+    """Returns the path of the file with the references (captions) of a split.
+
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+    """
     return os.path.join(folder, f"references_{split}.json")
 
 
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json; returns the number of captions.
+    """Writes the file with the references of a split; returns the number of captions.
 
     Args:
       folder: the prepared directory.
@@ -456,11 +585,15 @@ def write_references(
 
 
 def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
-    """Returns the captions of the records by image id, in the order of the references.
+    """Returns the captions from which a model learns, by image id, in the order of the references.
 
-    Use these as training captions: a model learns from them. They differ from the references if the
-    data was prepared with `tokens=given`. Then the records have the words of the caption file. The
-    references, by which captions are scored, are the raw captions.
+    They are the captions in the records. They differ from the references, the raw captions by which
+    a model is scored, only if the data was prepared with `tokens=given`: then the records have the
+    words that the caption file lists.
+
+    Args:
+      data: the prepared data.
+      split: name of the split.
     """
     if data.fingerprint.get("tokens") != "given":
         return data.references(split)

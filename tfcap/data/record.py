@@ -16,17 +16,20 @@ FAULT = "bad record: "  # begins messages of `check`; `PreparedData.readable_err
 
 @dataclass(frozen=True)
 class Record:
-    """One image with its captions.
+    """An image with its features and captions, as prepared data stores it.
 
     Attributes:
       image_id: number of the image.
-      file_name: name of the image file, relative to the directory of images.
-      features: real numbers [R, F], R and F at least 1, finite also as float16.
-      boxes: boxes of the regions [R, 4] as x1, y1, x2, y2 in 0..1, or None.
+      file_name: name of the picture file, relative to the directory of pictures.
+      features: features of the R regions, [R, F]. They are stored as float16, so each must be
+        finite as float16. R and F are at least 1.
+      boxes: boxes of the regions [R, 4] as x1, y1, x2, y2 in 0..1; None if they are not known.
       captions: raw captions; may be empty for images that are not used in training.
-      image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
-      picture: bytes of the picture file, for training from pixels; None stores no picture.
-      objects: further lists of texts, of real or of whole numbers, by their names in the example.
+      image: feature vector of the whole image [F2], stored as float16, too; None without one.
+      picture: bytes of the picture file, from which a backbone can be trained; None stores no
+        picture.
+      objects: further values to store, by their names in the `tf.train.Example`: lists of texts, of
+        floats or of integers.
     """
 
     image_id: int
@@ -55,18 +58,27 @@ def _halves(values: np.ndarray, what: str) -> np.ndarray:
     if not np.isfinite(stored).all():
         bad = values[~np.isfinite(stored)][0]
         raise ValueError(
-            f"{what} must be finite as float16, and {bad} is not. Correct or scale the features."
+            f"{what} must be finite as float16, at most 65504 in size, but one is {bad}. "
+            "Correct or scale the features."
         )
     return stored
 
 
 def rounded(features: tf.Tensor) -> tf.Tensor:
-    """Rounds float32 features to float16 and back, so that they are as if read from a record."""
+    """Rounds features to float16, as records store them, and returns them as float32.
+
+    Args:
+      features: float32 of any shape.
+    """
     return tf.cast(tf.cast(features, tf.float16), tf.float32)
 
 
 def serialize(record: Record) -> bytes:
-    """Writes a record as a serialized ``tf.train.Example``; features become float16."""
+    """Returns a record as the bytes of a `tf.train.Example`, with the features as float16.
+
+    Args:
+      record: the record.
+    """
 
     def ints(values: Sequence[int]) -> tf.train.Feature:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
@@ -113,20 +125,21 @@ def parse(
     pad_regions: int | None = None,
     image_dim: int | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Reads a batch of records, as a graph function.
+    """Parses a batch of serialized records, as a graph function.
 
     Args:
-      serialized: the records, string [B].
+      serialized: the records that `serialize` wrote, string [B].
       feature_dim: width of the features of every record, F.
-      max_regions: largest number of regions of an image; further regions are cut off.
+      max_regions: largest number of regions of an image; further regions are cut off. None keeps
+        all.
       pad_regions: number of regions of the result, R; None takes the largest number in the batch.
-      image_dim: width of the vectors of whole images, F2; None reads none.
+      image_dim: width of the vectors of whole images, F2; None reads no such vectors.
 
     Returns:
-      ``id`` int64 [B], ``file_name`` string [B], ``features`` float32 [B, R, F] and ``boxes``
-      float32 [B, R, 4] (zeros where an image has fewer regions or no boxes), ``mask`` bool [B, R],
-      ``captions`` string [B, None] ragged, with empty rows for images without captions; with
-      ``image_dim`` also ``image`` float32 [B, F2].
+      A dict: `id` int64 [B]; `file_name` string [B]; `features` float32 [B, R, F]; `boxes` float32
+      [B, R, 4], zeros where an image has fewer regions or no boxes; `mask` bool [B, R], True for
+      regions that the image has; `captions` string [B, None], ragged, with empty rows for images
+      without captions; with `image_dim` also `image` float32 [B, F2].
     """
     vector = {}
     if image_dim is not None:
@@ -174,16 +187,18 @@ def parse(
 def parse_pictures(
     serialized: tf.Tensor, regions: int, max_regions: int | None = None
 ) -> dict[str, tf.Tensor]:
-    """Reads a batch of records for a backbone that computes the features from the pictures.
+    """Parses a batch of records for a backbone that computes the features from the pictures.
 
     Args:
-      serialized: the records, string [B].
-      regions: number of regions that the backbone makes, R; the records hold R boxes.
-      max_regions: largest number of regions of an image; further regions are cut off.
+      serialized: the records that `serialize` wrote, string [B].
+      regions: number of regions that the backbone gives for each picture; every record has so many
+        boxes.
+      max_regions: largest number of regions of an image; further regions are cut off. None keeps
+        all.
 
     Returns:
-      The result of `parse`, with ``picture`` string [B], the bytes of picture files, in place of
-      ``features``. R is static, and no region is padding.
+      The result of `parse`, but with `picture` string [B], the bytes of the picture files, in place
+      of `features`. All images have the same number of regions, so `mask` is True everywhere.
     """
     spec = {**_FIELDS, "picture": tf.io.FixedLenFeature([], tf.string, "")}
     example = tf.io.parse_example(serialized, spec)
@@ -201,20 +216,25 @@ def parse_pictures(
 
 
 def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the entries of a batch that a captioner reads."""
+    """Returns those entries of a batch that a captioner reads.
+
+    They are `features`, `pictures`, `mask` and `image`, as far as the batch has them.
+
+    Args:
+      batch: a batch of the pipelines, by name.
+    """
     return {key: batch[key] for key in ("features", "pictures", "mask", "image") if key in batch}
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
-    """Raises an error in the graph that names the first image that fails a check.
+    """Returns a graph operation that raises an error if an image fails a check.
+
+    The error names the first images that fail. Use the operation in `tf.control_dependencies`.
 
     Args:
       good: whether each image passes, bool [B].
       ids: ids of the images, int64 [B].
-      fault: what is wrong with an image that does not pass.
-
-    Returns:
-      The operation that checks; use it in `tf.control_dependencies`.
+      fault: what is wrong with an image that does not pass, in words.
     """
     wrong = tf.gather_nd(ids, tf.where(tf.logical_not(good)))
     # `tf.debugging.Assert` puts a conditional around this operation, which takes as long to trace

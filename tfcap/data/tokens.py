@@ -35,13 +35,19 @@ _CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memor
 
 
 def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
-    """Splits captions string [N] into lower-case words without punctuation, as a graph function.
+    """Splits captions into lower-case words without punctuation, as a graph function.
 
-    Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
-    outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
-    Differences: *all* tokens without a letter or digit are dropped, not only a fixed list; any
-    white space separates words (the released code makes a token of a newline); combining marks stay
-    in the word. Returns string [N, None], ragged.
+    Captions get Unicode lower case and the normal form NFC. Then the rule of the released
+    ExpansionNet code holds: every character outside ``\\w`` separates words, so ``man's T-shirt,
+    two-door`` is ``man s t shirt two door``. Three things differ from that code: *all* words
+    without a letter or digit are dropped, not only a fixed list; any white space separates words
+    (the released code makes a word of a newline); combining marks stay in the word.
+
+    Args:
+      captions: raw captions, string [N].
+
+    Returns:
+      The words of each caption, string [N, None], ragged.
     """
     return tf.strings.split(_clean(captions))
 
@@ -59,7 +65,14 @@ def _clean(captions: tf.Tensor) -> tf.Tensor:
 
 
 def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
-    """Returns the words of each caption, by the graph function."""
+    """Splits captions into words outside of a graph, by the rules of `tokenize`.
+
+    Args:
+      captions: raw captions.
+
+    Returns:
+      A list of words for each caption.
+    """
     result = []
     for start in range(0, len(captions), _CHUNK):
         for words in tokenize(list(captions[start : start + _CHUNK])).to_list():
@@ -68,7 +81,14 @@ def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
 
 
 class Vocab:
-    """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
+    """The vocabulary of a data set, which gives each word an id.
+
+    The ids 0 to 3 are the special words <pad>, <bos>, <eos> and <unk>; frequent words come first
+    among the others.
+
+    Attributes:
+      words: the V words in the order of their ids.
+    """
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
         """Makes a vocabulary.
@@ -81,8 +101,8 @@ class Vocab:
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
             raise ValueError(
-                f"{source} must have a word per line, after {' '.join(SPECIALS)}. Use the "
-                "vocab.txt that prepare wrote."
+                f"{source} must have one word per line, and begin with {' '.join(SPECIALS)}. Use "
+                "the vocab.txt that prepare wrote."
             )
         if len(set(self.words)) < len(self.words):
             raise ValueError(f"{source} has a word twice. Use the vocab.txt that prepare wrote.")
@@ -94,11 +114,11 @@ class Vocab:
     def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
         """Builds a vocabulary of the words that occur `min_count` times or more.
 
-        Frequent words come first; words of the same count are in alphabetical order.
+        Frequent words come first; words that occur equally often are in alphabetical order.
 
         Args:
           counts: how often each word occurs in the *training* split.
-          min_count: smallest count of a word of the vocabulary.
+          min_count: how often a word must occur to be in the vocabulary.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
@@ -110,7 +130,11 @@ class Vocab:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocab":
-        """Reads a vocab.txt."""
+        """Reads a vocabulary from a file with a word on each line, in the order of the ids.
+
+        Args:
+          path: path of the file, a vocab.txt that `prepare` wrote.
+        """
         try:
             text = files.read_bytes(path).decode("utf-8")
         except OSError as error:
@@ -125,7 +149,13 @@ class Vocab:
         return cls(text.removesuffix("\n").split("\n"), source=str(path))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes one word per line, atomically."""
+        """Writes the vocabulary as a text file with a word on each line, in the order of the ids.
+
+        The file appears only when it is complete.
+
+        Args:
+          path: path of the file.
+        """
         with replacing(path) as temporary, open(temporary, "wb") as file:
             file.write(self._content)
 
@@ -134,25 +164,31 @@ class Vocab:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes of vocab.txt, hexadecimal."""
+        """The SHA-256 of the file that `save` writes, as hexadecimal text."""
         return hashlib.sha256(self._content).hexdigest()
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """Returns ids of tokenized words, UNK for words outside the vocabulary; Python only."""
+        """Returns the id of each word; UNK for words outside of the vocabulary.
+
+        This runs in Python; `encode` is the graph function.
+
+        Args:
+          words: words as `tokenize` returns them.
+        """
         return [self._index.get(word, UNK) for word in words]
 
     def encode(self, captions: tf.Tensor, max_length: int) -> tf.Tensor:
-        """Encodes captions as padded ids, as a graph function: BOS w1 … wL EOS PAD ….
+        """Encodes captions as token ids, as a graph function: BOS w1 … wL EOS PAD ….
 
-        A caption of more than T-1 words yields its first T words and no EOS, as in the released
-        JDAI code: the model must not learn to stop in the middle of a caption.
+        A caption of more than T-1 words gives its first T words and no EOS, as in the released JDAI
+        code: the model must not learn to stop in the middle of a caption.
 
         Args:
-          captions: raw captions, string [...].
-          max_length: longest caption in words with the end mark, T.
+          captions: raw captions, string [...], of any shape.
+          max_length: largest number of words of a caption, the end mark EOS included, T.
 
         Returns:
-          int32 [..., T+1].
+          The ids, int32 [..., T+1].
         """
         captions = tf.convert_to_tensor(captions, tf.string)
         # The marks are words like others, which no caption can hold: a caption has no "<" left.
@@ -189,9 +225,16 @@ class Vocab:
         return self._table.lookup(words)
 
     def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Decodes ids int32 [..., T] to captions, string [...], by TensorFlow's own operations.
+        """Decodes token ids to captions, as a graph function of TensorFlow's own operations.
 
-        It stops at the first EOS, skips PAD and BOS, and puts one space between words.
+        A caption ends at the first EOS. PAD and BOS are skipped, and one space is between two
+        words.
+
+        Args:
+          tokens: the ids, int32 [..., T], of any leading shape.
+
+        Returns:
+          The captions, string [...].
         """
         tokens = tf.convert_to_tensor(tokens, tf.int32)
         ended = tf.cumsum(tf.cast(tokens == EOS, tf.int32), axis=-1) > 0

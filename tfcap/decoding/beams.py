@@ -44,10 +44,10 @@ def beam_search(
     max_length: int,
     options: Options = UNCONSTRAINED,
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
-    """Finds the most probable captions by keeping K hypotheses of each image.
+    """Finds the most probable captions by keeping the K best hypotheses of each image.
 
     At each position every hypothesis is extended by every word, and the K best extensions stay.
-    With groups, each group keeps its K / G best. The groups differ because a word gets a penalty
+    With G groups, each group keeps its K / G best. The groups differ because a word gets a penalty
     for each time that an earlier group has chosen it at the same position (diverse beam search with
     the Hamming penalty, Vijayakumar et al. 2018). The penalties decide which captions are in a
     group; the returned scores do not contain them. Scores are divided by length once, at the end:
@@ -58,12 +58,14 @@ def beam_search(
       context: what `model.encode` returned for B images.
       max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
         mark.
-      options: the options after `with_ids`; those of sampling have no effect.
+      options: the options, with ids in place of words (`Options.with_ids`). `beam` is K and
+        `groups` is G; those of sampling have no effect.
 
     Returns:
-      Tokens int32 [B, K, T], PAD after EOS, best first; their scores float32 [B, K], summed natural
-      log-probabilities after `normalise_by_length`; and their cache, every leaf [B K, ...]. If
-      fewer than K captions exist, the empty slots score about -1e9.
+      Three values. Tokens int32 [B, K, T], PAD after the end mark, best first. Their scores float32
+      [B, K], summed natural log-probabilities after `normalise_by_length`; if fewer than K captions
+      exist, the empty slots score about -1e9. The cache of the model after their last words, a nest
+      of tensors [B K, ...].
     """
     size = options.beam // options.groups
     retire = options.finished == "retire"

@@ -17,12 +17,13 @@ HALVINGS = 4  # steps of its search for them between two looks at how many are l
 
 
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
-    """Computes log-probabilities of the words, without PAD and BOS, which a caption never has.
+    """Computes log-probabilities of the next word, without padding (PAD) and start mark (BOS).
 
-    Their probability is divided among the other words in proportion.
+    A caption never has these two after its beginning. Their probability is divided among the other
+    words in proportion.
 
     Args:
-      logits: [..., V].
+      logits: scores of the model before the softmax, [..., V], for the V words of the vocabulary.
 
     Returns:
       float32 [..., V], natural logarithms; about -1e9 for PAD and BOS.
@@ -39,18 +40,19 @@ def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
 def apply_constraints(
     logp: tf.Tensor, tokens: tf.Tensor, index: tf.Tensor, options: Options
 ) -> tf.Tensor:
-    """Excludes the words that may not stand at a position.
+    """Excludes the words that the options do not allow at a position, for N captions at once.
 
     Args:
       logp: log-probabilities of the words at the position, float32 [N, V].
       tokens: the words before the position, int32 [N, T]; what they hold from `index` on is
         ignored.
       index: the position, int32 [], from 0.
-      options: the options after `with_ids`.
+      options: the options, with ids in place of words (`Options.with_ids`).
 
     Returns:
-      Log-probabilities [N, V]: the tensor `logp` itself if the options constrain nothing. If no
-      word is allowed in a row, all its values are `NEVER`.
+      Log-probabilities [N, V], `NEVER` (-1e9) for excluded words. If no word is allowed in a row,
+      the whole row is `NEVER`. If the options exclude nothing, the result is the tensor `logp`
+      itself.
     """
     unconstrained = logp
     if never := ((UNK,) if options.suppress_unk else ()) + options.ids("suppress"):
@@ -90,16 +92,16 @@ def _exclude_repeats(logp, tokens, index, n):
 
 
 def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
-    """Excludes the words that sampling does not draw, by `top_k` and then by `top_p`.
+    """Excludes the words that sampling does not draw: first by `top_k`, and then by `top_p`.
 
     Words with exactly the same probability are allowed or excluded together.
 
     Args:
-      logp: logits or log-probabilities, [N, V].
+      logp: logits or log-probabilities of V words for N captions, [N, V].
       options: the options; only `top_k` and `top_p` are read.
 
     Returns:
-      [N, V].
+      The values [N, V], `NEVER` (-1e9) for excluded words.
     """
     if options.top_k:
         least = tf.math.top_k(logp, min(options.top_k, logp.shape[-1])).values[:, -1:]

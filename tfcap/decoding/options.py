@@ -51,8 +51,8 @@ Words = str | tuple[int, ...]  # text in a configuration, ids after `with_ids`
 class Options:
     """The keys of `task.decoding`: how validation, `evaluate`, `caption` and exports find captions.
 
-    The options `suppress`, `bad_endings` and `prefix` hold text, words separated by spaces, in a
-    configuration. A search needs them as ids: `with_ids` looks them up.
+    In a configuration, `suppress`, `bad_endings` and `prefix` are text: words separated by spaces.
+    A search needs the ids of these words: `with_ids` looks them up.
 
     Attributes:
       search: kind of search: `beam` or `sample`.
@@ -61,24 +61,24 @@ class Options:
         the beam (the released search of X-LAN and X-Transformer). `retire` moves it to a list of
         the K best, and the search goes on with K unfinished hypotheses (the older search, which
         gave the numbers in X-LAN's paper).
-      groups: number of groups of beams, G, with K / G beams each; a word that an earlier group
-        chose gets a penalty (diverse beam search, Vijayakumar et al. 2018). `beam` must be a
-        multiple of it.
+      groups: number of groups of hypotheses, G, with K / G hypotheses each; a word that an earlier
+        group chose gets a penalty (diverse beam search, Vijayakumar et al. 2018). `beam` must be a
+        multiple of it; 1 means no groups.
       diversity: penalty for each time that an earlier group has chosen the word at the same
         position; it is subtracted from the log-probability (natural logarithm).
       samples: number of captions drawn for each image, S.
       top_k: number of most probable words that a word is drawn from (Fan et al. 2018); 0 means all.
-      top_p: smallest sum of probabilities of the words that a word is drawn from: the most probable
-        words that together have at least so much (nucleus sampling, Holtzman et al. 2020). It
-        applies after `top_k`; 1 means all words.
-      order: order of the samples of an image: `probability`, or `consensus`, the mean CIDEr-D
-        against the other samples of the image (minimum Bayes risk).
+      top_p: least total probability of the words that a word is drawn from, which are the most
+        probable ones (nucleus sampling, Holtzman et al. 2020). It applies after `top_k`; 1 means
+        all words.
+      order: what the samples of an image are ordered by, best first: `probability`, or
+        `consensus`, the mean CIDEr-D against the other samples of the image (minimum Bayes risk).
       temperature: number by which the logits are divided. Scores of a beam search come from the
         tempered distribution; scores of samples come from the distribution of the model.
       length_penalty: measure of length by which summed log-probabilities are divided: `average`
         or `gnmt`, see `decoding.scores.normalise_by_length`.
       length_power: exponent of that measure; 0 does not divide.
-      suppress_unk: whether the unknown word is never chosen.
+      suppress_unk: whether the unknown word is excluded, so that no caption contains it.
       suppress: other words that are never chosen.
       bad_endings: words that are never the last word of a caption ("a man with a"), also of a
         caption that is cut at `max_length`. `default` is a list of articles, prepositions and forms
@@ -115,21 +115,28 @@ class Options:
         check(self)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """Returns the ids of the words of an option: `suppress`, `bad_endings` or `prefix`.
+        """Returns the ids of the words of an option.
 
-        Raises ValueError if they are still text, which `with_ids` replaces.
+        Args:
+          name: `suppress`, `bad_endings` or `prefix`.
+
+        Raises:
+          ValueError: the option is still text; `with_ids` replaces it.
         """
         words = getattr(self, name)
         if isinstance(words, str) and words:
-            raise ValueError(f"A search needs ids for {name}: convert them with Options.with_ids.")
+            raise ValueError(
+                f"The option {name} is text, but a search needs the ids of its words. Convert the "
+                "options with Options.with_ids."
+            )
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
-        """Returns a copy with ids in place of text.
+        """Returns a copy with ids in place of the text of `suppress`, `bad_endings` and `prefix`.
 
         Args:
-          ids_of: a function of the name and the text of an option that returns the ids of the
-            words.
+          ids_of: a function that gets the name of one of these options and its text, and returns
+            the ids of the words.
         """
         texts = {name: getattr(self, name) for name in ("suppress", "bad_endings", "prefix")}
         changes: dict[str, Any] = {
@@ -141,11 +148,14 @@ class Options:
 
 
 def check(options: Options, prefix: str = "") -> None:
-    """Raises ValueError for a value that is not allowed.
+    """Checks that every option has an allowed value.
 
     Args:
       options: the options, or the keys of a configuration, which have the same names.
       prefix: text before the name of the option in the error, such as "task.decoding.".
+
+    Raises:
+      ValueError: a value is not allowed; the message names the option and the allowed values.
     """
     consensus = options.search == "sample" and options.order == "consensus"
     rules = []  # name of the option, whether its value is allowed, and which values are
@@ -176,7 +186,15 @@ def check(options: Options, prefix: str = "") -> None:
 
 
 def meant(name: str) -> list[str]:
-    """Returns the options that a name means: itself, or what `ELSEWHERE` has for it; else []."""
+    """Returns the options of tfcap for the name of an option, also of one in another library.
+
+    Args:
+      name: a name such as "beam", or "num_beams" of Transformers.
+
+    Returns:
+      The name itself if it is an option; for a known name of another library the options that do
+      the same here, as "name" or "name=value"; else an empty list.
+    """
     fields = {field.name for field in dataclasses.fields(Options)}
     return [name] if name in fields else ELSEWHERE.get(name, "").split()
 
@@ -185,7 +203,11 @@ LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 4
 
 
 def first_seed(seed: int) -> int:
-    """Returns the seed of image 0. The seed of image n is n higher."""
+    """Returns the random seed of the image with the id 0. The seed of image n is n higher.
+
+    Args:
+      seed: the seed of the whole set of images, from 0 to `LARGEST_SEED`.
+    """
     return int(seed) << 40  # an integer of NumPy may have fewer than 40 bits
 
 

@@ -24,27 +24,28 @@ def sample(
     options: Options = UNCONSTRAINED,
     training: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes greedily, or samples from the model's distribution.
+    """Decodes captions greedily, or draws them from the model's distribution.
 
-    A row depends only on the draws of that row, so the batch size does not change the captions. If
-    the constraints allow no further word, the caption ends, with a score of about -1e9.
+    A caption depends only on its own random numbers, so the batch size does not change it. If the
+    constraints allow no further word, the caption ends, with a score of about -1e9.
 
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
       max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
         mark.
-      draws: random numbers, uniform in [0, 1), one for each word: float32 [N, T]. N is a multiple
-        of B, and the rows of an image stand together. A negative number chooses the most probable
-        word. None decodes one caption per image greedily.
-      options: the options after `with_ids`; those of beam search have no effect. `temperature`,
-        `top_k` and `top_p` apply after the constraints, in this order.
+      draws: random numbers, uniform in [0, 1), one for each word of N captions: float32 [N, T]. N
+        is a multiple of B, and the captions of an image follow each other. A negative number
+        chooses the most probable word. None decodes one caption per image greedily.
+      options: the options, with ids in place of words (`Options.with_ids`); those of beam search
+        have no effect. `temperature`, `top_k` and `top_p` apply after the constraints, in this
+        order.
       training: whether dropout is on.
 
     Returns:
-      Tokens int32 [N, T], PAD after EOS, and the natural log-probability of each under the model,
-      float32 [N, T], 0 at PAD. It is that of the model even if the word was drawn from a tempered
-      or truncated distribution.
+      Tokens int32 [N, T], PAD after the end mark, and the natural log-probability of each token,
+      float32 [N, T], 0 at PAD. It is the log-probability under the model, even if `temperature`,
+      `top_k` or `top_p` changed the distribution that the word was drawn from.
     """
     cache = model.init_cache(context, max_length)
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
@@ -61,7 +62,7 @@ def sample(
         if draws is not None:
             now = draws[:, index]
             tempered = tf.stop_gradient(logp) / options.temperature
-            words = tf.where(now < 0, words, draw(top_k_top_p_filter(tempered, options), now))
+            words = tf.where(now < 0, words, _draw(top_k_top_p_filter(tempered, options), now))
         if logp is not unconstrained:
             words = tf.where(tf.reduce_max(logp, -1) > NEVER / 2, words, EOS)
         words = tf.where(ended, PAD, words)
@@ -87,7 +88,7 @@ def sample(
     return tokens, logps
 
 
-def draw(logits, draws):
+def _draw(logits, draws):
     """Draws a word from the softmax of each row.
 
     It is the first word at which the cumulative sum of the probabilities exceeds the random number.
@@ -122,14 +123,15 @@ def draw(logits, draws):
 
 
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
-    """Makes a seed for each image, by which its captions are the same in any batch.
+    """Makes a random seed for each image, so that an image gets the same captions in any batch.
 
     Args:
-      seed: the seed of the whole set, from 0 to `LARGEST_SEED`.
+      seed: the seed of the whole set of images, from 0 to `LARGEST_SEED`.
       ids: image ids, integers [B].
 
     Returns:
-      int64 [B]. Two images, or two seeds of the whole set, never give the same.
+      The seeds, int64 [B]. They differ between any two images, and between any two values of
+      `seed`.
     """
     return tf.cast(ids, tf.int64) + first_seed(seed)
 
@@ -142,15 +144,15 @@ def scheduled_sampling(
     seed: tf.Tensor,
     training: bool = False,
 ) -> tf.Tensor:
-    """Computes logits as `model.decode` does, with some inputs replaced by words of the model.
+    """Computes logits as `model.decode` does, but replaces some input words by words of the model.
 
-    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
-    second position on, the input word of a row is replaced, with a probability, by a draw from the
-    previous logits of the row, which include dropout. The draw has no gradient, and padding stays
-    padding. The released code may draw PAD, which is also its end mark; here PAD and BOS are never
-    drawn.
+    This is scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1):
+    from the second position on, the input word of a caption is replaced, with a probability, by a
+    draw from the logits at the previous position, which include dropout. The draw has no gradient,
+    and padding stays padding. The released code may draw PAD, which is also its end mark; here PAD
+    and BOS are never drawn.
 
-    It calls `model.step` for every word, so it works with every system.
+    It calls `model.step` for every word, so it works with every captioner.
 
     Args:
       model: the captioner.
@@ -158,11 +160,12 @@ def scheduled_sampling(
       tokens: the captions, int32 [N, T'], BOS first. N is a multiple of B, and T' is at most
         `model.max_length`.
       probability: probability that an input word is replaced, a number or float32 [].
-      seed: random seed, integers [2]. A draw depends only on it, the row and the position.
+      seed: random seed, integers [2]. A draw depends only on the seed, the caption's row and the
+        position.
       training: whether dropout is on.
 
     Returns:
-      Logits float32 [N, T', V]; `logits[:, t]` predicts `tokens[:, t + 1]`.
+      Logits float32 [N, T', V] for V words; `logits[:, t]` predicts `tokens[:, t + 1]`.
     """
     rows = tf.shape(tokens)[0]
     length = tf.shape(tokens)[1]
@@ -178,7 +181,7 @@ def scheduled_sampling(
         words = tf.where(is_replaced, drawn, words)
         logits, cache = model.step(context, cache, words, index, training)
         numbers = tf.random.stateless_uniform([rows], tf.random.fold_in(draws, index))
-        drawn = draw(log_probs(tf.stop_gradient(logits)), numbers)
+        drawn = _draw(log_probs(tf.stop_gradient(logits)), numbers)
         return index + 1, drawn, cache, outputs.write(index, logits)
 
     *_, outputs = loop(

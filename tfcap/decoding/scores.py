@@ -16,17 +16,17 @@ from tfcap.models.captioner import Captioner
 def word_log_probs(
     model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False
 ) -> tf.Tensor:
-    """Computes the log-probability of each word of captions.
+    """Computes the log-probability of each word of captions under a model.
 
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
-      tokens: the captions without BOS, int32 [N, T']: w1 ... wL EOS PAD ... N is a multiple of B,
-        and the captions of an image stand together.
+      tokens: N captions without the start mark, int32 [N, T']: words, then EOS, then PAD. N is a
+        multiple of B, and the captions of an image follow each other.
       training: whether dropout is on.
 
     Returns:
-      Natural logarithms, float32 [N, T'], 0 at PAD.
+      Natural logarithms, float32 [N, T'], also for EOS; 0 at PAD.
     """
     starts = tf.fill([tf.shape(tokens)[0], 1], BOS)
     logits = model.decode(context, tf.concat([starts, tokens[:, :-1]], 1), training)
@@ -35,20 +35,20 @@ def word_log_probs(
 
 
 def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) -> tf.Tensor:
-    """Divides summed log-probabilities by a measure of length, to order finished captions.
+    """Divides the summed log-probability of each caption by a measure of its length.
 
-    For a caption of n words with EOS, the option `length_penalty` selects the measure: `average` is
-    (n + 1) ** power, which counts BOS as well; ExpansionNet uses power 1. `gnmt` is
-    ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). The power is the option `length_power`; 0
-    keeps the plain sum.
+    So long and short captions can be compared. For a caption of n tokens with its end mark, the
+    option `length_penalty` selects the measure: `average` is (n + 1) ** power, which counts the
+    start mark as well; ExpansionNet uses power 1. `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016,
+    equation 14). The power is the option `length_power`; 0 keeps the plain sum.
 
     Args:
-      sums: log-probabilities of the captions, float32 [B, K].
-      tokens: the captions without BOS, int32 [B, K, T], PAD after EOS.
+      sums: log-probabilities of K finished captions of each of B images, float32 [B, K].
+      tokens: the captions without the start mark, int32 [B, K, T], PAD after EOS.
       options: the options; only these two are read.
 
     Returns:
-      float32 [B, K].
+      The scores, float32 [B, K].
     """
     if not options.length_power:
         return sums

@@ -18,11 +18,12 @@ from tfcap.objectives.ngrams import CiderD
 
 
 class Consensus(tf.Module):
-    """Estimates the CIDEr-D that a sample would get from an unknown true caption.
+    """Scores each sampled caption by its mean CIDEr-D against the other samples of its image.
 
     Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
-    stand for the distribution of the true caption. So the sample with the highest mean CIDEr-D
-    against the others has the highest expected score. A caption that was drawn twice counts twice.
+    stand for the unknown true caption, so the sample with the highest score has the highest
+    expected CIDEr-D. A caption that was drawn twice counts twice. An object is called with samples
+    int32 [B, S, T] and returns their scores.
 
     Args:
       cider: computes CIDEr-D, with the document frequencies of the training captions.
@@ -48,16 +49,17 @@ class Consensus(tf.Module):
 
 
 class Search(tf.Module):
-    """Finds the captions of images, for validation, evaluation, captioning and serving.
+    """Finds the K best captions of each image, by beam search or by sampling, as the options say.
 
-    An image has K captions: `options.beam` of a beam search, or `options.samples`.
+    Validation, evaluation, captioning and serving all use it. An object is called with a model and
+    encoded images. K is `options.beam` or, for sampling, `options.samples`.
 
     Args:
-      options: the options after `with_ids`.
-      max_length: largest length of a caption in tokens, T; `options.max_length` above 0 takes its
-        place. A longer caption is cut and has no end mark.
-      consensus: a function of samples int32 [B, K, T] that returns the scores float32 [B, K] by
-        which they are ordered, see `Consensus`; None orders them by probability.
+      options: the options, with ids in place of words (`Options.with_ids`).
+      max_length: largest length of a caption in tokens, T; if `options.max_length` is not 0, it
+        counts instead. A longer caption is cut and has no end mark.
+      consensus: a function of samples int32 [B, K, T] of B images that returns scores float32 [B,
+        K], by which the samples are ordered, see `Consensus`. None orders them by probability.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Search(tf.Module):
 
     @property
     def samples(self) -> bool:
-        """True if captions are sampled: then every image needs a seed."""
+        """True if captions are sampled, so that the call needs a seed for every image."""
         return self.options.search == "sample"
 
     def __call__(

@@ -24,11 +24,17 @@ _MESSAGES = {
 
 
 def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the weights in a .caffemodel.
+    """Reads the weights in a .caffemodel, without Caffe.
+
+    Args:
+      path: path of the file.
 
     Returns:
-      Read-only float32 arrays by the name of the layer and the number of the blob from 0, such as
-      `conv1[0]`; layers without blobs are left out.
+      Read-only float32 arrays by the name of the layer and the number of the weight in it, from 0,
+      such as `conv1[0]`. Layers without weights are left out.
+
+    Raises:
+      ValueError: the file is no .caffemodel that can be read.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
@@ -39,12 +45,14 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             for number, blob in enumerate(layer.blobs)
         }
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise ValueError(
+            f"{path} cannot be read: {error.strerror or error}. Check the path."
+        ) from error
     except Exception as error:  # DecodeError of protobuf, and errors of what a stranger wrote
         raise ValueError(f"{path} is no usable .caffemodel: {error}. Copy it again.") from error
     if net.layers and not arrays:
         raise ValueError(
-            f"{path} has the layout of 2014 (V1LayerParameter). Convert it with Caffe's tool "
+            f"{path} has Caffe's layout of 2014 (V1LayerParameter). Convert it with Caffe's tool "
             "upgrade_net_proto_binary."
         )
     if not arrays:
@@ -77,5 +85,5 @@ def _array(blob) -> np.ndarray:
     numbers = np.frombuffer(b"".join(blob.data), "<f4")
     shape = [int(size) for part in blob.shape for size in part.dim]
     if min(shape, default=0) < 0 or math.prod(shape) != len(numbers):
-        raise ValueError(f"a blob has {len(numbers)} numbers and the shape {shape}")
+        raise ValueError(f"a weight has {len(numbers)} numbers, but the shape {shape}")
     return numbers.reshape(shape)

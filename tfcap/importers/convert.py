@@ -57,21 +57,24 @@ def convert(
     params_override: str = "",
     regions: str | None = None,
 ) -> str:
-    """Writes a run directory with the weights of a released checkpoint.
+    """Writes a run directory with the weights of a captioner that its authors released.
 
     Args:
-      family: one of `importers.FAMILIES`.
-      path: a file of `torch.save`.
-      vocab_file: the released words, see `words.read_words`.
-      model_dir: directory to write; it must be empty or not exist.
-      max_length: longest caption in words, T; None takes the value of the released code.
-      params_override: changes of the configuration, see `configs.resolve`. Use it where tensor
-        shapes do not show an option (activations, heads of a Transformer) and its default is wrong.
-      regions: directory of the detector whose regions the model reads. The run gets a copy, and
-        then reads photographs; None reads features.
+      family: the code that wrote the checkpoint, one of `importers.FAMILIES`.
+      path: the checkpoint, a file of `torch.save`.
+      vocab_file: the file of words that was released with it, see `words.read_words`.
+      model_dir: directory to write; it must be new or empty.
+      max_length: largest number of words of a caption, T; None takes the value of the released
+        code.
+      params_override: changes of the configuration as text, see `configs.resolve`. Use it for
+        options that the shapes of the weights do not show (activations, heads of a Transformer) if
+        their default is wrong.
+      regions: directory of the detector whose features the captioner was trained on. The run gets a
+        copy of it, and can then caption pictures. None: the run can caption features only, unless
+        the checkpoint holds a backbone.
 
     Returns:
-      One line that describes the model.
+      One line that describes the captioner.
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = read_words(family, vocab_file)
@@ -85,7 +88,7 @@ def convert(
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
         network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
         if network and regions:
-            raise ValueError("it has a backbone of its own. Leave out `regions`.")
+            raise ValueError("the checkpoint has a backbone of its own. Leave out `regions`.")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     fingerprint = _fingerprint(family, path, vocab, checkpoint)
@@ -112,8 +115,8 @@ def _check_rows(checkpoint: Checkpoint, ids: np.ndarray, vocab_file: str) -> Non
     """Raises ValueError unless the checkpoint has a row for each released id."""
     if ids.max() + 1 != checkpoint.rows:
         raise ValueError(
-            f"{vocab_file} has words for {ids.max() + 1} ids, and the checkpoint has "
-            f"{checkpoint.rows}. Give the words that were released with it."
+            f"{vocab_file} has words for {ids.max() + 1} ids, but the checkpoint has "
+            f"{checkpoint.rows}. Give the file of words that was released with it."
         )
 
 
@@ -125,12 +128,13 @@ def _check_groups(options: Mapping[str, Any], checkpoint: Checkpoint) -> None:
     table = checkpoint.tensors.get("encoder/0/expansion/query_exp_vectors")
     groups = options.get("encoder_groups")
     if groups is None and table is not None and len(table) == _V2_VECTORS:
-        raise ValueError("it is an ExpansionNet v2. Use `from=expansionnet_v2`.")
+        raise ValueError("the checkpoint is an ExpansionNet v2. Use `from=expansionnet_v2`.")
     if groups is None or table is None or sum(map(int, groups.split())) == len(table):
         return
     raise ValueError(
-        f"it has {len(table)} static vectors, which are not the groups {groups}. Give its groups "
-        "with `params_override=task.model.expansionnet_v2.encoder_groups=...`, or use "
+        f"the checkpoint has {len(table)} static vectors, but the groups {groups} add up to "
+        "another number. Give its groups with "
+        "`params_override=task.model.expansionnet_v2.encoder_groups=...`, or use "
         "`from=expansionnet` if it is a first ExpansionNet."
     )
 
@@ -155,8 +159,8 @@ def _backbone(
     result = detector.load(os.path.expanduser(regions))
     if result.feature_dim != feature_dim:
         raise ValueError(
-            f"{path} reads features {feature_dim} wide, and those of {regions} are "
-            f"{result.feature_dim} wide. Give the detector that made its features."
+            f"{path} reads features {feature_dim} wide, but those of {regions} are "
+            f"{result.feature_dim} wide. Give as `regions` the detector of its features."
         )
     return result
 
@@ -229,7 +233,7 @@ def _assumed(checkpoint: Checkpoint, params: configs.Experiment) -> str:
         assumed.append(f"encoder_groups {options['encoder_groups']}")
     if "heads" in options and "heads" not in checkpoint.options:
         assumed.append(f"heads {options['heads']}")
-    why = "assumed, because tensor shapes do not show it (see --params_override)"
+    why = "assumed, because tensor shapes do not show it (see `params_override`)"
     text = f"{why}: {', '.join(assumed)}" if assumed else "tensor shapes show all of its options"
     if checkpoint.options.get("stored_positions"):
         text += "; position codes of the file, which are not sinusoids"

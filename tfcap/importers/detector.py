@@ -65,16 +65,16 @@ def convert(
     boxes: int | None = None,
     form: str = "caffe",
 ) -> str:
-    """Writes the directory of a detector with the weights of a released file.
+    """Writes the directory of a detector of regions with the weights of a released file.
 
     Args:
-      path: a .caffemodel or a .pth.
+      path: the released file, a .caffemodel or a .pth.
       out: directory to write.
-      objects_vocab: text file with a class on each line. Synonyms are separated by commas, and the
-        first is taken. Without the file the classes have no names.
+      objects_vocab: text file with a class on each line, and its synonyms after commas. The first
+        word is taken. None: the classes have no names.
       attributes_vocab: the same for the attributes.
-      boxes: number of regions of each picture; None takes 10 to 100.
-      form: whose rules choose proposals, "caffe" or "milvlg", see `detector.Sizes`.
+      boxes: number of regions of each picture; None takes 10 to 100 regions, as many as are found.
+      form: the code whose rules choose regions, "caffe" or "milvlg", see `detector.Sizes`.
 
     Returns:
       One line that describes the detector.
@@ -103,14 +103,20 @@ def convert(
 
 
 def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
-    """Reads the weights of a released file and folds the normalisation into the convolutions.
+    """Reads the weights of a released detector, in the form of our network.
+
+    Our network has no normalisation: it is folded into the convolutions.
 
     Args:
-      path: a .caffemodel or a .pth, with or without the head of the attributes.
-      sizes: sizes of the network; None takes those of the released one.
+      path: the released file, a .caffemodel or a .pth. The branch for the attributes may be
+        missing.
+      sizes: sizes of the network; None takes those of the released network.
 
     Returns:
-      Float32 arrays with the names and shapes of `detector.shapes`.
+      Float32 arrays by name, with the names and shapes of `detector.shapes`.
+
+    Raises:
+      ValueError: the file cannot be read, or is that of another network.
     """
     sizes = sizes or Sizes()
     is_caffe = _is_caffe(path)
@@ -135,7 +141,7 @@ def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]
             kernel, *rest = detector.fold(kernel, mean, var, gamma, beta)
         for leaf, array in zip(("weight", "bias"), (kernel, *rest), strict=False):
             if not np.isfinite(array).all():
-                raise ValueError(f"{path}: {layer}.{leaf} holds NaN or infinity. Copy it again.")
+                raise ValueError(f"{path}: {layer}.{leaf} holds NaN or infinity. Copy the file.")
             arrays[f"{layer}.{leaf}"] = array
     # Regions are proposals: no box is refined.
     return {name: array for name, array in arrays.items() if ".bbox_pred." not in name}
@@ -148,7 +154,9 @@ def _is_caffe(path: str) -> bool:
             start = file.read(512)
         return not (torch_file.is_weights(start) or torch_file.other_format(start))
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise ValueError(
+            f"{path} cannot be read: {error.strerror or error}. Check the path."
+        ) from error
 
 
 def _known_network(path: str) -> str:
@@ -229,11 +237,12 @@ def _compare(
 
 
 def class_names(path: str | None, count: int) -> list[str]:
-    """Reads the first name on each line of a file of classes; none without a file.
+    """Reads the first name on each line of a file of classes.
 
     Args:
-      path: the file, or None.
-      count: number of classes.
+      path: the file, with names that commas separate on each line; None, or a `count` of 0, gives
+        an empty list.
+      count: number of classes, which is the number of lines.
     """
     if path is None or not count:
         return []
@@ -241,7 +250,7 @@ def class_names(path: str | None, count: int) -> list[str]:
         names = [line.split(",")[0].strip() for line in file.read().splitlines()]
     if len(names) != count or not all(names):
         raise ValueError(
-            f"{path} must have a name on each of {count} lines, and has {len(names)}. Give "
+            f"{path} must have a name on each of {count} lines, but has {len(names)} lines. Give "
             "the file that was released with the weights."
         )
     return names

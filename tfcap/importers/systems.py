@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfcap.backbones.swin import PREFIX as SWIN
-from tfcap.importers import weights
+from tfcap.importers import FAMILIES, weights
 from tfcap.layers.positions import sinusoids
 
 # The systems of toolkits: the start of a name, its table of names, our system; the first row that
@@ -37,19 +37,22 @@ _PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
 
 @dataclasses.dataclass
 class Checkpoint:
-    """A released model.
+    """A released captioner: what `recognize` finds in its checkpoint.
 
     Attributes:
-      system: name of the system in `MODELS`.
-      tensors: the weights by our names, in our layout, without buffers of positions.
-      names: the released name of each weight, by our name.
-      options: options of the system. Names and shapes show most of them. Of the others
-        (activations, and heads that no shape shows) these are the values of the released code.
+      system: name of the captioner's architecture in `models.MODELS`.
+      tensors: the weights, by the names that they have in our model and with its shapes. Tables of
+        position codes are not among them.
+      names: the released name of each weight, by its name in our model.
+      options: options of the architecture. Names and shapes of the weights show most of them. For
+        the others (activations, and heads that no shape shows) the values of the released code are
+        taken.
       feature_dim: width of the features, F.
-      rows: number of entries of the word table.
-      positions: released name and values [P, D] of the buffer of position codes, or None.
-      backbone: the tensors of the network inside the released model, by the names that its own
-        files have; empty if it reads features.
+      rows: number of words that the checkpoint has embeddings or logits for.
+      positions: the released name of the table of position codes, and the table [P, D], D numbers
+        for each of P positions; None without such a table.
+      backbone: the weights of the backbone that the checkpoint also holds, by the names that the
+        backbone's own checkpoints use; empty if the captioner reads features.
     """
 
     system: str
@@ -62,11 +65,15 @@ class Checkpoint:
     backbone: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def has_sinusoids(self, max_length: int) -> bool:
-        """True if the first `max_length` position codes of the file are the sinusoids.
+        """Tells whether the position codes of the checkpoint are the usual sinusoids.
 
-        The released code computes its table in float32, so that its angles have an error of up to
-        1.2e-7 times the position. The tolerance therefore grows with the position. The error of the
-        codes is 7e-6 at position 100 and 4e-4 at position 5,000.
+        The answer is True if the checkpoint has no table of position codes. The released code
+        computes its table in float32, so that its angles have an error of up to 1.2e-7 times the
+        position. The tolerance therefore grows with the position. The error of the codes is 7e-6 at
+        position 100 and 4e-4 at position 5,000.
+
+        Args:
+          max_length: number of positions to compare, from the first.
         """
         if self.positions is None:
             return True
@@ -75,7 +82,13 @@ class Checkpoint:
         return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
 
     def store_positions(self, max_length: int) -> None:
-        """Makes the first `max_length` position codes of the file a weight of the model."""
+        """Makes the table of position codes of the checkpoint a weight of the model.
+
+        Nothing happens if the checkpoint has no such table.
+
+        Args:
+          max_length: number of positions to take, from the first.
+        """
         if self.positions is not None:
             key, table = self.positions
             self.options["stored_positions"] = True
@@ -84,14 +97,17 @@ class Checkpoint:
 
 
 def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
-    """Finds the released model of a family in a checkpoint.
+    """Finds the captioner of a family in the tensors of a checkpoint.
 
-    The model may be a part of a larger module, as in Lightning: then its names begin with one of
-    `_PARTS`, and other tensors, such as the weights of a loss, are left out.
+    The captioner may be a part of a larger module, as in Lightning: then its names begin, for
+    example, with "model.". Other tensors, such as the weights of a loss, are left out.
 
     Args:
-      family: one of `importers.FAMILIES`.
+      family: the code that wrote the checkpoint, one of `importers.FAMILIES`.
       state: the tensors by name, the result of `torch_file.read_tensors`.
+
+    Raises:
+      ValueError: the checkpoint holds no captioner of this family.
     """
     checkpoint = _recognized(family, state)
     for part in _PARTS:
@@ -100,7 +116,8 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
             checkpoint = _recognized(family, inside)
     if checkpoint is None:
         raise ValueError(
-            f"the file is no checkpoint of {family}. Choose with `from` the code that wrote it."
+            f"the file is no checkpoint of {family}. Choose with `from` the code that "
+            f"wrote it: {', '.join(FAMILIES)}."
         )
     return checkpoint
 
@@ -110,7 +127,9 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     state = weights.split(state, family)
     swin = {key: state.pop(key) for key in list(state) if key.startswith(SWIN)}
     if family == "expansionnet" and swin:
-        raise ValueError("it is an ExpansionNet v2 with its Swin: use `from=expansionnet_v2`.")
+        raise ValueError(
+            "the checkpoint is an ExpansionNet v2 with its Swin. Use `from=expansionnet_v2`."
+        )
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table = system = family
     if family in _TOOLKITS:
@@ -125,13 +144,16 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
         name, tensor = weights.translate(key, value, weights.NAMES[table])
         if name in names:
             raise ValueError(
-                f"{names[name]} and {key} are the same weight, {name}. Save the model again."
+                f"the tensors {names[name]} and {key} both stand for the weight {name}. Save the "
+                "model again."
             )
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
         return None
     if empty := [names[name] for name, value in tensors.items() if not value.size]:
-        raise ValueError(f"{empty[0]} is empty. Copy the file again, or save the model again.")
+        raise ValueError(
+            f"the tensor {empty[0]} is empty. Copy the file again, or save the model again."
+        )
     sizes = _Sizes(tensors)
     options = _SYSTEMS[system](sizes) | _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}

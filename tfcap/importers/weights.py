@@ -195,11 +195,18 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Splits `ctx2att` of AoANet: its upper half is the map of values, its lower that of keys.
+    """Splits the tensor `ctx2att` of AoANet, which joins two affine maps.
+
+    The upper half becomes `ctx2att.value`, the map of attention values; the lower half becomes
+    `ctx2att.key`, that of attention keys.
 
     Args:
       state: tensors by name.
-      family: one of `importers.FAMILIES`; those of others do not change.
+      family: one of `importers.FAMILIES`. The tensors of other families than "aoanet" do not
+        change.
+
+    Returns:
+      The tensors by name.
     """
     parts = dict(state)
     for leaf in ("weight", "bias"):
@@ -211,12 +218,14 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
 
 
 def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarray]:
-    """Returns our name of a tensor, and the tensor in our layout.
+    """Converts a released tensor to our model; returns its name there, and the tensor.
+
+    The matrices of affine maps are transposed.
 
     Args:
-      key: released name, after `split`.
+      key: the released name, after `split`.
       value: the tensor.
-      names: patterns that are applied in order, a value of `NAMES`.
+      names: pairs (regular expression, replacement) that are applied in order, a value of `NAMES`.
     """
     path, _, leaf = key.rpartition(".")
     for pattern, ours in names:
@@ -243,17 +252,21 @@ def assign(
     released: np.ndarray,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Assigns every weight of a released model to `model`.
+    """Assigns the weights of a released captioner to our model.
 
-    Some released models have no separate PAD and BOS. So the logits of PAD and BOS are copied from
-    EOS and lowered by UNLIKELY. Decoding never emits PAD and BOS, so captions do not change. In
-    training, label smoothing sums the logits of all words, and this sum stays finite.
+    Some released captioners have no PAD and BOS of their own. So the logits of PAD and BOS are
+    copied from EOS and lowered by 30. Decoding never gives PAD and BOS, so captions do not change.
+    In training, label smoothing sums the logits of all words, and this sum stays finite.
 
     Args:
-      model: the captioner.
-      tensors: weights by our names, in our layout, as `translate` returns them.
-      released: released id of each of our words, int [V].
-      names: released names of our weights, for the error, which lists every tensor that does not
+      model: our captioner, which gets the weights.
+      tensors: the weights, by the names that they have in `model`, as `translate` returns them.
+      released: the released id of each of our words, int [V].
+      names: the released name of each weight, by its name in `model`, for the error; None: the
+        error has the names in `model`.
+
+    Raises:
+      ValueError: names or shapes differ from those of `model`. It lists every tensor that does not
         fit.
     """
     weights = model.checkpoint_items["weights"]

@@ -27,18 +27,24 @@ _REMEDY = "Give the file of words that was released with the checkpoint."
 
 
 def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
-    """Reads the words of a released model in our order: <pad> <bos> <eos> <unk>, then the others.
+    """Reads the words of a released captioner, and puts them in the order of our vocabulary.
+
+    That is <pad> <bos> <eos> <unk>, then the other words.
 
     Args:
-      family: one of `importers.FAMILIES`. The file of `expansionnet` has a word for every id, the
-        files of the others begin with id 1.
+      family: the code that wrote the captioner, one of `importers.FAMILIES`. The ids in the files
+        of `expansionnet` and `expansionnet_v2` begin with 0, those of the others with 1.
       path: a file in one of these layouts: the words in the order of their ids, one per line or as
         a JSON list (which can also hold the newline, the first word of ExpansionNet); a JSON object
-        from ids to words or from words to ids, alone or under one of the keys `_TABLES`; or the
-        pickle of ExpansionNet v2.
+        from ids to words or from words to ids, alone or as the entry "ix_to_word", "word_to_ix",
+        "itow", "wtoi", "idx2word" or "word2idx" of another object; or the pickle of ExpansionNet
+        v2.
 
     Returns:
       Our vocabulary, and the released id of each of our V words, int64 [V].
+
+    Raises:
+      ValueError: the file has none of these layouts, or lacks a word that the family needs.
     """
     first = 0 if family in _EXPANSIONNETS else 1
     words = _words(path, first)
@@ -68,8 +74,8 @@ def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
     ids = [index for index, word in enumerate(words, 1) if word in _UNKNOWN]
     if len(ids) != 1:
         raise ValueError(
-            f"{path} needs one word for unknown words, {' or '.join(_UNKNOWN)}, and has "
-            f"{len(ids)}. {_REMEDY}"
+            f"{path} needs one word for unknown words, {' or '.join(_UNKNOWN)}, but has "
+            f"{len(ids)} of them. {_REMEDY}"
         )
     return ids[0]
 

@@ -16,12 +16,16 @@ _BATCH = 32
 
 
 class KerasHubClip:
-    """Maps pictures and texts into CLIP's space with a preset of keras-hub.
+    """Computes the vectors of pictures and of texts with CLIP, for the score CLIPScore.
 
-    Vectors are cached, because several sets of captions are often scored on the same pictures.
+    The weights come from a preset of keras-hub. Vectors are kept in memory, because several sets of
+    captions are often scored on the same pictures.
 
     Args:
-      preset: the directory of a preset, or a handle that keras-hub downloads.
+      preset: the directory of a preset of keras-hub, or the name of one that keras-hub downloads.
+
+    Raises:
+      ValueError: keras-hub is not installed, or `preset` is not a complete CLIP preset.
     """
 
     def __init__(self, preset: str):
@@ -29,7 +33,8 @@ class KerasHubClip:
             import keras_hub
         except ImportError:
             raise ValueError(
-                "`clip` needs keras-hub, which needs Python 3.11. Run: pip install 'tfcap[hub]'"
+                "`clip` needs the package keras-hub, which needs Python 3.11 or newer. Run: pip "
+                "install 'tfcap[hub]'"
             ) from None
         try:
             self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
@@ -38,16 +43,31 @@ class KerasHubClip:
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"`clip={preset}` is not a CLIP preset of keras-hub with its tokenizer and its "
-                f"image converter: {' '.join(str(error).split())[:300]}"
+                f"image converter ({' '.join(str(error).split())[:300]}). Give the name of a CLIP "
+                "preset, such as clip_vit_base_patch32, or the directory of one."
             ) from None
         self._cache: dict[str, np.ndarray] = {}
 
     def pictures(self, paths: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each picture file, float32 [n, D]."""
+        """Computes the vector of each picture file.
+
+        Args:
+          paths: the paths of n picture files.
+
+        Returns:
+          float32 [n, D], where D is the width of CLIP's vectors.
+        """
         return self._vectors("pictures of CLIP", paths, self._encode_pictures)
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each text, float32 [n, D]; texts are cut at the length of CLIP."""
+        """Computes the vector of each text. A text that is too long for CLIP is cut.
+
+        Args:
+          texts: n texts.
+
+        Returns:
+          float32 [n, D], where D is the width of CLIP's vectors.
+        """
         return self._vectors("texts of CLIP", texts, self._encode_texts)
 
     def _vectors(
@@ -83,4 +103,5 @@ def _read(path: str) -> tf.Tensor:
     try:
         return tf.cast(pictures.read(pathlib.Path(path).read_bytes()), tf.float32)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"CLIP cannot read the picture {path}: {reason}") from None

@@ -26,16 +26,20 @@ def decode_split(
     limit: int = 0,
     seed: int = 1,
 ) -> Hypotheses:
-    """Captions every image of a split; the captions of an image are sorted, best first.
+    """Captions the images of a split with a run.
 
     Args:
       run: the trained captioner. It reads as many regions of an image as in its training.
-      data: prepared data that the captioner can read.
+      data: prepared data with the vocabulary and the features of the run.
       split: name of the split.
-      batch_size: number of images decoded together, B; captions do not depend on it.
-      search: finds the captions; by default with the decoding options of the run.
-      limit: number of images, from the start of the split; 0 for all.
-      seed: random seed of sampling; the draws for an image depend on it and on the image id.
+      batch_size: number of images captioned together; the captions do not depend on it.
+      search: the search that finds the captions; None makes it from the decoding options of the
+        run.
+      limit: number of images to caption, from the start of the split; 0 captions all.
+      seed: random seed of sampling. The samples of an image depend on the seed and the image id.
+
+    Returns:
+      The `captions` of each image by its id, best first, and their `scores`.
     """
     model = run.model
     search = search or run.search()

@@ -33,14 +33,16 @@ _EXAMPLES = 5  # unknown words that a note names
 
 
 class EncodedCaptions(NamedTuple):
-    """Captions as token ids.
+    """N captions as token ids.
 
     Attributes:
-      tokens: int32 [N, T] without BOS: w1 w2 ... EOS PAD ...; `Vocab.encode` cuts long captions.
-      words: number of words of each caption and its end mark, int32 [N], L.
-      unknown: number of words of all captions that are outside the vocabulary and scored as UNK.
+      tokens: int32 [N, T]. A row holds the words of a caption, then the end mark EOS, then padding
+        PAD, but no start mark BOS. A caption that is longer than T tokens is cut and has no EOS.
+      words: number of tokens of each caption without padding, EOS included, int32 [N].
+      unknown: number of words, of all captions together, that are outside the vocabulary. They have
+        the token UNK.
       cut: number of captions that were cut.
-      examples: some of the unknown words.
+      examples: some of the words outside the vocabulary.
     """
 
     tokens: np.ndarray
@@ -50,7 +52,7 @@ class EncodedCaptions(NamedTuple):
     examples: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Returns a line about unknown words and cut captions; empty if there are none."""
+        """Returns a line of text about unknown words and cut captions; "" if there are none."""
         parts = []
         if self.unknown:
             total = int(self.words.sum())
@@ -63,7 +65,16 @@ class EncodedCaptions(NamedTuple):
 
 
 def encode_captions(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCaptions:
-    """Converts N captions to token ids; T is `max_length`."""
+    """Converts captions to token ids.
+
+    Args:
+      vocab: the vocabulary.
+      captions: N captions, as plain sentences.
+      max_length: largest number of tokens of a caption, T; longer captions are cut.
+
+    Raises:
+      ValueError: a caption has no word.
+    """
     parts = [
         vocab.encode(tf.constant(captions[start : start + _CHUNK]), max_length).numpy()[:, 1:]
         for start in range(0, len(captions), _CHUNK)
@@ -98,17 +109,19 @@ def read_images(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields the images at these positions of a split, in blocks of B.
-
-    A block has `features` float32 [B, R, F] and `mask` bool [B, R]. It also has `image` float32
-    [B, F2] if the data has vectors of whole images.
+    """Reads images of a split in blocks, each the inputs of a captioner.
 
     Args:
       data: the prepared data.
       split: name of the split.
-      positions: the positions of the images in the split, int64 [I].
+      positions: the positions of the images to read in the split, from 0.
       batch_size: number of images of a block, B; the last block may be smaller.
-      max_regions: number of regions of an image to read; None for all.
+      max_regions: largest number of regions of an image to read; None reads all.
+
+    Yields:
+      A dictionary for each block: `features` float32 [B, R, F], R regions of width F, and `mask`
+      bool [B, R], False for padding. If the data has vectors of whole images, it also has `image`
+      float32 [B, F2].
     """
     pad_regions = data.most_regions(max_regions)
     indices = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
@@ -123,19 +136,20 @@ def read_images(
 
 
 class Prefixes(NamedTuple):
-    """Captions as a tree: all different prefixes of t = 0 ... L - 1 words.
+    """The beginnings of S captions as a tree, so that a beginning that they share is computed once.
 
-    A prefix that many captions share is computed once. The 5,000 validation captions of Flickr8k
-    have 59,206 words but only 40,161 different prefixes.
+    A prefix is the first t words of a caption, t = 0 ... L - 1. The 5,000 validation captions of
+    Flickr8k have 59,206 words but only 40,161 different prefixes. Row t of an array is about the
+    prefixes of t words, of which there are U at most; shorter rows are padded.
 
     Attributes:
-      tokens: the captions, int32 [S, L]: w1 w2 ... EOS PAD ...
-      words: the last word of each prefix, int32 [L, U]; BOS for the empty prefix.
-      parents: for each prefix the index, in row t - 1, of the prefix without its last word, int32
-        [L, U].
-      counts: the number of prefixes of each length, int32 [L]; the rest of a row is padding.
-      index_of: the index of each caption's prefix in row t, int32 [L, S]; 0 after the caption's
-        end.
+      tokens: the captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
+      words: the last word of each prefix, int32 [L, U]; BOS, the start mark, for the empty prefix.
+      parents: for each prefix the index, in row t - 1, of the same prefix without its last word,
+        int32 [L, U].
+      counts: the number of prefixes in each row without padding, int32 [L].
+      index_of: for each caption the index of its prefix in row t, int32 [L, S]; 0 after the end of
+        the caption.
     """
 
     tokens: np.ndarray
@@ -146,7 +160,11 @@ class Prefixes(NamedTuple):
 
 
 def prefix_tree(tokens: np.ndarray) -> Prefixes:
-    """Builds the prefixes of captions int32 [S, L]: w1 w2 ... EOS PAD ..."""
+    """Finds the different prefixes of captions.
+
+    Args:
+      tokens: S captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
+    """
     captions, length = tokens.shape
     index_of = np.zeros((length, captions), np.int32)
     words = [np.array([BOS])]
@@ -169,7 +187,7 @@ def prefix_tree(tokens: np.ndarray) -> Prefixes:
     return Prefixes(tokens, padded(words), padded(parents), counts, index_of)
 
 
-def score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.Tensor:
+def _score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.Tensor:
     """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
 
     A step has one row for each prefix and image. This works for every system, but a cache that
@@ -210,20 +228,20 @@ def score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.Te
 
 
 class PairScorer:
-    """Computes log P(caption | image) for every image of a block and every caption.
+    """Computes log P(caption | image) for every pair of an image and a caption.
 
-    An image is encoded once for all captions. The captions are scored in blocks with a limited
-    number of logits, so that the memory depends neither on the images nor on the captions. A
-    recurrent system computes one step for each prefix (`Prefixes`). The caches of other systems are
-    too large for that: these systems decode captions of the same length in parallel, without
-    padding. All blocks use one trace.
+    `scorer(features, mask)` returns the natural logarithms, float32 [B, N], of N captions for B
+    images. An image is encoded once for all captions. The captions are scored in blocks, so that
+    the memory depends neither on the number of images nor on the number of captions. A recurrent
+    model computes a beginning that several captions share only once (`Prefixes`). The caches of
+    other models are too large for that: they score captions of the same length in parallel.
 
     Args:
       model: the captioner.
-      specs: the shapes of its inputs, `PreparedData.input_specs`; or the feature width, F, if there
-        are no vectors of whole images.
+      specs: name of each input of the model -> its shape, as in `PreparedData.input_specs`; or only
+        the width of the features, if there are no vectors of whole images.
       captions: the captions to score; `use` replaces them.
-      logits: the largest number of logits of one call; a single caption may need more.
+      logits: the largest number of logits in memory at once. A single caption may need more.
     """
 
     def __init__(
@@ -257,23 +275,27 @@ class PairScorer:
         )
 
     def use(self, captions: EncodedCaptions) -> None:
-        """Takes other captions to score."""
+        """Replaces the captions that the scorer scores. The model is not traced again."""
         self.captions = captions
         self._blocks = {}
 
     def _score_block(self, context: Tree, captions: tf.Tensor | Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or prefixes: [B, S]."""
         if isinstance(captions, Prefixes):
-            return score_prefixes(self.model, context, captions)
+            return _score_prefixes(self.model, context, captions)
         size = tf.shape(tf.nest.flatten(context)[0])[0]
         logps = word_log_probs(self.model, context, tf.tile(captions, (size, 1)))  # image-major
         return tf.reshape(tf.reduce_sum(logps, -1), (size, tf.shape(captions)[0]))
 
     def blocks(self, size: int) -> list[tuple[np.ndarray, np.ndarray | Prefixes]]:
-        """Divides the captions into blocks: (positions [S], tokens [S, L] or prefixes).
+        """Divides the captions into blocks that fit into the memory.
 
         Args:
-          size: the number of images that a block of captions is scored with, B.
+          size: number of images for which a block of captions is scored at once.
+
+        Returns:
+          For each block the positions of its captions in `captions`, and the captions: `Prefixes`
+          for a recurrent model, otherwise their tokens int32 [S, L], S captions of L words.
         """
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
@@ -315,19 +337,19 @@ class PairScorer:
         if not np.isfinite(scores).all():
             raise ValueError(
                 "The probability of a caption is NaN or 0, so the training of this model has "
-                "diverged. Choose another checkpoint."
+                "diverged. Choose another checkpoint, or train again with a smaller learning rate."
             )
         return scores
 
 
 class Perplexities(NamedTuple):
-    """Perplexities of captions of images, base 2 (Mao et al., ICLR 2015, section 4).
+    """The perplexities of N captions, each for its image (Mao et al., ICLR 2015, section 4).
 
     Attributes:
-      image: the image id of each caption, int64 [N].
+      image: the id of the image of each caption, int64 [N].
       log2: log2 P(caption | image), the end mark included, float64 [N].
-      words: number of words of each caption and its end mark, int32 [N], L.
-      note: a line about unknown words and cut captions, see `EncodedCaptions.note`.
+      words: number of words of each caption, its end mark included, int32 [N].
+      note: a line of text about unknown words and cut captions; "" if there are none.
     """
 
     image: np.ndarray
@@ -337,28 +359,34 @@ class Perplexities(NamedTuple):
 
     @property
     def each(self) -> np.ndarray:
-        """Perplexity of each caption: 2 ** (-(1/L) sum log2 P(w_n | w_1..n-1, I)), float64 [N]."""
+        """The perplexity of each caption, float64 [N].
+
+        It is 2 ** (-log2 P(caption | image) / L) for a caption of L words, the end mark included.
+        """
         return np.exp2(-self.log2 / self.words)
 
     @property
     def mean(self) -> float:
-        """Mean of `each`: long and short captions have the same weight."""
+        """The mean of the perplexities of the captions; long and short ones count the same."""
         return float(self.each.mean())
 
     @property
     def corpus(self) -> float:
-        """Perplexity over all words: 2 ** (-(sum of log2 P) / (number of words))."""
+        """The perplexity over the words of all captions together; long captions count more.
+
+        It is 2 ** (-(sum of log2 P(caption | image)) / (number of all words)).
+        """
         return float(np.exp2(-self.log2.sum() / self.words.sum()))
 
     def by_image(self) -> dict[int, list[float]]:
-        """Returns the perplexities of the captions of each image, by image id."""
+        """Returns image id -> the perplexity of each caption of the image."""
         result: dict[int, list[float]] = {}
         for image, value in zip(self.image.tolist(), self.each.tolist(), strict=True):
             result.setdefault(image, []).append(value)
         return result
 
     def format(self) -> str:
-        """Returns `mean` and `corpus` as text, and the note, if any, on a second line."""
+        """Returns `corpus` and `mean` as a line of text, and the note, if any, as a second line."""
         line = (
             f"perplexity: {self.corpus:.2f} per word (base 2), mean over "
             f"{len(self.words)} references: {self.mean:.2f}"
@@ -376,23 +404,27 @@ def perplexities_of_split(
 ) -> Perplexities:
     """Computes the perplexity of each caption of a split for its image.
 
-    PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
-    authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
+    The end mark of a caption counts as a word, as in the later code of Mao et al. (their paper does
+    not say). Padding and the start mark do not count. A word outside the vocabulary counts as the
+    token UNK.
 
     Args:
       run: the trained captioner.
-      data: prepared data that the captioner can read.
+      data: prepared data with the vocabulary and the features of the run.
       split: name of the split.
-      batch_size: number of images scored together, B.
-      limit: number of images, from the start of the split; 0 for all.
-      references: image id -> captions; None for all captions of the split.
+      batch_size: number of images scored together.
+      limit: number of images to score, from the start of the split; 0 scores all.
+      references: image id -> the captions to score; None scores all captions of the split.
     """
     ids = data.index(split).id[: limit or None]
     if references is None:
         references = stored_captions(data, split)
     positions = np.array([i for i, image in enumerate(ids) if references.get(int(image))], np.int64)
     if not len(positions):
-        raise ValueError(f"Perplexity needs captions, and split {split} of {data.folder} has none.")
+        raise ValueError(
+            f"Perplexity needs captions, but split {split} of {data.folder} has none. Name another "
+            "split, or leave out `perplexity`."
+        )
     ids = ids[positions]
     captions_of = [references[int(image)] for image in ids]
     texts = [caption for captions in captions_of for caption in captions]

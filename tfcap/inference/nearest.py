@@ -39,24 +39,25 @@ _QUERIES = 256  # queries multiplied together
 
 
 class Space:
-    """Computes the vector that represents an image in the search.
+    """Computes a vector of each image, so that similar images have near vectors.
 
-    By default it is the mean of the features over the image's regions. With an m-RNN it is the
-    output g2(V_I I) without bias (Mao et al., ICLR 2015, section 8: features refined by the
-    captions that the model was trained with).
+    By default the vector is the mean of the features of the image's regions. With an m-RNN it is
+    the refined feature of the image, the output g2(V_I I) without bias (Mao et al., ICLR 2015,
+    section 8).
 
     Args:
-      refine: an m-RNN; None for the mean of the features.
-      mean: a vector [D] that is subtracted from each vector. The result is then scaled to length 1,
-        so that the nearest vectors are those with the highest cosine. None changes no vector.
+      refine: an m-RNN, whose refined features are the vectors; None takes the mean of the features.
+      mean: a vector [D] that is subtracted from each vector, of width D. The difference is scaled
+        to length 1, so that the nearest vectors are those with the highest cosine. None leaves all
+        vectors as they are.
     """
 
     def __init__(self, refine: Captioner | None = None, mean: np.ndarray | None = None):
         refined = getattr(refine, "refined_features", None)
         if refine is not None and refined is None:
             raise ValueError(
-                "Only an m-RNN (models mrnn and mrnn_shared) has refined features, and this run is "
-                f"{refine.name}. Give the run of an m-RNN."
+                "Only an m-RNN (models mrnn and mrnn_shared) has refined features, but this model "
+                f"is {refine.name}. Give the run of an m-RNN."
             )
         self._mean = None if mean is None else mean.astype(np.float32)
         weights = {} if refine is None else refine.checkpoint_items["weights"]
@@ -72,13 +73,16 @@ class Space:
     def vectors(
         self, features: tf.Tensor, mask: tf.Tensor | None = None, image: tf.Tensor | None = None
     ) -> np.ndarray:
-        """Computes the vectors of B images, float32 [B, D].
+        """Computes the vectors of images.
 
         Args:
-          features: features of the regions, float32 [B, R, F].
+          features: features of the R regions of B images, float32 [B, R, F].
           mask: bool [B, R], False for padding; None if there is no padding.
-          image: vectors of the whole images, float32 [B, F2], which an m-RNN may read; None if the
-            data has none.
+          image: features of the whole images, float32 [B, F2], which an m-RNN may read; None if the
+            data has no such features.
+
+        Returns:
+          float32 [B, D]: a vector of width D for each image.
         """
         if mask is None:
             mask = tf.ones(tf.shape(features)[:2], tf.bool)
@@ -88,9 +92,12 @@ class Space:
         return self.centre(self._vectors(inputs).numpy())
 
     def centre(self, vectors: np.ndarray) -> np.ndarray:
-        """Subtracts the mean from vectors float32 [B, D] and scales them to length 1.
+        """Subtracts `mean` from vectors and scales the differences to length 1.
 
-        Without a mean the vectors are returned as they are.
+        If `mean` is None, the vectors are returned as they are.
+
+        Args:
+          vectors: B vectors, float32 [B, D].
         """
         if self._mean is None:
             return vectors
@@ -100,11 +107,11 @@ class Space:
 
 
 class Index:
-    """Finds the nearest vectors by Euclidean distance, exactly.
+    """The vectors of images, in which the nearest are found by Euclidean distance, exactly.
 
     Args:
-      vectors: float32 [M, D]; the array may be memory-mapped.
-      ids: the image id of each vector, int64 [M].
+      vectors: the vectors of M images, float32 [M, D]; the array may be memory-mapped.
+      ids: the id of each image, int64 [M].
     """
 
     def __init__(self, vectors: np.ndarray, ids: np.ndarray):
@@ -114,17 +121,18 @@ class Index:
     def search(
         self, queries: np.ndarray, k: int, query_ids: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the k nearest images of each query, nearest first.
+        """Finds the k images whose vectors are nearest to each query.
 
         Args:
-          queries: vectors, float32 [Q, D].
-          k: number of neighbours; at most the number of images are found.
-          query_ids: the image id of each query, int64 [Q]. An image is never its own neighbour.
-            None if the queries are no images of the index.
+          queries: Q vectors, float32 [Q, D].
+          k: number of images to find for a query; at most all images of the index are found.
+          query_ids: the image id of each query, int64 [Q], if the queries are images. An image with
+            the id of the query is left out. None leaves out no image.
 
         Returns:
-          Positions int64 [Q, k] and distances float64 [Q, k]. If a query has fewer neighbours, its
-          row ends with position -1 and distance infinity.
+          The positions of the images in the index, int64 [Q, k], and their distances, float64
+          [Q, k], nearest first. If there are fewer than k images for a query, its row ends with
+          position -1 and distance infinity.
         """
         k = min(k, len(self.ids))
         excluded = np.full(len(queries), -1)
@@ -174,19 +182,21 @@ def open_index(
     max_regions: int | None = None,
     splits: Sequence[str] = ("train",),
 ) -> Index:
-    """Opens the index of the images of some splits, or makes it if there is none.
+    """Returns the index of the images of some splits. It reads stored vectors or computes them.
 
     Args:
       data: the prepared data.
-      space: computes the vectors.
-      directory: the directory that keeps the vectors; "" for the directory `vectors` of the data,
-        None to hold the vectors in memory only.
-      max_regions: the number of regions of an image that the model reads; None for all.
-      splits: names of the splits.
+      space: computes the vectors of the images.
+      directory: the directory that keeps the vectors for the next time; "" takes the directory
+        `vectors` inside the prepared directory. None keeps the vectors in memory only.
+      max_regions: largest number of regions of an image to read; None reads all.
+      splits: names of the splits. Their images follow each other in the index.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
-        raise ValueError(f"{data.folder} has no images in {', '.join(splits)}. Name other splits.")
+        raise ValueError(
+            f"{data.folder} has no images in the splits {', '.join(splits)}. Name other splits."
+        )
     compute = functools.partial(_compute, data, space, max_regions, splits, len(ids))
     name = f"{_name(data, space, max_regions, splits)}.npy"
     path = os.path.join(directory or os.path.join(data.folder, DIRECTORY), name)
@@ -244,20 +254,22 @@ def _compute(
 
 
 class Candidates:
-    """Finds the images of a split that are nearest to a sentence or to another image.
+    """Finds the images of a split that are most similar to a sentence or to another image.
 
-    Nearness is the cosine of the angle between vectors from which the mean over the training images
-    is subtracted: without this, all vectors of images have nearly the same direction.
+    They are candidates that a captioner then scores. The similarity is the cosine of the angle
+    between two vectors, from which the mean vector of the training images is subtracted: without
+    this, all vectors of images have nearly the same direction.
 
     Args:
-      data: prepared data with training images.
+      data: prepared data with training images and their captions.
       split: the split whose images are found.
-      directory: the directory that keeps the vectors, see `open_index`.
-      max_regions: the number of regions of an image that the model reads; None for all.
+      directory: the directory that keeps the vectors for the next time; "" takes the directory
+        `vectors` inside the prepared directory. None keeps the vectors in memory only.
+      max_regions: largest number of regions of an image to read; None reads all.
 
     Attributes:
-      space: computes the vectors of images.
-      index: the vectors of the images of `split`.
+      space: the `Space` that computes the vectors of images.
+      index: the `Index` of the images of `split`.
     """
 
     def __init__(
@@ -279,22 +291,40 @@ class Candidates:
         return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)
 
     def sentences(self, texts: Sequence[str]) -> np.ndarray:
-        """Computes the vectors of sentences, float32 [Q, D]."""
+        """Computes the vectors of sentences in the space of the vectors of images.
+
+        Args:
+          texts: Q sentences.
+
+        Returns:
+          float32 [Q, D]: a vector of width D for each sentence.
+        """
         return self.space.centre(self._sentence_vectors(texts))
 
     def nearest(self, vectors: np.ndarray, number: int) -> np.ndarray:
-        """Finds the images nearest to vectors [Q, D].
+        """Finds the images of the split that are most similar to sentences or other images.
 
-        Returns their positions in the split, int64 [Q, k], nearest first; k is `number`, or the
-        number of images if that is smaller.
+        Args:
+          vectors: Q vectors of sentences or images, float32 [Q, D].
+          number: number of images to find for each vector.
+
+        Returns:
+          Their positions in the split, int64 [Q, k], most similar first. k is `number`, or the
+          number of images if that is smaller.
         """
         return self.index.search(vectors, number)[0]
 
     def among_sentences(self, vectors: np.ndarray, texts: Sequence[str], number: int) -> np.ndarray:
-        """Finds the texts nearest to the vectors [Q, D] of images.
+        """Finds the texts that are most similar to images.
 
-        Returns their positions in `texts`, int64 [Q, k], nearest first; k is `number`, or the
-        number of texts if that is smaller.
+        Args:
+          vectors: the vectors of Q images, float32 [Q, D].
+          texts: the sentences to choose from.
+          number: number of texts to find for each image.
+
+        Returns:
+          Their positions in `texts`, int64 [Q, k], most similar first. k is `number`, or the number
+          of texts if that is smaller.
         """
         return Index(self.sentences(texts), np.arange(len(texts))).search(vectors, number)[0]
 
@@ -305,15 +335,15 @@ Term = str | tuple[str, str]  # a word, or two neighbouring words
 class SentenceVectors:
     """Computes vectors of sentences in the space of the vectors of images.
 
-    A captioner gives probabilities of sentences, not vectors. Here the vector of a sentence is the
-    mean of the vectors of some images: those whose captions are most similar to the sentence. The
-    similarities are the weights of the mean. The similarity of two sentences is the cosine of their
-    TF-IDF vectors of words and of pairs of neighbouring words.
+    `sentence_vectors(sentences)` returns float32 [Q, D] for Q sentences. The vector of a sentence
+    is a weighted mean of vectors of images: of the images whose captions are most similar to the
+    sentence. The similarities are the weights of this mean. The similarity of two sentences is the
+    cosine of their TF-IDF vectors of words and of pairs of neighbouring words.
 
     Args:
       captions: the captions of each of M images.
       vectors: the vectors of the images, float32 [M, D].
-      most_similar: number of captions whose images are averaged.
+      most_similar: number of captions whose images are averaged for a sentence.
     """
 
     def __init__(

@@ -33,26 +33,29 @@ def load_others(
     beam: int = 0,
     directory: str | None = None,
 ) -> dict[str, Other]:
-    """Reads captions from files, and loads models of run directories; does not decode yet.
+    """Prepares what is compared with an evaluated run: captions from files, and other models.
 
-    A model decodes `data` if the words and features of `data` are those of the model. Otherwise it
-    decodes the data that it was trained on if that has the same pictures. Otherwise it captions the
-    picture files of `data`.
+    Files are read and models are loaded, but nothing is captioned before `decode_others`. A model
+    reads the images from `data` if its vocabulary and features fit; otherwise from the data that it
+    was trained on, if that has the same images; otherwise from the picture files of `data`.
 
     Args:
-      paths: name -> a result file, a run directory or the name of a pretrained model.
-      references: image id -> references, of the images that files must have captions for.
-      data: the prepared data of the evaluated run; None without a run, and then only files can be
-        read.
+      paths: name -> a file of captions, a run directory or the name of a pretrained model.
+      references: image id -> references. A file must have captions for all these images.
+      data: the prepared data of the evaluated run. None if no run is evaluated: then `paths` may
+        name files only.
       split: the split of `data`.
-      images: ids of the images that models caption.
-      captioner_of: makes a captioner of picture files from a run.
-      checkpoint: `best` or `latest`; the path of a checkpoint belongs to the evaluated run only, so
-        other runs take `best`.
-      dtype: precision of the models.
-      decoding: changes to the decoding options of each run, see `configs.decoding`.
-      beam: beam width; 0 for that of each run.
-      directory: the directory of the picture files; None for that of `data`.
+      images: ids of the images that the models will caption.
+      captioner_of: a function that makes a captioner of picture files from a run.
+      checkpoint: `best` or `latest`. The path of a checkpoint belongs to the evaluated run only, so
+        that the other runs load `best`.
+      dtype: precision of the models, `float32` or `bfloat16`.
+      decoding: changes to the decoding options of each run, as text for `configs.decoding`.
+      beam: beam width; 0 takes the beam width of each run.
+      directory: the directory of the picture files; None takes the one that `data` names.
+
+    Returns:
+      Each name -> its `Other`: the captions of a file, or a model without captions yet.
     """
     paths = {name: pretrained.directory_of(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
@@ -64,8 +67,8 @@ def load_others(
             continue
         if data is None:
             raise errors.UsageError(
-                f"{path} is a run, which needs `model_dir`. With `predictions`, `beside` takes "
-                "result files only."
+                f"`beside`: {path} is a run, but only files of captions can be compared with "
+                "`predictions`. Give a file, or evaluate a run with `model_dir`."
             )
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
         run = run.with_decoding(decoding, beam)
@@ -88,16 +91,17 @@ def decode_others(
     seed: int,
     attention: Kind | None = "attention",
 ) -> None:
-    """Captions the images with the models of `load_others`, and stores the captions in them.
+    """Captions images with the models of `load_others`, and stores the captions in each `Other`.
 
     Args:
-      others: the results of `load_others`.
+      others: the result of `load_others`. The models get captions; the captions of files stay.
       split: the split of the images.
-      images: ids of the first images of the split of the evaluated run.
-      batch_size: number of images decoded together.
+      images: ids of the images to caption.
+      batch_size: number of images captioned together.
       seed: random seed of sampling.
-      attention: the kind of attention that a captioner of picture files computes: `attention`,
-        `contribution` or None.
+      attention: what models that read picture files also compute and store: `attention` for the
+        attention weights, `contribution` for gradients, None for neither. Models that read prepared
+        data get it in `attend_others`.
     """
     for name, other in others.items():
         if other.captioner is not None:
@@ -118,12 +122,12 @@ def decode_others(
 
 
 def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> None:
-    """Computes the attention of the captions of each model, and stores it in them.
+    """Computes the attention weights of each model for its captions, and stores them in `Other`.
 
-    Captions from files have no attention.
+    Captions from files get no attention weights. A model that already has them keeps them.
 
     Args:
-      others: the models with their captions, see `decode_others`.
+      others: the models with their captions, after `decode_others`.
       split: the split of the images.
       batch_size: number of images computed together.
     """
@@ -144,7 +148,14 @@ def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> N
 
 
 def data_of_first(directories: Sequence[str]) -> PreparedData:
-    """Returns the data of the first run directory whose data can be read."""
+    """Returns the prepared data of the first run whose data can be read.
+
+    Args:
+      directories: run directories.
+
+    Raises:
+      ValueError: no run has data that can be read. The error is that of the first run.
+    """
     reasons = []
     for directory in directories:
         run = runs.load(directory, "best")
@@ -186,7 +197,7 @@ def _pictures_of(
             missing = data.file_names(split).get(image, f"image {image}")
             raise ValueError(
                 f"{name} was trained on other words or features than those of {data.folder}, so it "
-                f"captions the pictures. {missing} is not in "
+                f"must read the picture files. But {missing} is not in "
                 f"{directory or data.images or 'a directory that the data names'}. Name the "
                 "directory of the pictures with `images`."
             )

@@ -32,11 +32,11 @@ _GROUP = 64  # references compared at a time; they are sorted by length, so ther
 
 
 class Ranked(NamedTuple):
-    """The hypotheses of an image, sorted.
+    """The candidate captions of an image in their new order.
 
     Attributes:
-      captions: the S hypotheses, best first.
-      scores: their scores, float64 [S], descending.
+      captions: the S candidate captions, best first.
+      scores: their scores, float64 [S], highest first.
     """
 
     captions: list[str]
@@ -44,15 +44,16 @@ class Ranked(NamedTuple):
 
 
 def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked:
-    """Ranks the hypotheses of an image by the mean of their largest similarities.
+    """Ranks the candidate captions of an image by their mean similarity to the nearest references.
 
-    The released code ranks by the sum, which gives the same order. Equal hypotheses keep their
-    order; in the released code their order is undefined.
+    The released code of m-RNN ranks by the sum, which gives the same order. Captions with equal
+    scores keep their order; in the released code their order is undefined.
 
     Args:
-      captions: the S hypotheses.
-      similarities: similarity of each hypothesis to each reference, [S, C].
-      best: number of largest similarities that count, m; if there are fewer references, all count.
+      captions: the S candidate captions.
+      similarities: similarity of each caption to each of C references, [S, C].
+      best: number of references that count for a caption, those with the largest similarities; if
+        there are fewer references, all count.
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -61,27 +62,32 @@ def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked
 
 
 class ConsensusReranker:
-    """Reranks the hypotheses of any captioner by the captions of the nearest reference images.
+    """Reranks the candidate captions of an image by the captions of similar images.
 
-    Hypotheses and references are tokenized as training captions are, and compared as words. So
-    words outside a model's vocabulary count, too. The released code compares other lists of words.
+    The best caption is the one that agrees most with the captions of the reference images that are
+    nearest to the image (Mao et al., ICLR 2015, section 8). Captions are tokenized as training
+    captions are, and compared as words, so that words outside a model's vocabulary count, too. The
+    released code of m-RNN tokenizes differently.
 
     Args:
       data: the prepared data with the reference images.
-      kind: `consensus`, or `oracle`, which ranks by the references of the image itself.
-      similarity: `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0
-        to 1). Neither counts an end mark.
-      neighbours: number of nearest images, k.
-      best: number of references that count for a hypothesis, m; 0 for m of the paper.
-      references: splits of the reference images. The list of the paper has 122,286 images, more
-        than the split train of Karpathy and Fei-Fei.
-      frequencies: splits that the document frequencies of `cider` are counted on. The released code
-        takes the validation set. It contains the reranked images, so their references influence the
+      kind: `consensus` ranks by the captions of similar images, `oracle` by the references of the
+        image itself: an upper bound.
+      similarity: how two captions are compared: `cider` for CIDEr-D with a single reference (0 to
+        10), `bleu` for `ngrams.NgramF1` (0 to 1). Neither counts an end mark.
+      neighbours: number of similar images.
+      best: number of captions of the similar images that count for a candidate caption, those most
+        similar to it; 0 takes the number of the paper, 125 for `cider` and 175 for `bleu`.
+      references: splits of the reference images. The paper uses 122,286 images, more than the
+        split train of Karpathy and Fei-Fei has.
+      frequencies: splits whose captions give the document frequencies of `cider`. The released code
+        uses the validation set. It contains the reranked images, so their references influence the
         ranking a little.
-      refine: an m-RNN whose refined features are the vectors of images; None for the mean of the
-        features.
-      index: the directory that keeps the vectors, see `nearest.open_index`.
-      max_regions: the number of regions of an image that the model reads; None for all.
+      refine: an m-RNN, whose refined features decide which images are similar; None compares the
+        means of the images' features.
+      index: the directory that keeps the vectors of the images for the next time; "" takes the
+        directory `vectors` inside the prepared directory. None keeps them in memory only.
+      max_regions: largest number of regions of an image to read; None reads all.
     """
 
     def __init__(
@@ -125,7 +131,17 @@ class ConsensusReranker:
     def vectors(
         self, features: tf.Tensor, mask: tf.Tensor | None = None, image: tf.Tensor | None = None
     ) -> np.ndarray:
-        """Computes the vectors of images, float32 [B, D], see `nearest.Space.vectors`."""
+        """Computes the vectors by which `rerank` finds similar images.
+
+        Args:
+          features: features of the R regions of B images, float32 [B, R, F].
+          mask: bool [B, R], False for padding; None if there is no padding.
+          image: features of the whole images, float32 [B, F2], which an m-RNN may read; None if the
+            data has no such features.
+
+        Returns:
+          float32 [B, D]: a vector of width D for each image.
+        """
         return self._space.vectors(features, mask, image)
 
     def rerank(
@@ -134,13 +150,17 @@ class ConsensusReranker:
         hypotheses: Sequence[Sequence[str]],
         image_ids: np.ndarray | None = None,
     ) -> list[Ranked]:
-        """Ranks the hypotheses of B images by the captions of similar images.
+        """Ranks the candidate captions of B images by the captions of similar images.
 
         Args:
-          vectors: the vectors of the images, float32 [B, D], from the method `vectors`.
-          hypotheses: the S captions of each image, best first; S may differ between images.
-          image_ids: the ids of the images, int64 [B], if they are images of the prepared data. An
-            image is never its own neighbour.
+          vectors: the vectors of the images, float32 [B, D], a result of the method `vectors`.
+          hypotheses: the candidate captions of each image, best first. Images may have different
+            numbers of captions.
+          image_ids: the ids of the images, int64 [B], so that the captions of an image itself do
+            not count. None if the images are not in the prepared data.
+
+        Returns:
+          A `Ranked` for each image: its captions, best first, and their scores.
         """
         neighbours = self.index.search(vectors, self.neighbours, image_ids)[0]
         references = [
@@ -152,7 +172,15 @@ class ConsensusReranker:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """Ranks the captions of each image by its references: the upper bound of the paper."""
+        """Ranks the candidate captions of each image by its own references: an upper bound.
+
+        Args:
+          hypotheses: the candidate captions of each image.
+          references: the references of each image.
+
+        Returns:
+          A `Ranked` for each image: its captions, best first, and their scores.
+        """
         return self._rank(hypotheses, self._encode(references))
 
     def _rank(
@@ -192,9 +220,9 @@ class ConsensusReranker:
         encoded = [[encode(next(words)) for _ in captions] for captions in images]
         if first + len(numbers) > ngrams.LARGEST_VOCABULARY:
             raise ValueError(
-                f"Reranking compares at most {ngrams.LARGEST_VOCABULARY} different words, because "
-                "four of them are packed into one number. Rerank with fewer reference captions: "
-                "name fewer splits with `rerank_references`."
+                f"Reranking can compare at most {ngrams.LARGEST_VOCABULARY} different words, "
+                "because it stores four words in one 64-bit number. Name fewer splits as "
+                "`rerank_references` and `rerank_frequencies`."
             )
         return encoded
 
@@ -204,8 +232,8 @@ class ConsensusReranker:
         """Returns the captions of some splits; `argument` named the splits."""
         if missing := [split for split in splits if split not in data.fingerprint["splits"]]:
             raise errors.UsageError(
-                f"`{argument}={','.join(splits)}`: {data.folder} has no split {missing[0]}, only "
-                f"{', '.join(data.fingerprint['splits'])}."
+                f"`{argument}={','.join(splits)}`: {data.folder} has no split {missing[0]}. Give "
+                f"some of {', '.join(data.fingerprint['splits'])}."
             )
         captions = []
         for split in splits:
@@ -243,11 +271,12 @@ def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
 def reranker_of(
     args: RerankArguments, run: runs.Run | None, data: PreparedData
 ) -> ConsensusReranker:
-    """Makes the reranker for the arguments of a command.
+    """Makes the reranker that the arguments of a command describe.
 
     Args:
-      args: the arguments; `rerank` is not None.
-      run: the run that made the captions; None if they come from a file.
+      args: the arguments; their `rerank` must not be None.
+      run: the run that made the captions, which limits the regions of an image. None if the
+        captions come from a file: then all regions are read.
       data: prepared data with the reference images.
     """
     assert args.rerank is not None
@@ -271,8 +300,8 @@ def _refining_model(directory: str, run: runs.Run | None, data: PreparedData) ->
     runs.check_vocabulary(refining, data)
     if (run and run.backbone is not None) or refining.backbone is not None:
         raise errors.UsageError(
-            f"`rerank_refined={directory}` cannot be used: one of the two models trained its "
-            "backbone, so they read different features. Leave it out."
+            f"`rerank_refined={directory}` cannot be used: this model or the captioner trained its "
+            "own backbone, so the two read different features. Leave out `rerank_refined`."
         )
     return refining.model
 
@@ -286,16 +315,19 @@ def rerank_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Hypotheses:
-    """Reranks the captions of the images of a split.
+    """Reranks the candidate captions of the images of a split.
 
     Args:
-      reranker: ranks the captions.
-      data: the prepared data.
+      reranker: the reranker that ranks the captions.
+      data: the prepared data of the images.
       split: name of the split.
-      captions: image id -> S captions, best first.
-      references: image id -> references, which the oracle reads.
+      captions: image id -> candidate captions, best first.
+      references: image id -> references, which only a reranker of the kind `oracle` reads.
       batch_size: number of images reranked together.
-      max_regions: the number of regions of an image that the model reads; None for all.
+      max_regions: largest number of regions of an image to read; None reads all.
+
+    Returns:
+      The `captions` of each image by its id in their new order, and their `scores`.
     """
     if max(map(len, captions.values()), default=0) < 2:
         _log.info("note: `rerank` has no effect, because each image has one caption. Give `beam`.")

@@ -7,7 +7,10 @@ from tfcap.arguments import argument, arguments
 
 @arguments
 class RerankArguments:
-    """The arguments of reranking, see `rerank.ConsensusReranker`."""
+    """Base class with the arguments of every command that reranks captions.
+
+    `rerank.reranker_of` makes the reranker that they describe.
+    """
 
     rerank: str | None = argument(
         "Reorder the captions of each image: consensus ranks them by the captions of similar "

@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class Pairs:
-    """The images of a split, to score them with captions by a run.
+    """The images of a split with the run that scores captions for them.
 
     Args:
       run: the trained captioner.
-      data: prepared data that the captioner can read.
+      data: prepared data with the vocabulary and the features of the run.
       split: name of the split.
-      limit: number of images, from the start of the split; 0 for all.
+      limit: number of images to take, from the start of the split; 0 takes all.
       block: number of images scored together.
     """
 
@@ -42,29 +42,38 @@ class Pairs:
         self.block = block
         self.ids = data.index(split).id[: limit or None].tolist()
         if not self.ids:
-            raise ValueError(f"Split {split} of {data.folder} has no images. Name another split.")
+            raise ValueError(f"`split={split}` has no images in {data.folder}. Name another split.")
         self._scorer: likelihood.PairScorer | None = None
 
     def captions(self) -> tuple[list[str], np.ndarray]:
-        """Returns all captions of the images, and for each the position of its image, int64 [N]."""
+        """Returns the captions that the data has of the images.
+
+        Returns:
+          The N captions of all images in one list; and for each caption the position of its image
+          in the split, int64 [N].
+        """
         stored = stored_captions(self.data, self.split)
         captions_of = [stored[image] for image in self.ids]
         for image, captions in zip(self.ids, captions_of, strict=True):
             if not captions:
                 raise ValueError(
-                    f"Retrieval needs captions of every image, and image {image} of split "
-                    f"{self.split} of {self.data.folder} has none. Name another split."
+                    f"Retrieval needs captions of every image, but image {image} of split "
+                    f"{self.split} of {self.data.folder} has no caption. Name another split."
                 )
         owners = np.repeat(np.arange(len(captions_of)), [len(texts) for texts in captions_of])
         return [text for captions in captions_of for text in captions], owners
 
     def encode(self, captions: list[str]) -> likelihood.EncodedCaptions:
-        """Converts captions to token ids of the run."""
+        """Converts captions to token ids of the run's vocabulary."""
         max_length = self.run.params.task.max_length
         return likelihood.encode_captions(self.run.vocab, captions, max_length)
 
     def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
-        """Returns a scorer of the captions; it is traced once."""
+        """Returns a `PairScorer` that scores these captions.
+
+        All calls return the same scorer, which is traced once. So a scorer scores the captions of
+        the last call.
+        """
         if self._scorer is None:
             self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
         self._scorer.use(captions)
@@ -73,12 +82,15 @@ class Pairs:
     def scores(
         self, scorer: likelihood.PairScorer, split: str, positions: np.ndarray
     ) -> np.ndarray:
-        """Scores the captions of a scorer for some images of a split, float32 [I, N].
+        """Scores the N captions of a scorer for I images of a split.
 
         Args:
-          scorer: a result of the method `scorer`.
+          scorer: the result of the method `scorer`.
           split: name of the split.
           positions: the positions of the images in the split, int64 [I].
+
+        Returns:
+          log P(caption | image), natural logarithm, float32 [I, N].
         """
         blocks = likelihood.read_images(
             self.data, split, positions, self.block, self.run.max_regions
@@ -92,13 +104,19 @@ class Pairs:
     def log_marginals(
         self, scorer: likelihood.PairScorer, number: int, seed: int
     ) -> np.ndarray | None:
-        """Estimates log P(caption) of the captions of a scorer, float64 [N].
+        """Estimates log P(caption) of the N captions of a scorer.
+
+        P(caption) is the mean of P(caption | image) over training images that are drawn at random,
+        without replacement.
 
         Args:
-          scorer: a result of the method `scorer`.
-          number: number of training images, which are drawn without replacement; more images
-            include those of a smaller number. 0 gives None.
+          scorer: the result of the method `scorer`.
+          number: number of training images to draw; 0 computes nothing and returns None. With the
+            same seed a larger number draws the same images and more.
           seed: random seed of the draw.
+
+        Returns:
+          The natural logarithms, float64 [N], or None.
         """
         if not number:
             return None
@@ -109,13 +127,14 @@ class Pairs:
 
 
 class ScoredSplit(NamedTuple):
-    """The scores of all pairs of the images and the captions of a split.
+    """The scores of all pairs of the I images and the N captions of a split.
 
     Attributes:
-      scores: log P(caption | image), float32 [I, N].
-      owners: the position of the image of each caption, int64 [N].
-      log_marginals: log P(caption), float64 [N]; None if scores are not normalised.
-      note: a line about unknown words and cut captions; empty if there are none.
+      scores: log P(caption | image), natural logarithm, float32 [I, N].
+      owners: for each caption the position of the image that it describes, int64 [N].
+      log_marginals: log P(caption), float64 [N], which is subtracted where captions are ranked for
+        an image; None ranks by `scores` alone.
+      note: a line of text about unknown words and cut captions; "" if there are none.
     """
 
     scores: np.ndarray
@@ -128,8 +147,9 @@ def score_split(pairs: Pairs, marginal_images: int, seed: int) -> ScoredSplit:
     """Scores all pairs of the images and the captions of a split.
 
     Args:
-      pairs: the images.
-      marginal_images: number of training images that give P(caption); 0 does not normalise.
+      pairs: the images and the run.
+      marginal_images: number of training images from which P(caption) is estimated; 0 leaves
+        `log_marginals` of the result None.
       seed: random seed of the draw of these images.
     """
     captions, owners = pairs.captions()
@@ -147,13 +167,17 @@ def score_split(pairs: Pairs, marginal_images: int, seed: int) -> ScoredSplit:
 
 
 def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retrieval.Summary], str]:
-    """Ranks the captions for each image, and the images for each caption.
+    """Ranks the captions of a split for each image, and the images for each caption.
 
     Args:
-      pairs, marginal_images, seed: as in `score_split`.
+      pairs: the images and the run.
+      marginal_images: number of training images from which P(caption) is estimated, to rank the
+        captions by log P(caption | image) - log P(caption); 0 ranks by log P(caption | image).
+      seed: random seed of the draw of these images.
 
     Returns:
-      The summary of each direction by its name, and the note of `score_split`.
+      "image to text" and "text to image" -> the recalls and the median rank of this direction; and
+      a line of text about unknown words and cut captions, "" if there are none.
     """
     split = score_split(pairs, marginal_images, seed)
     queries = {
@@ -167,24 +191,29 @@ def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retri
 def find(
     pairs: Pairs, queries: list[str], top: int, candidates: np.ndarray | None = None
 ) -> tuple[list[list[tuple[int, float]]], str]:
-    """Finds the images for which each query is most probable.
+    """Finds the images for which a sentence is most probable.
 
     Args:
-      pairs: the images.
+      pairs: the images and the run.
       queries: Q sentences.
-      top: number of images to find for a query.
-      candidates: the positions of the images to score for each query, int64 [Q, k]; None scores
-        all images.
+      top: number of images to find for a sentence.
+      candidates: for each sentence the positions of the k images to score, int64 [Q, k]; None
+        scores all images.
 
     Returns:
-      For each query a list of (position of the image, log P(query | image)), best first; and a note
-      on unknown words.
+      For each sentence a list of pairs, most probable first: the position of the image in the split
+      and log P(sentence | image), natural logarithm. Then a line of text about unknown words and
+      cut sentences, "" if there are none.
+
+    Raises:
+      UsageError: a sentence has no word of the model's vocabulary.
     """
     encoded = pairs.encode(queries)
     for query, words in zip(queries, encoded.tokens, strict=True):
         if np.isin(words, (PAD, EOS, UNK)).all():
             raise errors.UsageError(
-                f"The model knows no word of the query {query!r}. Use words of its vocabulary."
+                f"The model knows no word of the query {query!r}. Use words of its vocabulary, "
+                "vocab.txt in the run directory."
             )
     positions = np.arange(len(pairs.ids)) if candidates is None else np.unique(candidates)
     scores = pairs.scores(pairs.scorer(encoded), pairs.split, positions)
@@ -206,21 +235,26 @@ def find_sentences(
     candidates: nearest.Candidates | None = None,
     number: int = 0,
 ) -> list[list[tuple[str, float]]]:
-    """Finds the captions of a split that are most probable for images, each text once.
+    """Finds sentences that describe pictures, among the captions of a split.
 
-    The score is log P(caption | image) - log P(caption), as in the ranking of a split; if
-    `marginal_images` is 0, it is log P(caption | image).
+    The score of a sentence is log P(sentence | picture) - log P(sentence), natural logarithms. If
+    `marginal_images` is 0, it is log P(sentence | picture).
 
     Args:
-      pairs: the images whose captions are the sentences.
-      features: features of the query images, float32 [Q, R, F]; they need not be in the data.
-      top: number of sentences to find for an image.
-      marginal_images, seed: as in `score_split`.
-      candidates: chooses the sentences to score for each image by their vectors; None scores all.
-      number: number of sentences that `candidates` chooses for an image, k.
+      pairs: the images whose captions are the sentences, and the run.
+      features: features of Q pictures with R regions, float32 [Q, R, F]. The pictures need not be
+        in the data.
+      top: number of sentences to find for a picture.
+      marginal_images: number of training images from which P(sentence) is estimated; 0 does not
+        subtract it.
+      seed: random seed of the draw of these images.
+      candidates: chooses for each picture the sentences with the nearest vectors, and only these
+        are scored; None scores all sentences.
+      number: number of sentences that `candidates` chooses for a picture.
 
     Returns:
-      For each image a list of (sentence, score), best first.
+      For each picture a list of pairs, best first: a sentence and its score. A sentence that is the
+      caption of several images occurs once.
     """
     texts = list(dict.fromkeys(pairs.captions()[0]))
     chosen = [np.arange(len(texts))] * len(features)

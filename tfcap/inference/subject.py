@@ -24,16 +24,17 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A run on a split, or captions from a file.
+    """What is evaluated: a run on a split of prepared data, or captions from a file.
 
     Attributes:
       name: the name of the run or of the file.
       split: the split of the images in `data`.
       images: the ids of the images.
-      references: image id -> references; images without references are left out.
-      captions: the captions from a file; None for a run.
+      references: image id -> references; only images that have references are in it.
+      captions: the captions from the file; None for a run, which has yet to caption the images.
       run: the run; None for captions from a file.
-      data: the prepared data of the images; None for captions from a file without prepared data.
+      data: the prepared data of the images; None if captions from a file came without it.
+      search: finds the captions of the run; None for captions from a file.
     """
 
     name: str
@@ -43,15 +44,20 @@ class Subject:
     captions: Hypotheses | None = None
     run: "Run | None" = None
     data: "PreparedData | None" = None
+    search: "Search | None" = None
 
     @property
     def max_regions(self) -> int | None:
-        """The largest number of regions of an image that the run reads; None for all."""
+        """The largest number of regions of an image that the run reads; None reads all."""
         return self.run.max_regions if self.run else None
 
 
 class PictureCaption(Protocol):
-    """The caption of a picture file, and the attention to its regions if that was asked for."""
+    """The protocol of what a `PictureCaptioner` returns for a picture file.
+
+    It supplies `text`, the caption, and `attended`, the attention weights for its words; None if
+    they were not requested. `captioning.Caption` implements it.
+    """
 
     @property
     def text(self) -> str: ...
@@ -60,7 +66,11 @@ class PictureCaption(Protocol):
 
 
 class PictureCaptioner(Protocol):
-    """Captions picture files, as `captioning.ImageCaptioner` does; `runtime` describes it."""
+    """The protocol of a function that captions picture files.
+
+    It is called with paths and returns a `PictureCaption` for each. `str(runtime)` names its model
+    for the user. `captioning.ImageCaptioner` implements it.
+    """
 
     @property
     def runtime(self) -> object: ...
@@ -72,17 +82,18 @@ class PictureCaptioner(Protocol):
 
 @dataclasses.dataclass
 class Other:
-    """Captions of the same images by another model, or from a file.
+    """What an evaluated run is compared with: another model, or captions from a file.
 
     Attributes:
-      captions: the caption of each image, by image id. A model fills it in `decode_others`.
-      run: the model; None for a file.
-      data: the prepared data that the model decodes; None if no prepared data fits the model.
-      search: finds the captions of `data`.
-      captioner: captions the files of `pictures` if there is no `data`.
-      pictures: paths of picture files, by image id.
-      attention: the attention of the captions, by image id. `decode_others` fills it if there are
-        `pictures`, and else `attend_others`.
+      captions: image id -> caption. For a model it is empty until `others.decode_others`.
+      run: the model; None for captions from a file.
+      data: the prepared data from which the model reads the images; None if it reads picture files,
+        because no prepared data fits it, or for captions from a file.
+      search: the search that finds the captions of the images in `data`.
+      captioner: the captioner of picture files; None if the model reads `data`.
+      pictures: image id -> path of the picture file, for `captioner`.
+      attention: image id -> the attention weights of the caption. `others.decode_others` computes
+        them for picture files, `others.attend_others` for prepared data.
     """
 
     captions: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -95,16 +106,25 @@ class Other:
 
 
 def subject_of_run(
-    name: str, run: "Run", data: "PreparedData", split: str, limit: int = 0
+    name: str,
+    run: "Run",
+    data: "PreparedData",
+    search: "Search",
+    split: str,
+    limit: int = 0,
 ) -> Subject:
-    """Returns a run on a split. Notes name what the references lack.
+    """Makes the `Subject` of a run on a split of prepared data.
+
+    Notes go to the log if images have no references, or references have words that the vocabulary
+    lacks.
 
     Args:
       name: the name of the run.
       run: the trained captioner, or an ensemble.
-      data: prepared data that the captioner can read.
+      data: prepared data with the vocabulary and the features of the run.
+      search: finds the captions, see `Run.search`.
       split: name of the split.
-      limit: number of images, from the start of the split; 0 for all.
+      limit: number of images to take, from the start of the split; 0 takes all.
     """
     from tfcap.data.notes import unknown_words_note
 
@@ -116,7 +136,9 @@ def subject_of_run(
         _log.info(f"note: {missing} images have no captions and are not scored")
     if warning := unknown_words_note(data, split):
         _log.warning(f"warning: {warning}")
-    return Subject(errors.escaped(name), split, images, references, run=run, data=data)
+    return Subject(
+        errors.escaped(name), split, images, references, run=run, data=data, search=search
+    )
 
 
 def subject_of_captions(
@@ -126,15 +148,19 @@ def subject_of_captions(
     data: "PreparedData | None" = None,
     others: Sequence[str] | None = None,
 ) -> Subject:
-    """Returns captions of a file, or of a list or dictionary.
+    """Makes the `Subject` of captions that exist already, in a file or in memory.
 
     Args:
-      predictions: the captions, see `inputs.read_predictions`.
-      references: the references, see `inputs.read_references`; None if nothing is scored.
+      predictions: the captions to evaluate: a file, a list or a dictionary, in the forms of
+        `metrics.inputs.read_predictions`.
+      references: the references, in the forms of `metrics.inputs.read_references`; None if the
+        captions are not scored.
       split: the split of the images in `data`.
-      data: prepared data with the pictures and the features of the images.
-      others: files of captions that are compared. Then only the images that have references and
-        captions everywhere are taken. None to take all images.
+      data: prepared data with the pictures and the features of the images; None shows no pictures
+        and cannot rerank.
+      others: files of captions that are compared. Only images with references and with captions in
+        `predictions` and in all these files are taken. None takes all images, and an image without
+        a caption is an error.
     """
     path = predictions if isinstance(predictions, str | os.PathLike) else ""
     name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
@@ -158,20 +184,24 @@ def subject_of_captions(
 
 
 def named_paths(items: Sequence[str], name: str = "") -> dict[str, str]:
-    """Returns name -> path of NAME=PATH items.
+    """Splits items of the form NAME=PATH; returns name -> path.
 
     Args:
-      items: the values of the argument `beside`.
-      name: a name that is taken, that of the evaluated captions.
+      items: the values of the argument `beside`, such as "lstm=runs/lstm".
+      name: the name of the evaluated captions, which an item must not use again.
     """
     paths: dict[str, str] = {}
     for item in items:
         other, equals, path = item.partition("=")
         if not equals or not other:
-            raise errors.UsageError(f"`beside={item}` must be NAME=results.json or NAME=MODEL_DIR.")
+            raise errors.UsageError(
+                f"`beside={item}` must be NAME=results.json or NAME=MODEL_DIR, where NAME is a "
+                "name of your choice."
+            )
         if other == name or other in paths:
             raise errors.UsageError(
-                f"`beside={item}`: the name {other} is taken. Give it a new name."
+                f"`beside={item}`: the name {other} is already used. Choose another name before "
+                "the =."
             )
         paths[other] = path
     return paths

@@ -12,12 +12,13 @@ _log = logging.getLogger(__name__)
 
 
 def training_captions(run: Run | None, data: PreparedData | None) -> list[str]:
-    """Returns the captions that a model was trained on; empty if its training data is missing.
+    """Returns the captions that a model was trained on; an empty list if they cannot be found.
 
     Args:
-      run: the model; None for captions from a file, which get the training captions of `data`. A
-        converted run gets them, too.
-      data: the evaluated data, which may have other training captions than the model.
+      run: the model, which names its training data. None if the captions come from a file: then the
+        training captions of `data` are returned, as also for a converted run.
+      data: the prepared data on which the model is evaluated. It may have other training captions
+        than the model.
     """
     trained_on = _digest(run.fingerprint) if run else None  # a converted run has none
     if run and data and trained_on and trained_on != _digest(data.fingerprint):

@@ -20,9 +20,12 @@ from tfcap.layers.trees import put
 
 @keras.saving.register_keras_serializable("tfcap")
 class AdditiveAttention(common.Layer):
-    """Additive attention: one query per row reads all keys of its image.
+    """Additive attention: keys are weighted by the tanh of their sum with the query.
 
     a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
+
+    k_i and v_i are the keys and values of an image, for example its regions, and q is the query.
+    W_k, W_q and w are learned.
 
     Source: equation 1 of the X-LAN paper; docs/systems.md 4.1, 4.2 and 4.6.
 
@@ -31,8 +34,9 @@ class AdditiveAttention(common.Layer):
       query_width: width of the query.
       attention_width: width of the space in which query and keys are added, A; 512 in all released
         models.
-      biases: whether W_q and w have a bias, too, as in ImageCaptioning.pytorch. The biases of W_q
-        and W_k are added, so their sum learns twice as fast. The bias of w has no effect.
+      biases: whether W_q and w have biases, too, as in ImageCaptioning.pytorch; W_k always has one.
+        The biases of W_q and W_k are added, so their sum learns twice as fast. The bias of w has no
+        effect.
       dropout: dropout rate on the result of tanh.
 
     Example:
@@ -62,26 +66,37 @@ class AdditiveAttention(common.Layer):
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def project(self, keys):
-        """Returns the projected keys [B, S, A] of `keys` [B, S, key_width].
+        """Projects the keys of B images, as `call` needs them.
 
-        Queries do not change the result: call it once per image.
+        Queries do not change the result: call it once per image, not once per word.
+
+        Args:
+          keys: [B, S, key_width], S keys for each image.
+
+        Returns:
+          [B, S, attention_width].
         """
         return self.key(keys)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Reads the values whose keys match the query.
+        """Averages values, with more weight where the key matches the query.
+
+        Letters: N rows (captions) of B images, T queries of a row, S keys of an image.
 
         Args:
-          query: [N, query_width] or [N, T, query_width]; N is a multiple of B.
-          keys: [B, S, A], the result of `project`; or [B, S, key_width] without `values`.
-          values: [B, S, V]; None projects `keys` and reads them as values, too.
+          query: [N, query_width] or [N, T, query_width]. Row n reads the keys of image n // G,
+            where G = N / B.
+          keys: with `values`: [B, S, attention_width], the result of `project`. Without:
+            [B, S, key_width], which are then projected here.
+          values: [B, S, V]; None means that `keys` are the values, too.
           visible: bool [B, S] or [B, 1, S], True where a key may be read. Each image needs at least
-            one True. None means all.
+            one True. None means `keys_mask`.
           training: whether dropout is on.
-          keys_mask: bool [B, S], the Keras mask that `keys` carries; used if `visible` is None.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries; Keras passes it. If it is
+            None, too, all keys may be read.
 
         Returns:
-          The attended values [N, V] or [N, T, V], in the compute dtype.
+          The averages [N, V] or [N, T, V], in the compute dtype.
         """
         visible = keys_mask if visible is None else visible
         if values is None:
@@ -103,11 +118,12 @@ class AdditiveAttention(common.Layer):
 
 
 class CachedAttention(common.Layer):
-    """Base of attention blocks that a decoder can also compute word by word.
+    """Base class of attention blocks that a decoder can also compute word by word.
 
-    A block attends with `call`. In a decoder, each position reads itself and all earlier positions:
-    `step` computes one position, and keeps the keys and values of the earlier ones in a cache. A
-    subclass has the methods `project` and `call`, and the attributes `width` and `heads`.
+    A subclass supplies `call`, `project`, and the attributes `width` and `heads`. It gains `empty`
+    and `step`. `step` computes one position of a decoder, where each position reads itself and all
+    earlier positions. Keys and values of the earlier positions are kept in a cache, which `empty`
+    makes.
 
     Example:
       >>> attention = MultiHeadAttention(width=8, heads=2)
@@ -121,38 +137,45 @@ class CachedAttention(common.Layer):
     heads: int  # H
 
     def project(self, keys, values=None):
-        """Returns keys and values of all heads, each [B, H, S, d], for `keys` [B, S, D].
+        """Projects keys and values and splits them into heads, as `call` needs them.
 
-        Queries do not change the result: call it once per image, or once per word. If `values`
-        [B, S, D] is None, the keys are the values, too.
+        Queries do not change the result: call it once per image, or once per word.
+
+        Args:
+          keys: [B, S, D], S keys for each of B images or captions.
+          values: [B, S, D]; None means that `keys` are the values, too.
+
+        Returns:
+          A tuple of keys and values, each [B, H, S, d]: H heads of width d = D / H.
         """
         raise NotImplementedError
 
     def empty(self, rows, max_length):
-        """Makes the cache of `step` before the first position.
+        """Makes the cache for the first call of `step`.
 
         Args:
-          rows: number of rows, N.
+          rows: number of rows (captions), N.
           max_length: number of positions for which there is room, T.
 
         Returns:
-          Keys and values, each zeros [N, H, T, d] in the compute dtype.
+          A tuple of keys and values, each zeros [N, H, T, d] in the compute dtype: H heads of width
+          d.
         """
         shape = (rows, self.heads, max_length, self.width // self.heads)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def step(self, x, cache, index, query=None, training=False):
-        """Computes one position of `call` where each position reads itself and all earlier ones.
+        """Computes one position of `call`, where each position reads itself and all earlier ones.
 
         Args:
-          x: [N, 1, D], from which key and value of this position are made.
+          x: [N, 1, D], the vectors of N rows at this position. Key and value are made from them.
           cache: the result of `empty`, or the cache that the step before returned.
           index: int32 scalar, the number of this position, from 0.
-          query: [N, 1, D]; None means `x`.
+          query: [N, 1, D]; None means that `x` is the query, too.
           training: whether dropout is on.
 
         Returns:
-          The attended values [N, 1, D] in the compute dtype, and the new cache.
+          A tuple: the attended values [N, 1, D] in the compute dtype, and the new cache.
         """
         new = self.project(x)
         cache = tuple(put(old, row, index, axis=2) for old, row in zip(cache, new, strict=True))
@@ -166,14 +189,16 @@ class CachedAttention(common.Layer):
 class MultiHeadAttention(CachedAttention):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
 
-    Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
+    Q, K and V are affine maps of query, keys and values, and d is the width of a head. Source:
+    Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
 
     Args:
       width: model width, D; a multiple of `heads`.
       heads: number of attention heads, H.
       dropout: dropout rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer
         baseline.
-      output: whether an affine map follows the attention; False in attention on attention.
+      output: whether an affine map follows the attention; False returns the joined heads as they
+        are.
 
     Example:
       >>> attention = MultiHeadAttention(width=8, heads=2)
@@ -201,19 +226,23 @@ class MultiHeadAttention(CachedAttention):
         return self.split(self.key(keys)), self.split(self.value(values))
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Reads the values whose keys match the query.
+        """Averages values, with more weight where the key matches the query.
+
+        Letters: N rows (captions) of B images, G = N / B rows of one image, T queries of a row, S
+        keys of an image, H heads of width d = D / H.
 
         Args:
-          query: [N, T, D] or [N, D]; N is a multiple of B.
-          keys: [B, S, D]; or [B, H, S, d] from `project`, if several calls read the same keys.
-          values: of the same shape as `keys`. None reads the keys [B, S, D] as values, too.
+          query: [N, T, D], or [N, D] for one query per row. Row n reads the keys of image n // G.
+          keys: [B, S, D]. If several calls read the same keys: [B, H, S, d] from `project`.
+          values: the shape of `keys`. None means that `keys` [B, S, D] are the values, too.
           visible: bool [B, S], or broadcastable to [B, G T, S], True where a key may be read. None
-            means all.
+            means `keys_mask`.
           training: whether dropout is on.
-          keys_mask: bool [B, S], the Keras mask that `keys` carries; used if `visible` is None.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries; Keras passes it. If it is
+            None, too, all keys may be read.
 
         Returns:
-          The attended values, [N, T, D] or [N, D] as the query, in the compute dtype.
+          The averages in the compute dtype and in the shape of `query`.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
@@ -237,8 +266,9 @@ class MultiHeadAttention(CachedAttention):
 
 @keras.saving.register_keras_serializable("tfcap")
 class AttentionOnAttention(MultiHeadAttention):
-    """Multi-head attention whose last affine map is GLU(Lin(Drop([attended; query]))).
+    """Multi-head attention that ends with a gate: GLU(Lin(Drop([attended; query]))).
 
+    GLU is a gated linear unit, Lin an affine map, Drop dropout, and [a; b] joins two vectors.
     Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019, equation 5.
 
     Args:
@@ -262,7 +292,10 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Takes the arguments of `MultiHeadAttention.call` and returns the same shapes."""
+        """Attends, then gates the result by the query.
+
+        Arguments and shapes are those of `MultiHeadAttention.call`.
+        """
         attended = super().call(query, keys, values, visible, training, keys_mask)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

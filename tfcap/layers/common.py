@@ -20,10 +20,12 @@ CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """Makes an affine map that is initialised as `torch.nn.Linear`.
+    """Makes an affine map whose first weights and bias are drawn as in `torch.nn.Linear`.
+
+    Both are uniform between -1/sqrt(inputs) and 1/sqrt(inputs).
 
     Args:
-      inputs: width of the input, from which the range of the first weights follows.
+      inputs: width of the input.
       units: width of the output.
       name: name of the layer.
       **kwargs: further arguments of `keras.layers.Dense`.
@@ -46,10 +48,10 @@ def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
 
 
 def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
-    """Makes a word table that is initialised as `torch.nn.Embedding`: with numbers from N(0, 1).
+    """Makes an embedding layer for words that starts from N(0, 1), as `torch.nn.Embedding`.
 
     Args:
-      vocab_size: number of words, V.
+      vocab_size: number of words.
       width: width of an embedded word.
       name: name of the layer.
 
@@ -64,11 +66,11 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
 
 
 def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormalization:
-    """Makes a layer normalisation over the last axis, by default with PyTorch's epsilon.
+    """Makes a layer normalisation over the last axis.
 
     Args:
       name: name of the layer.
-      epsilon: small number that is added to the variance.
+      epsilon: small number that is added to the variance; by default that of PyTorch.
       **kwargs: further arguments of `keras.layers.LayerNormalization`.
 
     Example:
@@ -80,9 +82,11 @@ def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormal
 
 
 class Layer(layers.Layer):
-    """Base of the layers in this package.
+    """Base class of the layers in this package.
 
-    Keras saves the arguments of the constructor. The first call creates the weights.
+    A subclass supplies `__init__` and `call`. It need not write `get_config`: Keras saves the
+    arguments of the constructor if all are plain values. The first call creates the weights. The
+    Keras mask of an input passes through the layer.
     """
 
     def __new__(cls, *args, dtype=None, **kwargs):
@@ -99,9 +103,10 @@ class Layer(layers.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class LayerNorm(layers.LayerNormalization):
-    """Layer normalisation over the last axis, with statistics in float32.
+    """Layer normalisation over the last axis.
 
-    The arguments are those of `keras.layers.LayerNormalization`.
+    Mean and variance are computed in float32, whatever the precision of the layer. The arguments
+    are those of `keras.layers.LayerNormalization`.
 
     Example:
       >>> layer = LayerNorm(epsilon=1e-5)
@@ -111,10 +116,10 @@ class LayerNorm(layers.LayerNormalization):
 
     def call(self, inputs):
         x, gamma, beta = (ops.cast(value, "float32") for value in (inputs, self.gamma, self.beta))
-        return ops.cast(normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
+        return ops.cast(_normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
 
 
-def normalise(x, gamma, beta, epsilon):
+def _normalise(x, gamma, beta, epsilon):
     """Normalises the last axis to mean 0 and variance 1, then multiplies by gamma and adds beta.
 
     Args:
@@ -134,9 +139,13 @@ def normalise(x, gamma, beta, epsilon):
 
 
 def activation(name: str) -> Callable:
-    """Returns an activation function by its name: `relu`, `none`, or `celu` with alpha 1.3.
+    """Returns an activation function by its name.
 
-    Raises ValueError for another name.
+    Args:
+      name: `relu`; `celu`, with alpha 1.3; or `none`, a function that returns its input.
+
+    Raises:
+      ValueError: there is no function with this name.
 
     Example:
       >>> print(activation("relu")(np.float32([-1, 2])).numpy())
@@ -148,20 +157,35 @@ def activation(name: str) -> Callable:
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError, which lists the `choices`, if the `value` of an option is not one."""
+    """Raises ValueError if a value is not allowed; the message lists the allowed values.
+
+    Args:
+      option: name of the option, for the message.
+      value: value of the option.
+      choices: allowed values.
+    """
     if value not in choices:
         raise ValueError(f"`{option}` must be one of {', '.join(choices)}, not {value!r}.")
 
 
 def celu(x):
-    """Computes the activation max(x, 0) + a (exp(min(x, 0) / a) - 1) with a = 1.3."""
+    """Computes the activation CELU with a = 1.3: max(x, 0) + a (exp(min(x, 0) / a) - 1).
+
+    The released models have this a. The result has the shape of `x`.
+    """
     if keras.backend.standardize_dtype(x.dtype) != "float32":  # the factors would be rounded
         return ops.celu(x, alpha=CELU_ALPHA)
     return CELU_ALPHA * ops.elu(x * (1 / CELU_ALPHA))
 
 
 def gated(x):
-    """Computes a gated linear unit: the first half of the last axis times sigmoid of the second.
+    """Computes a gated linear unit: halves the last axis and multiplies one half by a gate.
+
+    Args:
+      x: [..., 2 D].
+
+    Returns:
+      [..., D]: the first half of the last axis times the sigmoid of the second half.
 
     Example:
       >>> print(gated(np.float32([[2, 4, 0, 0]])).numpy())
@@ -172,23 +196,27 @@ def gated(x):
 
 
 def mean_weights(mask):
-    """Returns the weights of a mean over the last axis of a mask, float32, the shape of `mask`.
+    """Computes the weights with which a sum over the last axis becomes a mean of chosen items.
 
-    Where n numbers are True, each of them has the weight 1 / n. All other weights are 0.
+    Args:
+      mask: bool [..., S], True for the chosen items.
+
+    Returns:
+      float32 [..., S]: 1 / n for each of n chosen items, 0 for the others.
     """
     weights = ops.cast(mask, "float32")
     return weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
 
 
 def masked_mean(x, mask):
-    """Averages the regions of each image whose mask is True.
+    """Averages the regions of each image, without padding.
 
     Args:
-      x: regions [B, R, D].
-      mask: bool [B, R].
+      x: [B, R, D], R regions for each of B images.
+      mask: bool [B, R], False for padding.
 
     Returns:
-      [B, D] in the dtype of `x`; zero for an image whose mask has no True.
+      [B, D] in the dtype of `x`. An image without regions has zeros.
 
     Example:
       >>> regions = np.float32([[[1, 1], [3, 5], [9, 9]]])
@@ -202,7 +230,8 @@ def image_vector(inputs):
     """Returns one vector for each image: the one that the data has, or the mean of the regions.
 
     Args:
-      inputs: `image` [B, F]; or without it `features` [B, R, F] and `mask` bool [B, R].
+      inputs: dictionary with `image` [B, F], the vectors of B images; or without it, with their
+        regions `features` [B, R, F] and `mask` bool [B, R], False for padding.
 
     Returns:
       float32 [B, F].
@@ -218,16 +247,28 @@ def image_vector(inputs):
 
 
 def head_width(width: int, heads: int) -> int:
-    """Returns the width of one head, d = D / H. Raises ValueError if D is no multiple of H."""
+    """Returns the width of one attention head, `width` / `heads`.
+
+    Raises:
+      ValueError: `width` is not a multiple of `heads`.
+    """
     if width % heads:
         raise ValueError(f"`width` must be a multiple of `heads` ({heads}), not {width}.")
     return width // heads
 
 
 def group_rows(x, keys):
-    """Joins the queries of the G rows of an image: [N, H, T, d] becomes [B, H, G T, d].
+    """Joins the queries of all captions of an image, which read the same keys.
 
-    Row n belongs to image n // G. Of `keys` [B, ...] only the number of images B is read.
+    Letters: N rows (captions) of B images, G = N / B captions of one image, T queries of a row, H
+    heads of width d.
+
+    Args:
+      x: queries [N, H, T, d]; row n belongs to image n // G.
+      keys: [B, ...]; only the number of images is read.
+
+    Returns:
+      [B, H, G T, d].
     """
     images = ops.shape(keys)[0]
     rows, heads, _, depth = x.shape
@@ -241,24 +282,38 @@ def group_rows(x, keys):
 
 
 def per_query(visible):
-    """Inserts an axis for queries into a mask bool [B, S]: [B, 1, S].
+    """Gives a mask of keys an axis for queries: bool [B, S] becomes [B, 1, S].
 
-    A mask [B, 1, S] or [B, T, S] does not change.
+    A mask that has this axis, [B, 1, S] or [B, T, S], is returned as it is. B is the number of
+    images, S that of keys and T that of queries.
     """
     return visible if len(visible.shape) == 3 else visible[:, None]
 
 
 def ungroup_rows(x, shape):
-    """Undoes `group_rows`: [B, H, G T, z] becomes [N, T, H, z], where `shape` is (N, T, ...)."""
+    """Separates the captions that `group_rows` has joined, and puts the axis of heads last but one.
+
+    Args:
+      x: [B, H, G T, z] for B images with G captions, H heads and T queries; z is any width.
+      shape: shape of the queries, which begins with N = B G and T.
+
+    Returns:
+      [N, T, H, z].
+    """
     heads = x.shape[1]
     x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G T, H, z]
     return ops.reshape(x, (shape[0], shape[1], heads, ops.shape(x)[-1]))
 
 
 def ungroup_weights(weights, shape):
-    """Undoes `group_rows` for attention weights: [B, H, G T, S] becomes [N, H, T, S].
+    """Separates the attention weights of the captions that `group_rows` has joined.
 
-    `shape` is (N, T, ...).
+    Args:
+      weights: [B, H, G T, S] for B images with G captions, H heads, T queries and S keys.
+      shape: shape of the queries, which begins with N = B G and T.
+
+    Returns:
+      [N, H, T, S].
     """
     return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
 
@@ -267,9 +322,9 @@ def ungroup_weights(weights, shape):
 class HeadNorm(Layer):
     """Splits the vector of each position into heads and normalises each head separately.
 
-    It computes `torch.nn.GroupNorm(H)` on rows. The released models apply it to two-dimensional
-    tensors, so that statistics never mix positions. Keras' GroupNormalization on [N, T, D] would
-    mix them. Statistics are float32.
+    The layer computes `torch.nn.GroupNorm(H)` for each position separately. Keras'
+    GroupNormalization of [N, T, D] would take mean and variance over all T positions. Mean and
+    variance are float32.
 
     Args:
       heads: number of heads, H.
@@ -292,13 +347,16 @@ class HeadNorm(Layer):
             self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
 
     def call(self, x):
-        """Returns the heads [N, H, T, d] of `x` [N, T, D], in the compute dtype."""
+        """Returns the heads [N, H, T, d], d = D / H, of `x` [N, T, D], in the compute dtype.
+
+        N is the number of rows, T that of positions, D the model width and H the number of heads.
+        """
         width = x.shape[-1]
         split = (self.heads, width // self.heads)
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
         if self.normalize:
             x, gamma, beta = (ops.cast(v, "float32") for v in (x, self.gamma, self.beta))
-            x = normalise(x, gamma, beta, 1e-5)
+            x = _normalise(x, gamma, beta, 1e-5)
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 
 
@@ -306,7 +364,8 @@ class HeadNorm(Layer):
 class FeedForward(Layer):
     """Feed-forward block with a residual, normalised at the end (docs/systems.md 3.2).
 
-    LN(x + Dropout(Lin(Dropout(ReLU(Lin x)))))
+    LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), where Lin is an affine map and LN a layer
+    normalisation.
 
     Args:
       width: model width, D.
@@ -329,6 +388,6 @@ class FeedForward(Layer):
         self.layer_norms = layer_norm("layer_norms", epsilon, dtype=self.dtype_policy)
 
     def call(self, x, training=False):
-        """Returns [..., D] for `x` [..., D]."""
+        """Applies the block to each vector of `x` [..., D]; the result has the same shape."""
         inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)
         return self.layer_norms(x + self.dropout(self.fc2(inner), training=training))

@@ -39,10 +39,13 @@ _SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
 
 
 def glorot(layer: layers.Layer) -> layers.Layer:
-    """Makes the kernels of a layer, or of the affine maps directly inside it, start Glorot-uniform.
+    """Sets the initialiser of kernels to Glorot-uniform, and returns the layer.
 
-    The released code initialises every two-dimensional weight that way. Biases do not change. Call
-    it before the layer has weights. Returns the same layer.
+    The released code initialises every two-dimensional weight that way. Biases keep their
+    initialiser.
+
+    Args:
+      layer: an affine map, or a layer with affine maps as attributes; it has no weights yet.
     """
     for part in (layer, *vars(layer).values()):
         if isinstance(part, layers.Dense):
@@ -119,17 +122,23 @@ class _Expansion(common.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class StaticExpansion(_Expansion):
-    """Expands regions with E vectors that are the same for every image (docs/systems.md 5.2).
+    """Lets E learned vectors read all regions, and lets the regions read the E results.
+
+    The block replaces self-attention in ExpansionNet (docs/systems.md 5.2). The E vectors are the
+    same for every image:
 
         Z = Drop(E_q K^T / sqrt(D)),  K = key(x)
         A = Drop(Phi(ReLU(Z) p) class_a(x) + E_b),  a = Drop(Phi(ReLU(Z^T)) A)
         B = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
+        Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-    p is 0 for padded regions and 1 for real regions. The outputs at padded regions are not used.
+    E_q and E_b [E, D] are learned; key, class_a, class_b and selector are affine maps. Phi divides
+    by the sum over the last axis, and Drop is dropout. p is 0 for padded regions and 1 for real
+    regions. The outputs at padded regions are not used.
 
-    With groups of vectors, each region gathers from each group, and a and b are the means over the
-    groups: Phi divides by the sum over the vectors of one group, then by the number of groups.
+    With groups of vectors, each region reads each group separately, and a and b are the means over
+    the groups.
 
     Args:
       width: model width, D.
@@ -144,16 +153,17 @@ class StaticExpansion(_Expansion):
     """
 
     def call(self, x, visible=None, training=False, mask=None):
-        """Expands and gathers all regions.
+        """Computes the output of the block for all regions.
 
         Args:
-          x: [B, R, D].
-          visible: bool [B, R] or [B, 1, R], True for real regions; None means all.
+          x: [B, R, D], R regions for each of B images.
+          visible: bool [B, R] or [B, 1, R], True for real regions. None means `mask`; if both are
+            None, all regions are real.
           training: whether dropout is on.
-          mask: bool [B, R], the Keras mask that `x` carries; used if `visible` is None.
+          mask: bool [B, R], the Keras mask that `x` carries, passed by Keras.
 
         Returns:
-          [B, R, D] in the compute dtype, without the residual `x`.
+          [B, R, D] in the compute dtype. The residual `x` is not added.
         """
         visible = _visible(mask if visible is None else visible)
         query, bias = self._tables()
@@ -193,19 +203,25 @@ class StaticExpansion(_Expansion):
 
 @keras.saving.register_keras_serializable("tfcap")
 class DynamicExpansion(_Expansion):
-    """Expands every position to E vectors that depend on that position (docs/systems.md 5.3).
+    """Expands every position to E vectors that depend on that position, and gathers them again.
+
+    The block replaces self-attention in the decoder of ExpansionNet (docs/systems.md 5.3):
 
         Q_tn = c_t + q_n,  beta_tn = c_t + b_n,  c = cond(x)
         Z = Drop(Q K^T / sqrt(D)),  K = key(x)
         A = Drop(Phi(ReLU(Z) M1) class_a(x)),  a = Drop(Phi(ReLU(Z^T) M2) (A + beta))
         B = Drop(Phi(ReLU(-Z) M1) class_b(x)),  b = Drop(Phi(ReLU(-Z^T) M2) (B + beta))
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
+        Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-    with M1[tn, j] = M[t, j] and M2[t', tn] = M[t', t], where M[t, j] says whether t may read j.
-    With a causal M both directions are causal: the vectors of t are computed from positions up to
-    t, and t' gathers the vectors of positions up to t'. So expanded vectors never change, and
-    `step` only adds one position to a cache. The released code computes the whole prefix again at
-    every step.
+    The E vectors of position t are numbered tn. q and b [E, D] are learned; cond, key, class_a,
+    class_b and selector are affine maps. Phi divides by the sum over the last axis, and Drop is
+    dropout.
+
+    M[t, j] says whether position t may read position j; M1[tn, j] = M[t, j] and M2[t', tn] =
+    M[t', t]. With a causal M, the vectors of t are computed from positions up to t, and t' gathers
+    the vectors of positions up to t'. So vectors never change later, and `step` only adds one
+    position to a cache. The released code computes all positions so far again at every step.
 
     Args:
       width: model width, D.
@@ -224,17 +240,18 @@ class DynamicExpansion(_Expansion):
         self.cond_embed = linear(width, width, "cond_embed", dtype=self.dtype_policy)
 
     def call(self, x, visible=None, training=False, mask=None):
-        """Expands and gathers whole sequences.
+        """Computes the output of the block for whole sequences.
 
         Args:
-          x: [N, T, D].
-          visible: M, bool [N or 1, T, T]; or bool [N, T], True for the positions that may be read;
-            None means all.
+          x: [N, T, D], T positions of N rows.
+          visible: bool [N or 1, T, T], True where a position (first T) may read another (second T);
+            or bool [N, T], True where a position may be read by all. None means `mask`; if both are
+            None, all positions may be read.
           training: whether dropout is on.
-          mask: bool [N, T], the Keras mask that `x` carries; used if `visible` is None.
+          mask: bool [N, T], the Keras mask that `x` carries, passed by Keras.
 
         Returns:
-          [N, T, D] in the compute dtype, without the residual `x`.
+          [N, T, D] in the compute dtype. The residual `x` is not added.
         """
         visible = _visible(mask if visible is None else visible)
         new = self._project(x)
@@ -249,16 +266,17 @@ class DynamicExpansion(_Expansion):
         return self._select(x, a, b)
 
     def empty(self, rows: int, max_length: int) -> dict:
-        """Makes the cache of `step` before the first position, zeros in the compute dtype.
+        """Makes the cache for the first call of `step`.
 
         Args:
-          rows: number of rows, N.
+          rows: number of rows (captions), N.
           max_length: number of positions for which there is room, T.
 
         Returns:
-          `key`, `class_a`, `class_b` and `cond` [N, T, D]; `query_scores` [N, T, E], the scores
-          q K; `expanded_a` and `expanded_b` [N, T, E, T], the weights of the expanded vectors over
-          the positions.
+          A dictionary of zeros in the compute dtype, for E vectors of width D: `key`, `class_a`,
+          `class_b` and `cond` [N, T, D], the maps of the input; `query_scores` [N, T, E], the
+          products of keys and learned queries; `expanded_a` and `expanded_b` [N, T, E, T], the
+          weights with which each expanded vector reads the positions.
         """
         flat = (rows, max_length, self.width)
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
@@ -270,23 +288,23 @@ class DynamicExpansion(_Expansion):
         return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
 
     def step(self, x, cache, index, training=False):
-        """Computes one position of `call` with a causal M.
+        """Computes one position of `call`, where each position reads itself and all earlier ones.
 
-        The cache holds the weights W of each expanded vector over the positions: T numbers instead
-        of D. So a step computes (W' W) class(x) instead of W' (W class(x)). In training there is a
-        dropout between the two products. Each step in training therefore makes the vectors again,
-        with new dropout masks on them. Everything else of earlier positions has the masks of the
-        step that computed it. The released code draws all masks again at every step, because it
-        computes the whole prefix.
+        For each expanded vector the cache holds its T weights W over the positions, not its D
+        numbers. So a step computes (W' W) class(x) instead of W' (W class(x)), where W' are the
+        weights of gathering. In training there is a dropout between the two products, so each step
+        computes the vectors again and draws new dropout masks for them. All else that belongs to an
+        earlier position keeps the masks of the step that computed it. The released code draws all
+        masks again at every step.
 
         Args:
-          x: [N, 1, D].
+          x: [N, 1, D], the vectors of N rows at this position.
           cache: the result of `empty`, or the cache that the step before returned.
           index: int32 scalar, the number of this position, from 0.
           training: whether dropout is on.
 
         Returns:
-          [N, 1, D] in the compute dtype, and the new cache.
+          A tuple: the output [N, 1, D] in the compute dtype, and the new cache.
         """
         past = ops.arange(cache["key"].shape[1]) <= index  # [T]
         new = self._project(x)

@@ -41,16 +41,19 @@ def loop(
     maximum_iterations: int | tf.Tensor | None = None,
     shape_invariants: Tree = None,
 ) -> Tree:
-    """Runs `tf.while_loop`, and casts each weight of its products once, before the first step.
+    """Runs `tf.while_loop`, in which layers of the class `Recurring` cast their weights only once.
+
+    The casts to the dtype of matrix products are made before the first step.
 
     Args:
       condition: function of the items of the state; the loop ends where it returns False.
       body: function of the items of the state that returns the next state.
       state: the first state, a tuple.
-      gradient: whether a gradient is taken through the loop. Then the first item of `state` must
-        count the iterations from 0, and `maximum_iterations` is needed.
-      maximum_iterations: the loop ends after so many iterations.
-      shape_invariants: as in `tf.while_loop`; None keeps the shapes of `state`.
+      gradient: True prepares the loop for a gradient through it. Then the first item of `state`
+        must count the iterations from 0, and `maximum_iterations` must be given.
+      maximum_iterations: the loop ends after so many iterations; None sets no limit.
+      shape_invariants: shapes that items may take, as in `tf.while_loop`; None keeps the shapes of
+        `state`.
 
     Returns:
       The last state.
@@ -175,17 +178,33 @@ def _copies(weight, length):
 
 
 class Recurring:
-    """A part of a Keras layer that multiplies with the same weights in each step of a `loop`."""
+    """Mix-in for Keras layers that multiply with the same weights in each step of a `loop`.
+
+    A layer inherits it before its Keras class, and multiplies with `times` or `multiply`. In
+    return, `loop` casts each weight only once, before the first step.
+    """
 
     compute_dtype: str  # an attribute of Keras layers, as the next
     dtype_policy: keras.dtype_policies.DTypePolicy
 
     def times(self, x, name):
-        """Multiplies `x` [N, W] by the weight `name` [W, D], in the compute dtype."""
+        """Multiplies `x` by a weight; returns [N, D] in the compute dtype.
+
+        Args:
+          x: [N, W], N rows.
+          name: name of the attribute that holds the weight [W, D].
+        """
         return ops.cast(self.multiply(x, name), self.compute_dtype)
 
     def multiply(self, x, name):
-        """Multiplies `x` [N, W] by the weight `name` [W, D], in the dtype of products."""
+        """Multiplies `x` by a weight; returns [N, D] in the dtype of matrix products.
+
+        That is the compute dtype, unless the policy of the layer is `precision.Products`.
+
+        Args:
+          x: [N, W], N rows.
+          name: name of the attribute that holds the weight [W, D].
+        """
         key = (id(self), name)
         weight = _weight(self, name)
         if not weight.steps or key in _LOOP.used:  # a list has one item for a step
@@ -274,9 +293,10 @@ def _put(steps, index, item):
 
 @keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
-    """A dense layer for use in a `loop`; it multiplies in the dtype of products, see `precision`.
+    """A dense layer for use in a `loop`, which then casts the kernel only once.
 
-    The arguments are those of `keras.layers.Dense`.
+    The product is computed in the dtype of matrix products, which `precision.Products` can set. The
+    arguments are those of `keras.layers.Dense`.
 
     Example:
       >>> layer = Affine(8, use_bias=False)

@@ -15,7 +15,7 @@ PATHS = ("word", "recurrent", "image")  # what may be added
 def scaled_tanh(x):
     """Computes g2(x) = 1.7159 tanh(2 x / 3), so that g2(1) = 1 and g2(-1) = -1.
 
-    Source: LeCun et al. 1998; equation 4 of m-RNN.
+    `x` may have any shape. Source: LeCun et al. 1998; equation 4 of m-RNN.
 
     Example:
       >>> print(scaled_tanh(np.float32([-1, 0, 1])).numpy().round(3))
@@ -26,16 +26,19 @@ def scaled_tanh(x):
 
 @keras.saving.register_keras_serializable("tfcap")
 class Multimodal(common.Layer):
-    """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
+    """The multimodal layer of m-RNN, which combines word, history and image.
 
-    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias. Here
-    one bias serves all paths (our reading: the paper leaves biases out of its equations). Each path
-    is a sub-layer with the name of the path. Call the sub-layer `image` once per image, and pass
-    its result to `call`.
+    g2(V_w w + V_r r + V_I I + b)
+
+    w is the embedded word, r the state of the recurrence, I the image vector, and g2 is
+    `scaled_tanh`. Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias;
+    here the sum has one (our reading: the paper leaves biases out of its equations). Each product
+    is a sub-layer: `word`, `recurrent` and `image`. Call the sub-layer `image` once per image, and
+    pass its result to `call`.
 
     Args:
       width: multimodal width, M.
-      paths: the paths that are added, of `word`, `recurrent` and `image`.
+      paths: which of `word`, `recurrent` and `image` are added; the others are left out.
       initializer: initialiser of the matrices V_w, V_r and V_I; the bias starts at 0.
 
     Example:
@@ -76,12 +79,12 @@ class Multimodal(common.Layer):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
 
     def call(self, word, recurrent, image=None):
-        """Adds the chosen paths; inputs of other paths are ignored.
+        """Computes the layer. An input that `paths` leaves out is ignored.
 
         Args:
-          word: embedded words [N, T, W].
-          recurrent: states of the recurrence [N, T, D], D its width.
-          image: [N, 1, M], the result of the sub-layer `image`.
+          word: embedded words [N, T, W], T words of N rows (captions).
+          recurrent: states of the recurrence [N, T, D].
+          image: [N, 1, M], the result of the sub-layer `image`, repeated for each row.
 
         Returns:
           [N, T, M] in the compute dtype.
@@ -98,10 +101,10 @@ class Multimodal(common.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class TiedHead(common.Layer):
-    """Computes logits z E^T + b, where E [V, W] is the word table that also embeds the words.
+    """Computes logits z E^T + b with the word table E [V, W] that also embeds the words.
 
-    Source: Mao et al., "Learning like a Child", ICCV 2015. Construct it with dtype float32: the
-    product has the dtype of this layer, not that of `words`.
+    Source: Mao et al., "Learning like a Child", ICCV 2015. Construct the layer with
+    `dtype="float32"`: the product has the dtype of this layer, not that of `words`.
 
     Args:
       words: embedding layer whose table is E.
@@ -125,6 +128,9 @@ class TiedHead(common.Layer):
         )
 
     def call(self, z):
-        """Returns logits [..., V] of `z` [..., W]."""
+        """Returns the logits [..., V] of all words for vectors `z` [..., W].
+
+        V is the number of words and W the width of the word table.
+        """
         # The table is read here: as an argument of `call`, Keras would cast it to lower precision.
         return precision.matmul(self, z, ops.transpose(self.words.embeddings)) + self.bias

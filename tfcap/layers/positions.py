@@ -15,7 +15,7 @@ _CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Computes sine and cosine codes of positions (Vaswani et al. 2017, section 3.5).
+    """Computes sine and cosine codes of the positions 0, 1, ... (Vaswani et al. 2017, 3.5).
 
     Even channels are sines and odd channels are cosines of the same frequency.
 
@@ -51,7 +51,8 @@ class PositionCodes(common.Layer):
     Args:
       positions: number of positions in the table, P: the length of the longest caption.
       width: model width, D.
-      stored: whether the codes are a weight.
+      stored: whether the codes are a weight, which is then loaded and saved; False computes the
+        sinusoids.
 
     Example:
       >>> codes = PositionCodes(positions=20, width=8)
@@ -75,22 +76,23 @@ class PositionCodes(common.Layer):
             )
 
     def call(self, positions):
-        """Returns the codes [T', D] of `positions` int [T'], in the compute dtype."""
+        """Returns the codes [T, width] of `positions` int [T], in the compute dtype."""
         table = self.table if self.stored else sinusoids(self.positions, self.width)
         return ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
 
 
 def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool) -> None:
-    """Gives a captioner the layers that embed words at their positions.
+    """Sets attributes of a captioner: the layers that embed words and their positions.
 
     The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
-    store weights by these names, and optimizer slots in this order: change neither.
+    store weights by these names, and the optimizer's variables in this order: change neither.
 
     Args:
       model: captioner with the attributes `vocab_size` and `max_length`.
       width: model width, D.
       word_dropout: dropout rate on the embedded words.
-      stored: whether the position codes are a weight, as in `PositionCodes`.
+      stored: whether the position codes are a saved weight instead of sinusoids, see
+        `PositionCodes`.
     """
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")
@@ -100,13 +102,13 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 
 @keras.saving.register_keras_serializable("tfcap")
 class RegionPositions(common.Layer):
-    """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
+    """Adds to each region a code of its number: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 
-    The codes are added to the raw features, so that one layer serves all systems. The learned
-    affine map can give the codes the scale of the features. The number of regions has no limit.
+    Lin is a learned affine map, so the codes can take the scale of the features. The layer works on
+    raw features, so that one layer serves all systems. The number of regions has no limit.
 
     Args:
-      feature_dim: feature width, F.
+      feature_dim: number of features of a region.
 
     Example:
       >>> layer = RegionPositions(feature_dim=6)
@@ -119,7 +121,10 @@ class RegionPositions(common.Layer):
         self.project = common.linear(_CODE_WIDTH, feature_dim, "project", dtype=self.dtype_policy)
 
     def call(self, features):
-        """Returns `features` [B, R, F] plus their codes, in the compute dtype."""
+        """Returns `features` [B, R, F] of B images plus the codes of their R regions.
+
+        The result is in the compute dtype.
+        """
         x = ops.cast(features, self.compute_dtype)
         rates = np.exp(-np.arange(0, _CODE_WIDTH, 2) * np.log(10000.0) / _CODE_WIDTH)
         positions = ops.cast(ops.arange(ops.shape(x)[1]), "float32")

@@ -23,13 +23,15 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("tfcap")
 class Products(keras.dtype_policies.DTypePolicy):
-    """A Keras policy: layers compute in float32, and matrix products of `matmul` in another dtype.
+    """A Keras policy: layers compute in float32, but multiply matrices in another dtype.
+
+    The functions `matmul` and `of_products`, and layers that use them, follow it.
 
     Args:
-      name: `bfloat16_products`: the dtype of products, followed by `_products`.
+      name: dtype of matrix products, followed by `_products`: for example `bfloat16_products`.
 
     Attributes:
-      products: dtype of products.
+      products: dtype of matrix products, for example `bfloat16`.
     """
 
     def _parse_name(self, name):
@@ -38,11 +40,14 @@ class Products(keras.dtype_policies.DTypePolicy):
 
 
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
-    """Makes a Keras policy.
+    """Makes the Keras policy for a precision and a kind of device.
+
+    With `bfloat16` on a CPU only matrix products are bfloat16 (`Products`). Otherwise `bfloat16`
+    and `float16` are the mixed policies of Keras.
 
     Args:
-      dtype: a value of `runtime.mixed_precision_dtype`: `float32`, `bfloat16` or `float16`; None
-        means float32.
+      dtype: `float32`, `bfloat16` or `float16`, a value of the key `runtime.mixed_precision_dtype`;
+        None means float32.
       accelerated: whether the model runs on a GPU or TPU.
     """
     if dtype == "bfloat16" and not accelerated:
@@ -51,20 +56,20 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 
 
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
-    """Sets the precision of layers that are made after this call.
+    """Sets the global policy of Keras: the precision of layers that are made after this call.
 
-    The function of the Model Garden sets the policy of tf_keras only.
+    TensorFlow Model Garden has a function for this, too, but it sets the policy of tf_keras only.
 
     Args:
-      dtype: as in `policy`.
-      accelerated: whether there will be a GPU or TPU, although TensorFlow lists none yet.
+      dtype: `float32`, `bfloat16` or `float16`; None means float32.
+      accelerated: True if a GPU or TPU will be used that TensorFlow does not list yet.
     """
     keras.config.set_dtype_policy(_of_devices(dtype, accelerated))
 
 
 @contextlib.contextmanager
 def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
-    """Sets the global policy of Keras inside the block, and restores the old one after it.
+    """Sets the global policy of Keras inside a `with` block, then restores the old one.
 
     Args:
       value: a Keras policy or its name, such as `float32` or `mixed_float16`.
@@ -84,7 +89,12 @@ def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
 
 
 def scope(dtype: str | None, accelerated: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Sets the precision of layers that are made inside the block; arguments as in `set_global`."""
+    """Sets the global policy of Keras inside a `with` block.
+
+    Args:
+      dtype: `float32`, `bfloat16` or `float16`; None means float32.
+      accelerated: True if a GPU or TPU will be used that TensorFlow does not list yet.
+    """
     return using(_of_devices(dtype, accelerated))
 
 
@@ -96,14 +106,23 @@ def _of_devices(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DT
 
 
 def of_products(layer: keras.layers.Layer) -> str:
-    """Returns the dtype in which a layer multiplies matrices: that of products, see `Products`."""
+    """Returns the dtype in which a layer multiplies matrices, for example `bfloat16`.
+
+    It is the attribute `products` of the policy, if this is `Products`, else the compute dtype.
+    """
     return getattr(layer.dtype_policy, "products", layer.compute_dtype)
 
 
 def matmul(layer: keras.layers.Layer, a, b):
-    """Multiplies `a` [..., M, K] by `b` [..., K, N], as a layer multiplies matrices.
+    """Multiplies matrices in the dtype that the policy of a layer has for matrix products.
 
-    The product is computed in the dtype of products. The result has the compute dtype.
+    Args:
+      layer: the layer whose policy is used, see `of_products`.
+      a: [..., M, K].
+      b: [..., K, N].
+
+    Returns:
+      [..., M, N] in the compute dtype of the layer.
     """
     dtype = of_products(layer)
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
@@ -112,8 +131,8 @@ def matmul(layer: keras.layers.Layer, a, b):
 def add_bias(x, bias):
     """Adds `bias` [N] to `x` [..., M, N] of the same dtype.
 
-    The gradient of the bias is summed in float32. TensorFlow's bias operation adds up bfloat16
-    numbers one by one on a processor: the sum of 250,000 rows of 0.1 is then 128.
+    The gradient of the bias is summed in float32. TensorFlow's own gradient adds up bfloat16
+    numbers one by one on a CPU: the sum of 250,000 numbers 0.1 is then 128.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
 

@@ -20,9 +20,9 @@ class Record:
     """The attention weights of one call of one layer.
 
     Attributes:
-      layer: the layer.
-      weights: float32 [N, H, T, S] before dropout; they add up to 1 over S. H is 1 for additive
-        attention.
+      layer: the layer that attended.
+      weights: attention weights, float32 [N, H, T, S] before dropout, for N rows (captions), H
+        heads, T queries and S keys. They add up to 1 over S. H is 1 for additive attention.
     """
 
     layer: layers.Layer
@@ -40,10 +40,13 @@ _ACTIVE = _Active()
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Record]]:
-    """Yields a list that receives one `Record` for each call of an attention layer.
+    """Records attention weights inside a `with` block.
 
-    Call `encode` and `decode` eagerly inside the `with` block. A recurrence then runs step by step,
-    and each step adds a record with T = 1.
+    Call `encode` and `decode` of a captioner eagerly inside the block. A recurrent captioner adds a
+    record for each word.
+
+    Yields:
+      A list, to which each call of an attention layer adds a `Record`.
 
     Example:
       >>> from tfcap.layers.attention import MultiHeadAttention
@@ -63,15 +66,15 @@ def recording() -> Iterator[list[Record]]:
 
 
 def record(layer: layers.Layer, weights: Callable) -> None:
-    """Adds a `Record` to the current recording; does nothing outside of `recording`.
+    """Adds a `Record` to the current recording. Outside of `recording` it does nothing.
 
     Args:
-      layer: the layer whose weights they are.
-      weights: function without arguments that returns the weights [N, H, T, S]. It is called inside
-        of `recording` only.
+      layer: the attention layer.
+      weights: function without arguments that returns the attention weights [N, H, T, S] of the
+        layer. It is called only if a recording is on.
 
     Raises:
-      ValueError: a recording is on, and the layer runs inside a graph.
+      ValueError: a recording is on, but the layer runs inside a graph.
     """
     if _ACTIVE.records is None:
         return
@@ -79,7 +82,7 @@ def record(layer: layers.Layer, weights: Callable) -> None:
         values = ops.convert_to_numpy(ops.cast(weights(), "float32"))
     except NotImplementedError:
         raise ValueError(
-            f"The weights of {layer.name} can be recorded only in eager mode. Call encode and "
-            "decode inside of recording() without tf.function."
+            f"The attention weights of {layer.name} can be recorded only in eager mode. Inside of "
+            "`recording`, call `encode` and `decode` without tf.function."
         ) from None
     _ACTIVE.records.append(Record(layer, values))

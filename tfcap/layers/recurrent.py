@@ -17,9 +17,10 @@ class LSTMCell(Recurring, common.Layer):
     i, f, g, o = W x + b + U h + b'
     c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 
-    The cell has two biases, as `torch.nn.LSTMCell`. Both get the same gradient, so their sum
-    changes twice as fast as the single bias of the Keras cell. All four weights start from
-    U(-1/sqrt(D), 1/sqrt(D)).
+    i, f and o are the input, forget and output gates, and g is the new content. h is the output and
+    c the state of the cell. The cell has two biases, as `torch.nn.LSTMCell`. Both get the same
+    gradient, so their sum changes twice as fast as the single bias of the Keras cell. All four
+    weights start from U(-1/sqrt(D), 1/sqrt(D)).
 
     Args:
       inputs: width of the input, W.
@@ -51,15 +52,15 @@ class LSTMCell(Recurring, common.Layer):
         self.recurrent_bias = weight("recurrent_bias", 4 * self.width)
 
     def call(self, x, h, c):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: output of the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
 
         Returns:
-          The new h and c, in the compute dtype.
+          A tuple: the new output h and the new state c, each [N, D] in the compute dtype.
         """
         z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
@@ -74,8 +75,9 @@ class MaxoutLSTMCell(common.Layer):
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
     c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
 
-    Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
-    section 2.1. The order of the gates and the two affine maps are those of
+    i, f and o are the input, forget and output gates, g1 and g2 the candidates, and `added` is an
+    argument of `call`. Source: Rennie et al., "Self-critical Sequence Training for Image
+    Captioning", CVPR 2017, section 2.1. The order of the gates and the two affine maps are those of
     ImageCaptioning.pytorch.
 
     Args:
@@ -97,17 +99,17 @@ class MaxoutLSTMCell(common.Layer):
         self.state_map = common.linear(width, 5 * width, "state_map", dtype=self.dtype_policy)
 
     def call(self, x, h, c, added=None):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: output of the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
-          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to those of the
-            gates, too; or None.
+          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to the sums of
+            the three gates, too; None adds nothing.
 
         Returns:
-          The new h and c, in the compute dtype.
+          A tuple: the new output h and the new state c, each [N, D] in the compute dtype.
         """
         z = self.input_map(x) + self.state_map(h)
         if added is not None:
@@ -123,11 +125,12 @@ class GRUCell(common.Layer):
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
 
-    The cell computes what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05,
-    0.05) as in the authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts
-    at 0. Each kernel holds the columns of r, u and n in this order. The cell of Keras cannot be
-    used: it has one initial value for all biases, and a random generator (a variable in
-    checkpoints) even without dropout.
+    r and u are the reset and update gates, n is the new content, and h the state. The cell computes
+    what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05, 0.05) as in the
+    authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
+    kernel holds the columns of r, u and n in this order. The cell of Keras is not used: it starts
+    all biases with one value, and it has a random generator, a variable in checkpoints, even
+    without dropout.
 
     Args:
       inputs: width of the input, W.
@@ -159,14 +162,14 @@ class GRUCell(common.Layer):
         self.bias = bias("bias", self.width, "zeros")
 
     def call(self, x, h):
-        """Computes one step.
+        """Computes one step for N rows (captions).
 
         Args:
-          x: input [N, W].
-          h: state after the step before [N, D].
+          x: input [N, W], W the argument `inputs` of the constructor.
+          h: state after the step before [N, D], D the width of the cell.
 
         Returns:
-          The new h, in the compute dtype.
+          The new state [N, D], in the compute dtype.
         """
         gates = 2 * self.width
         z = precision.matmul(self, x, self.kernel)

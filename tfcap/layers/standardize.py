@@ -19,7 +19,7 @@ class Standardize(common.Layer):
     They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
 
     Args:
-      width: feature width, F.
+      width: number of channels, F.
 
     Example:
       >>> layer = Standardize(width=1)
@@ -44,17 +44,17 @@ class Standardize(common.Layer):
         self.deviation = weight("deviation", "ones")
 
     def call(self, x):
-        """Returns the standardised `x` [..., F]."""
+        """Returns (x - mean) / deviation for `x` [..., F], in the compute dtype."""
         return (x - self.mean) / self.deviation
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
-        """Measures mean and standard deviation of each channel over all regions without padding.
+        """Measures mean and standard deviation of each channel, and keeps them as weights.
 
-        A constant channel gets the deviation 1.
+        All regions count, padding does not. A constant channel gets the deviation 1.
 
         Args:
-          batches: dictionaries with `features` [B, R, F], and `mask` bool [B, R], False for
-            padding.
+          batches: dictionaries with `features` [B, R, F], R regions of B images, and `mask` bool
+            [B, R], False for padding.
         """
         count = 0
         total = np.zeros(self.width)

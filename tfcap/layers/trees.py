@@ -15,7 +15,15 @@ from tfcap.private_api import in_xla
 
 
 def repeat(tree: Tree, times: int) -> Tree:
-    """Repeats each row of all leaves [N, ...], copies next to each other: [N * times, ...]."""
+    """Repeats each row of all tensors in a nest; the copies of a row stand next to each other.
+
+    Args:
+      tree: a nest (a tensor, or a list, tuple or dictionary of nests) of tensors [N, ...].
+      times: number of copies.
+
+    Returns:
+      The nest, with tensors [N * times, ...].
+    """
     if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
         return tree
 
@@ -31,22 +39,30 @@ def repeat(tree: Tree, times: int) -> Tree:
 
 
 def take(tree: Tree, rows: tf.Tensor) -> Tree:
-    """Gathers rows of all leaves [N, ...] by their indices `rows` int32 [M]: [M, ...]."""
+    """Chooses rows of all tensors in a nest.
+
+    Args:
+      tree: a nest (a tensor, or a list, tuple or dictionary of nests) of tensors [N, ...].
+      rows: indices of the chosen rows, int32 [M].
+
+    Returns:
+      The nest, with tensors [M, ...].
+    """
     return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), tree)
 
 
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
-    """Returns `buffer` with `row` written at position `index` of an axis.
+    """Returns `buffer` with one slice replaced: `row`, at position `index` of an axis.
 
-    Inside a loop the function writes in place; a select or a scatter would copy the buffer. XLA
-    cannot compile the operation, so with XLA a select is used. `keras.ops.slice_update` has no
-    gradient on TensorFlow.
+    The operation has a gradient, unlike `keras.ops.slice_update` on TensorFlow. In a loop it writes
+    in place, while a select or a scatter would copy the buffer. XLA cannot compile it, so there a
+    select is used.
 
     Args:
       buffer: tensor of any shape.
       row: the shape of `buffer`, but of length 1 on `axis`.
       index: int32 scalar.
-      axis: the axis.
+      axis: the axis that is indexed.
     """
     if in_xla():
         here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
@@ -66,11 +82,14 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Returns the variables of a layer by name.
+    """Returns all variables of a layer and of the layers inside it, by name.
 
     A name is the path of attributes from the layer to the variable, for example
-    `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it depends on
-    which layer was called first, and it is not unique. Raises ValueError if a variable has no name.
+    `decoder/0/word_attn/in_proj_q/linear/kernel`. The attribute `path` of a Keras variable is not
+    used: it depends on which layer was called first, and it is not unique.
+
+    Raises:
+      ValueError: a variable has no name, or two variables have the same.
     """
     names: dict[str, keras.Variable] = {}
     done = set()  # a layer also lists the variables of the layers inside it
@@ -81,8 +100,9 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
                 names[path + variable.name] = variable
     if len(names) != len(layer.variables):  # a checkpoint would leave the others out
         raise ValueError(
-            f"{layer.name} has {len(layer.variables)} variables, and only {len(names)} names. Keep "
-            "layers in public attributes, lists or dictionaries, and name weights differently."
+            f"{layer.name} has {len(layer.variables)} variables, but only {len(names)} different "
+            "names. Keep layers in public attributes, or in lists or dictionaries there, and give "
+            "each weight of a layer a name of its own."
         )
     return names
 
@@ -90,9 +110,14 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
 def named_layers(
     layer: keras.layers.Layer, path: str = ""
 ) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields path and layer of all layers inside `layer`, inner layers first, `layer` itself last.
+    """Yields pairs (path, layer) for all layers inside a layer, and at last for the layer itself.
 
-    A path is for example `decoder/0/word_attn/`. The path of `layer` itself is `path`.
+    Layers further inside come first. A path such as `decoder/0/word_attn/` joins attributes and
+    indices.
+
+    Args:
+      layer: the layer.
+      path: path of `layer` itself, with which all other paths begin.
     """
     for key, child in _children(vars(layer), ""):
         yield from named_layers(child, f"{path}{key}/")
@@ -113,15 +138,15 @@ def _children(value, key):
 
 
 def is_seed(variable: keras.Variable) -> bool:
-    """True if a variable is the state of a random generator, not a weight."""
+    """Returns True if a variable is the state of a random generator, False if it is a weight."""
     return variable.name == "seed_generator_state"
 
 
 def build_when_called(layer: keras.layers.Layer) -> None:
     """Makes the first call of a layer create the variables of all layers inside it.
 
-    Otherwise Keras traces the call of each inner layer twice to build it, which takes twice as
-    long.
+    Without this, Keras traces the call of each inner layer once more to create its variables, which
+    doubles the time.
     """
     for _, inner in named_layers(layer):
         if type(inner).build is keras.layers.Layer.build:

@@ -22,13 +22,13 @@ from tfcap.layers.recording import record
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadProjection(common.Layer):
-    """Projects a vector to heads: HeadNorm(act(Lin x)), the term sigma(W x) of equation 2.
+    """Projects a vector and splits it into heads: HeadNorm(act(Lin x)).
 
     Args:
       width: model width, D.
       heads: number of attention heads, H.
-      activation: `celu`, `relu` or `none`.
-      normalize: whether each head is normalised.
+      activation: activation function after the affine map: `celu`, `relu` or `none`.
+      normalize: whether each head is normalised; False only splits into heads.
 
     Example:
       >>> project = HeadProjection(width=8, heads=2, activation="celu", normalize=True)
@@ -43,13 +43,16 @@ class HeadProjection(common.Layer):
         self.norm = common.HeadNorm(heads, normalize, name="norm", dtype=self.dtype_policy)
 
     def call(self, x):
-        """Returns the heads [N, H, T, d] of `x` [N, T, D], in the compute dtype."""
+        """Returns the heads [N, H, T, d], d = D / H, of `x` [N, T, D], in the compute dtype.
+
+        N is the number of rows, T that of positions, D the model width and H the number of heads.
+        """
         return self.norm(self.activation(self.linear(x)))
 
 
 @keras.saving.register_keras_serializable("tfcap")
 class XLinearAttention(CachedAttention):
-    """Bilinear attention over keys with a spatial softmax and a channel gate.
+    """Bilinear attention over keys, with a softmax over the keys and a gate of the channels.
 
     For each head: M[t, s] = Q[t] * K[s]                            equation 2
                    E[t, s] = Dropout(ReLU(Lin_{d->e} M[t, s]))      joint map B', equation 3
@@ -57,19 +60,22 @@ class XLinearAttention(CachedAttention):
                    g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))    channel gate, equations 4 and 5
                    out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]   equation 6
 
-    V1 is a projection of the query. Masked keys are left out of the softmax and of the mean. There
-    is no output projection and no scaling by sqrt(d), as in the released code.
+    t counts queries and s keys, and d is the width of a head. Q and V1 are projections of the
+    query; K and V2 are projections of keys and values. Masked keys are left out of the softmax and
+    of the mean. As in the released code, there is no output projection and no division by sqrt(d).
+    Equations are those of Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR
+    2020.
 
-    Several rows of queries may share the keys of one image: `query` has N = B * G rows, and row n
-    reads the keys of image n // G. So keys are never repeated for the captions of an image.
+    Several captions may read the keys of one image, without copies of the keys: `query` has N = B G
+    rows for B images with G captions each, and row n reads the keys of image n // G.
 
     Args:
       width: model width, D; a multiple of `heads`.
       heads: number of attention heads, H.
-      middle: middle width, e; None means d // 2, as in all released configurations.
+      middle: width e of E[t, s]; None means d // 2, as in all released configurations.
       activation: activation of the four projections, `celu` or `relu`.
       middle_dropout: dropout rate on E, after the ReLU.
-      normalize: whether the projections are normalised; False follows the paper's text.
+      normalize: whether each head of the projections is normalised; False follows the paper's text.
 
     Example:
       >>> attention = XLinearAttention(width=8, heads=2)
@@ -114,7 +120,7 @@ class XLinearAttention(CachedAttention):
         return self.in_proj_k(keys), self.in_proj_v2(keys if values is None else values)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Takes the arguments of `MultiHeadAttention.call` and returns the same shapes.
+        """Computes the attention; arguments and shapes are those of `MultiHeadAttention.call`.
 
         If a query may read no key, the softmax is uniform and the mean is zero, so the result is
         finite.
@@ -158,15 +164,15 @@ class XLinearAttention(CachedAttention):
 
 @keras.saving.register_keras_serializable("tfcap")
 class JointMap(common.Layer):
-    """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs of queries and keys.
+    """Computes ReLU(Lin(q * k)) for all pairs of a query q and a key k, with Lin from d to e.
 
-    `call` multiplies in the order that needs less memory. If there are fewer keys than e, it
-    multiplies the query with the keys first, which makes T S d numbers. Otherwise it multiplies the
-    query with the weight first, which makes T d e numbers.
+    `call` multiplies in the order that needs less memory. If there are fewer keys than e, queries
+    are multiplied by keys first, which makes T S d numbers for T queries and S keys. Otherwise
+    queries are multiplied by the weight of Lin first, which makes T d e numbers.
 
     Args:
       depth: width of a head, d.
-      middle: middle width, e.
+      middle: width of the result, e.
 
     Example:
       >>> joint = JointMap(depth=4, middle=3)
@@ -189,11 +195,14 @@ class JointMap(common.Layer):
         )
 
     def call(self, queries, keys):
-        """Returns [B, H, S, T, e] in the dtype of products.
+        """Computes the map for all pairs.
 
         Args:
-          queries: [B, H, T, d].
-          keys: [B, H, S, d].
+          queries: [B, H, T, d], T queries for each of B images and H heads.
+          keys: [B, H, S, d], S keys for each of B images and H heads.
+
+        Returns:
+          [B, H, S, T, e] in the dtype of matrix products, see `precision.Products`.
         """
         images, heads, length, _ = ops.shape(queries)
         dtype = precision.of_products(self)
@@ -214,22 +223,23 @@ class JointMap(common.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class XLinearEncoderLayer(common.Layer):
-    """One encoder layer of X-LAN: updates the global feature g and the regions k.
+    """One encoder layer of X-LAN: updates the global feature g and the regions k of each image.
 
     g' = Dropout(XLinear(g; k, v))              equation 7
     k' = LN(k + Dropout(ReLU(Lin [g'; k])))     equation 8; docs/systems.md 1.3
 
-    The released code updates one tensor, which is both keys and values. With `separate`, as in the
-    paper's text, the values have an update with other weights: v' = LN(v + Dropout(ReLU(Lin [g';
-    v]))). The decoder reads only the last values, so the last layer does not update its keys.
+    XLinear(g; k, v) is `XLinearAttention` of the query g over keys k and values v. In the released
+    code the regions are both keys and values. With `separate`, as in the paper's text, the values
+    have an update with other weights: v' = LN(v + Dropout(ReLU(Lin [g'; v]))).
 
     Args:
       width: model width, D.
-      attention: function that makes the attention block, given its `name`.
+      attention: function that makes an `XLinearAttention`, given the keyword `name`.
       dropout: dropout rate on the attended feature, g'.
       bifeat_dropout: dropout rate on the update of the regions.
-      separate: whether keys and values have separate updates.
-      last: whether this is the last layer; matters only if `separate` is True.
+      separate: whether the values have an update of their own; if not, they are the keys.
+      last: whether this is the last layer. With `separate` it then leaves the keys as they are,
+        because only the last values are read. Without `separate` it has no effect.
 
     Example:
       >>> def attention(name):
@@ -270,17 +280,17 @@ class XLinearEncoderLayer(common.Layer):
             self.value_norm = common.layer_norm("value_norm", dtype=self.dtype_policy)
 
     def call(self, g, keys, values=None, keys_mask=None, training=False):
-        """Computes one layer.
+        """Computes the layer for B images.
 
         Args:
           g: global feature [B, D], the query.
           keys: regions [B, R, D].
-          values: regions [B, R, D]; None means the keys.
-          keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means all.
+          values: regions [B, R, D]; None means that `keys` are the values, too.
+          keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means that all are real.
           training: whether dropout is on.
 
         Returns:
-          The new `g`, `keys` and `values`.
+          A tuple of the new `g` [B, D], `keys` [B, R, D] and `values` [B, R, D].
         """
         values = keys if values is None else values
         read_keys, read_values = self.encoder_attn.project(keys, values)
@@ -299,7 +309,7 @@ class XLinearEncoderLayer(common.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Makes a layer from a result of `get_config`."""
+        """Makes a layer, with its attention block, from a result of `get_config`."""
         block = keras.saving.deserialize_keras_object(config["attention"])
         return super().from_config({**config, "attention": lambda name: block})
 

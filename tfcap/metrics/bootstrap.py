@@ -47,11 +47,12 @@ MeteorOf = Callable[[np.ndarray], list[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The score of all images, and its percentile interval over the resamples.
+    """A score of a set of images, and its confidence interval by bootstrap.
 
     Attributes:
-      value: the score.
-      low, high: ends of the interval.
+      value: the score of all images.
+      low, high: ends of the interval. By default, 95 % of the resamples have a score between them.
+        A resample is as many images as the set has, drawn from it at random with replacement.
     """
 
     value: float
@@ -61,14 +62,18 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Difference(Interval):
-    """The score of system B minus that of system A on the same images, means over their runs.
+    """The score of system B minus the score of system A on the same images.
+
+    A system may have several runs with different seeds: then its score is the mean over its runs.
+    `value`, `low` and `high` are the difference of the scores and the ends of its interval.
 
     Attributes:
       wins: share of the resamples in which B scores higher, 0 to 1; a tie counts half.
       p: two-sided p-value: twice the smaller of two shares of the resamples, those in which B is
         not above A, and those in which B is not below A. The original data count as one more
         resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
-        1997). As in Koehn, p comes from the resampled differences, not from a null distribution.
+        1997). As in Koehn (2004), p comes from the resampled differences, not from a null
+        distribution.
     """
 
     wins: float
@@ -76,7 +81,10 @@ class Difference(Interval):
 
     @property
     def verdict(self) -> str:
-        """Whether B scores `higher`, `lower`, or the difference is `not significant`."""
+        """How B compares with A, as text: `higher`, `lower` or `not significant`.
+
+        It is `higher` if the interval of B - A is above 0, and `lower` if it is below 0.
+        """
         if self.low > 0:
             return "higher"
         return "lower" if self.high < 0 else "not significant"
@@ -86,12 +94,13 @@ def bleu(counts: np.ndarray) -> np.ndarray:
     """Computes BLEU-1 ... 4 of sets of captions from summed counts, as pycocoevalcap does.
 
     Args:
-      counts: sums over the images of each set, float64 [S, 10]: number of words of the captions;
-        number of words of the references that are closest in length; number of n-grams in the
-        captions for n = 1 ... 4; number of these n-grams that match a reference.
+      counts: counts of S sets, each summed over the images of the set, float64 [S, 10]. Column 0 is
+        the number of words of the captions. Column 1 is the number of words of the references that
+        are closest in length. Columns 2 to 5 are the numbers of n-grams of the captions, n = 1 ...
+        4. Columns 6 to 9 are the numbers of these n-grams that match a reference.
 
     Returns:
-      float64 [S, 4], times 100.
+      BLEU-1 ... 4 of each set, times 100: float64 [S, 4].
 
     Example:
       >>> counts = np.array([[5.0, 5, 5, 4, 3, 2, 4, 3, 2, 1]])  # one word of five is wrong
@@ -113,7 +122,7 @@ def bleu(counts: np.ndarray) -> np.ndarray:
 
 
 def interval_text(low: float, high: float) -> str:
-    """Returns an interval as the text behind a score, such as ` (29.0 to 59.8)`."""
+    """Returns an interval as it is printed behind a score, for example ` (29.0 to 59.8)`."""
     return f" ({low:.1f} to {high:.1f})"
 
 
@@ -125,20 +134,23 @@ def intervals(
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> dict[str, Interval]:
-    """Computes the percentile interval of each score of a set, or of its mean over seeds.
+    """Computes a confidence interval for each score of a set of images, by bootstrap over images.
+
+    A resample draws as many images as there are, at random with replacement. With several runs it
+    also draws runs, and the interval is that of the mean score of the runs.
 
     Args:
-      runs: the result of `CocoScorer.score`, or a list of such results, one for each seed, for the
-        same images.
-      samples: number of resamples, S.
+      runs: the result of `CocoScorer.score`; or a list of such results for the same images, one for
+        each run with another seed.
+      samples: number of resamples.
       level: share of the resamples inside the interval, in percent.
       seed: random seed of the draws; the same seed and number of images draw the same images.
       meteor_of: a function that computes METEOR from sums of its counts, such as
-        `CocoScorer.meteor_of`. If it is None or fails, the interval of METEOR is the interval of
-        the mean over images, shifted to the score of the set.
+        `CocoScorer.meteor_of`. If it is None or fails, the interval of METEOR is approximate: that
+        of the mean over images, shifted to the score of the set.
 
     Returns:
-      Key of the score -> interval.
+      Key of the score, such as "CIDEr" -> its interval.
 
     Example:
       >>> scores = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
@@ -163,15 +175,16 @@ def differences(
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> dict[str, Difference]:
-    """Compares two systems by paired bootstrap: both are scored on the same drawn images.
+    """Compares two systems by paired bootstrap: each resample draws the same images for both.
 
     Args:
-      first: the scores of system A, or a list with the scores of each seed.
-      other: the same of system B, with the same references.
+      first: the result of `CocoScorer.score` for system A, or a list of such results, one for each
+        run with another seed.
+      other: the same for system B, with the same images and references.
       samples, level, seed, meteor_of: as in `intervals`.
 
     Returns:
-      Key of the score -> the score of B minus that of A.
+      Key of the score, such as "CIDEr" -> the score of B minus that of A, with its interval.
 
     Example:
       >>> first = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
@@ -194,13 +207,13 @@ def differences(
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The result of `compare`.
+    """Scores of several sets of captions of the same images: the result of `compare`.
 
     Attributes:
       scores: name of the set -> its scores.
-      intervals: name of the set -> key of the score -> interval.
-      differences: name of the set, except the first -> key of the score -> the score of the set
-        minus that of the first.
+      intervals: name of the set -> key of the score -> its confidence interval.
+      differences: name of the set -> key of the score -> the score of this set minus that of the
+        first set. The first set has no entry.
       notes: notes for the user, one line each.
     """
 
@@ -223,8 +236,11 @@ def compare(
     Args:
       runs: name of the set -> image id -> caption.
       references: image id -> reference captions.
-      scorer: computes the scores.
+      scorer: computes the scores of the metrics that it was made for.
       samples, seed: as in `intervals`.
+
+    Returns:
+      Scores, intervals and differences. A single image gives scores only, and a note says so.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -258,15 +274,16 @@ def _mean(runs: list[Scores], key: str) -> float:
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Draws the images of each resample.
+    """Draws the images of each resample, at random with replacement.
 
     Args:
       images: number of images, N.
-      samples: number of resamples, S.
+      samples: number of resamples.
       seed: random seed.
 
     Yields:
-      Blocks of some resamples, float64 [S', N]: how often each draws each image.
+      Arrays float64 [rows, N] with a row for each resample: how often it contains each image. All
+      arrays together have `samples` rows.
     """
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)
@@ -291,7 +308,9 @@ def _resample(
     for run in runs:
         results.check_ids(runs[0].per_image, run.per_image)
     if len(images) < 2:
-        raise ValueError("Intervals need the scores of at least two images.")
+        raise ValueError(
+            "Intervals need the scores of at least two images. Score captions of more images."
+        )
     tables = [_table(run, images) for run in runs]
     blocks = [[counts @ table for table in tables] for counts in draws(len(images), samples, seed)]
     scores_of_runs = iter(

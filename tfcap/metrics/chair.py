@@ -23,7 +23,7 @@ import numpy as np
 
 from tfcap.files import read_json
 
-_REMEDY = "Give `instances` COCO's labels of objects."
+_REMEDY = "Give COCO's labels of objects as `instances`, such as instances_val2014.json."
 _NO_LABELS = (
     "CHAIR knows only the objects that the references mention, so it counts every other object as "
     "wrong. Give COCO's instances_*.json to compare with published values."
@@ -35,17 +35,23 @@ def chair(
     captions: Sequence[str],
     labels: Mapping[int, Collection[str]] | None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Counts the objects that captions mention, and compares them with those of the images.
+    """Counts the objects that captions mention, and compares them with the objects of the images.
 
     Args:
-      references: image id -> tokenized references.
+      references: image id -> tokenized references, of B images.
       captions: the tokenized caption of each image, in the order of `references`.
-      labels: image id -> classes of its labelled objects, from `read_labels`; None without labels.
+      labels: image id -> classes of its labelled objects, from `read_labels`. With None, an image
+        has only the objects that its references mention, and a note says so.
 
     Returns:
-      The counts of "CHAIRi", "CHAIRs" and "CHAIR-recall", each float64 [B, 2], and notes for the
-      user. The score of a set of images is the sum of the first column divided by the sum of the
-      second.
+      A dictionary and a list of notes for the user. The dictionary has two counts of each image,
+      float64 [B, 2], under each of three keys. The score of a set of images is the sum of the first
+      count divided by the sum of the second.
+      ``"CHAIRi"``: mentions of objects that are not in the image, and all mentions of objects.
+      ``"CHAIRs"``: captions with a mention of an object that is not in the image (0 or 1), and all
+        captions (1).
+      ``"CHAIR-recall"``: classes of objects in the image that the caption mentions, and all classes
+        of objects in the image.
 
     Example:
       >>> counts, notes = chair({7: ["a dog on a bench"]}, ["a cat on a bench"], {7: {"dog"}})
@@ -79,11 +85,14 @@ def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[
     """Reads which classes of objects are labelled in each image.
 
     Args:
-      paths: files like COCO's instances_val2014.json.
-      images: ids of the images that are scored, of which a file must have at least one.
+      paths: files in the format of COCO's instances_val2014.json.
+      images: ids of the images that are scored.
 
     Returns:
-      Image id -> names of the classes; None without files.
+      Image id -> names of the classes of its objects; None if `paths` is empty.
+
+    Raises:
+      ValueError: a file has another format, or none of the scored images is in the files.
     """
     if not paths:
         return None
@@ -98,14 +107,14 @@ def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[
                 labels.setdefault(label["image_id"], set()).add(names[label["category_id"]])
         except (KeyError, TypeError):
             raise ValueError(
-                f'{path} is not like COCO\'s instances_val2014.json, which has "images" with '
+                f'{path} is not like COCO\'s instances_val2014.json. It must have "images" with '
                 '"id", "categories" with "id" and "name", and "annotations" with "image_id" and '
                 f'"category_id". {_REMEDY}'
             ) from None
     if not any(image in labels for image in images):
         raise ValueError(
-            f"None of the scored images is in {', '.join(paths)}. Give `instances` the file of "
-            "their split."
+            f"None of the scored images is in {', '.join(paths)}. Give the file of the split to "
+            "which the images belong as `instances`."
         )
     return labels
 
@@ -231,9 +240,9 @@ def _table() -> dict[tuple[str, ...], str]:
     table = {}
     for name, words in (_WORDS | dict.fromkeys(_ONLY_NAMED.split(", "), "")).items():
         for text in (name, *filter(None, words.split(", "))):
-            table[tuple(singular(word) for word in text.split())] = name
+            table[tuple(_singular(word) for word in text.split())] = name
     for text in _OTHER.split(", "):
-        table[tuple(singular(word) for word in text.split())] = ""
+        table[tuple(_singular(word) for word in text.split())] = ""
     for animal in _ANIMALS.split():  # a baby elephant is no person, and an adult bear neither
         for age in ("baby", "adult", "male", "female"):
             table[age, animal] = animal
@@ -241,7 +250,7 @@ def _table() -> dict[tuple[str, ...], str]:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def singular(word: str) -> str:
+def _singular(word: str) -> str:
     """Returns the singular of an English noun; may also remove the s of other words."""
     if word in _IRREGULAR:
         return _IRREGULAR[word]
@@ -259,11 +268,14 @@ def mentions(tokens: Sequence[str]) -> list[str]:
 
     The longest compound counts: "hot dog" is one mention of the class hot dog.
 
+    Args:
+      tokens: the words of the caption, in lower case.
+
     Example:
       >>> mentions("two men eat hot dogs".split())
       ['person', 'hot dog']
     """
-    words = [singular(word) for word in tokens]
+    words = [_singular(word) for word in tokens]
     table = _table()
     names = []
     start = 0

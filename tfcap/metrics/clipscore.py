@@ -29,15 +29,15 @@ def clipscore(
     """Computes "CLIPScore" and "RefCLIPScore" of each image.
 
     Args:
-      references: image id -> references, not tokenized.
+      references: image id -> references, not tokenized, of B images.
       predictions: image id -> caption, not tokenized.
-      options: the network `clip` and the paths `pictures`.
+      options: has the networks of CLIP in `clip` and the paths of the pictures in `pictures`.
 
     Returns:
-      Two scores by their names, each float64 [B], in the order of `references`.
+      Name of the score -> score of each image, float64 [B], in the order of `references`.
 
     Raises:
-      Unavailable: the network is missing, or the picture of an image.
+      Unavailable: `options` has no CLIP, or a picture is missing or cannot be read.
 
     Example:
       >>> class Lengths:  # in place of CLIP
@@ -52,17 +52,19 @@ def clipscore(
     encoder = options.clip
     if encoder is None:
         raise Unavailable(
-            "it needs the weights of CLIP: evaluate with `clip=DIR`, a preset of keras-hub."
+            "CLIPScore needs the weights of CLIP: evaluate with `clip=DIR`, the directory of a "
+            "preset of keras-hub."
         )
     if missing := [image for image in references if image not in options.pictures]:
         raise Unavailable(
-            f"it needs the picture of every image, and {len(missing)} of {len(references)} are "
-            "missing. Give `data_dir`: prepared data whose directory of pictures still exists."
+            f"CLIPScore needs the picture of every image, but {len(missing)} of "
+            f"{len(references)} pictures are missing. Give `data_dir`: prepared data whose "
+            "directory of pictures still exists."
         )
     try:
         vectors = encoder.pictures([options.pictures[image] for image in references])
     except ValueError as error:  # the other scores are kept
-        raise Unavailable(f"it needs the picture of every image: {error}") from error
+        raise Unavailable(f"CLIPScore cannot read a picture: {error}") from error
     pictures = _unit(vectors)
     captions = _unit(_texts(encoder, [predictions[image] for image in references]))
     others = _unit(_texts(encoder, [text for texts in references.values() for text in texts]))

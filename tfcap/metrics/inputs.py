@@ -9,7 +9,10 @@ from tfcap.metrics.results import Hypotheses
 
 
 class HasText(Protocol):
-    """A caption with further values, as `tfcap.Caption`."""
+    """Protocol of an object that stands for a caption, such as `tfcap.Caption`.
+
+    Its attribute `text` is the caption. Functions for scores accept such objects and strings.
+    """
 
     @property
     def text(self) -> str: ...
@@ -22,11 +25,15 @@ References = Path | Mapping[int, Sequence[Caption]] | Sequence[Sequence[Caption]
 
 
 def read_predictions(predictions: Predictions) -> Hypotheses:
-    """Reads captions of images.
+    """Reads captions of images from a file or from Python objects.
 
     Args:
-      predictions: a file, see `results.load_hypotheses`; or the caption of each image, by image id
-        or as a list, whose positions are the image ids.
+      predictions: the path of a file, see `results.load_hypotheses`; or a dictionary, image id ->
+        caption; or a list of captions, in which the image id is the position, from 0. A caption is
+        a string or an object with a `text`.
+
+    Returns:
+      The captions of each image: several if the file has several, else one.
     """
     if isinstance(predictions, str | os.PathLike):
         return results.load_hypotheses(predictions)
@@ -35,12 +42,16 @@ def read_predictions(predictions: Predictions) -> Hypotheses:
 
 
 def read_references(references: References, partial: bool = False) -> dict[int, list[str]]:
-    """Reads reference captions of images, by image id.
+    """Reads reference captions of images from a file or from Python objects.
 
     Args:
-      references: a file, see `results.load_references`; or the references of each image, by image
-        id or as a list, whose positions are the image ids.
-      partial: leave images without references out, in place of an error.
+      references: the path of a file, see `results.load_references`; or a dictionary, image id ->
+        list of references; or a list of such lists, in which the image id is the position, from 0.
+      partial: whether images without references are left out. If False, a file that has such an
+        image raises ValueError, and other input keeps the image with an empty list.
+
+    Returns:
+      Image id -> references.
     """
     if isinstance(references, str | os.PathLike):
         return results.load_references(references, partial)
@@ -51,12 +62,15 @@ def read_references(references: References, partial: bool = False) -> dict[int, 
 def _texts(captions: Any, image: int) -> list[str]:
     """Returns the texts of the captions of an image."""
     if isinstance(captions, str | Mapping) or not isinstance(captions, Iterable):
-        raise ValueError(f"The references of image {image} must be a list of captions.")
+        raise ValueError(
+            f"The references of image {image} must be a list of captions, even if it has one."
+        )
     texts: list[Any] = [getattr(caption, "text", caption) for caption in captions]
     for text in texts:
         if not isinstance(text, str):  # None or NaN is a missing caption, and no word
             raise ValueError(
-                f"A caption of image {image} is not text: {text!r:.200}. Leave it out."
+                f"A caption of image {image} is not text: {text!r:.200}. Give a text, or leave "
+                "this caption out."
             )
     return texts
 

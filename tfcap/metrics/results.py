@@ -34,31 +34,56 @@ KEYS += [key for keys in ON_REQUEST.values() for key in keys]
 LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of which a lower one is better
 
 SUBMISSION_IMAGES = {"val2014": 40504, "test2014": 40775}  # of COCO's server
-_REMEDY = "Give a whole file of captions in a COCO format."
+_REMEDY = "Give a complete file in COCO's format of results or of annotations."
 
 
 class Unavailable(RuntimeError):
-    """A metric cannot be computed; the message is one line that says what is missing."""
+    """A metric cannot be computed because something is missing, such as a picture.
+
+    The message is one line that says what is missing, and how to provide it.
+    """
 
 
 class Encoder(Protocol):
-    """Two networks that map pictures and texts into one space of vectors, such as CLIP."""
+    """Protocol of the networks for CLIPScore, such as those of CLIP.
+
+    One network computes vectors of pictures, the other vectors of texts. All vectors are in one
+    space, where a text is near a picture that it describes.
+    """
 
     def pictures(self, paths: Sequence[str]) -> np.ndarray:
-        """Returns the vectors of picture files, float32 [B, D]; raises ValueError for a bad one."""
+        """Computes a vector for each picture.
+
+        Args:
+          paths: the picture files.
+
+        Returns:
+          float32 [number of pictures, D], where D is the size of a vector, the same for `texts`.
+
+        Raises:
+          ValueError: a file cannot be read as a picture.
+        """
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the vectors of texts, float32 [B, D]."""
+        """Computes a vector for each text, as `pictures` does for pictures.
+
+        Args:
+          texts: the texts.
+
+        Returns:
+          float32 [number of texts, D], where D is the size of a vector.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The inputs that some metrics need besides captions.
+    """What CHAIR and CLIPScore need besides captions and references.
 
     Attributes:
-      labels: image id -> classes of its objects, from `chair.read_labels`; for CHAIR.
-      pictures: image id -> path of its picture; for CLIPScore.
-      clip: the networks of CLIP; for CLIPScore.
+      labels: image id -> classes of its labelled objects, from `chair.read_labels`. None: CHAIR
+        knows only the objects that the references mention.
+      pictures: image id -> path of its picture, for CLIPScore.
+      clip: the networks of CLIP. None: CLIPScore is not computed.
     """
 
     labels: Mapping[int, Collection[str]] | None = None
@@ -68,16 +93,18 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """The scores of a set of captions of B images.
+    """The scores of captions of B images, as `CocoScorer.score` returns them.
 
     Attributes:
-      corpus: key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
-      per_image: image id -> key of `KEYS` -> score of the image, times 100.
+      corpus: key of the score, of `KEYS` -> score of all images together, times 100. Only computed
+        scores have an entry.
+      per_image: image id -> key of the score -> score of the image, times 100.
       unavailable: name of a requested metric that was not computed -> the reason and the remedy.
       notes: notes to show with the scores, one line each.
-      statistics: "BLEU", "METEOR" or the key of a ratio -> counts of each image, float64 [B, Q],
-        in the order of `per_image`. The score of the whole set is then no mean over images: it is
-        computed from the sums of the counts, see `bootstrap`.
+      statistics: for scores that are no mean over images: counts of each image, float64 [B, number
+        of counts], in the order of `per_image`. The score of all images is computed from the sums
+        of these counts, see `bootstrap`. Keys are "BLEU" (counts for BLEU-1 ... 4), "METEOR",
+        "CHAIRi", "CHAIRs" and "CHAIR-recall".
     """
 
     corpus: dict[str, float]
@@ -89,11 +116,11 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, per_image: Sequence[float]) -> None:
-        """Adds a score, 0 to 1.
+        """Adds a score in 0 to 1, which is kept times 100.
 
         Args:
-          key: its key, of `KEYS`.
-          corpus: the score of the whole set.
+          key: the key of the score, of `KEYS`.
+          corpus: the score of all images together.
           per_image: the score of each image, in the order of the attribute `per_image`.
 
         Example:
@@ -107,12 +134,14 @@ class Scores:
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a score that is a ratio of counts.
+        """Adds a score that is a ratio of two counts.
+
+        The score of all images is the ratio of the sums of the counts.
 
         Args:
-          key: its key, of `KEYS`.
-          counts: numerator and denominator for each image, float64 [B, 2]. An image with the
-            denominator 0 has the score 0.
+          key: the key of the score, of `KEYS`.
+          counts: numerator and denominator for each of B images, float64 [B, 2], in the order of
+            `per_image`. An image with the denominator 0 has the score 0.
         """
         parts, wholes = counts.T
         per_image = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
@@ -125,29 +154,44 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """Several captions of each image.
+    """One or more captions of each image.
 
     Attributes:
       captions: image id -> captions, best first.
-      scores: image id -> score of each caption, such as its log-probability; None without scores.
+      scores: image id -> score of each caption, such as its log-probability, in the same order.
+        None if the captions have no scores.
     """
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
 
     def best(self) -> dict[int, str]:
-        """Returns the first caption of each image."""
+        """Returns image id -> first caption of the image."""
         return {image: captions[0] for image, captions in self.captions.items()}
 
     def of_images(self, images: Iterable[int]) -> "Hypotheses":
-        """Returns the captions of some images, in the order of their ids."""
+        """Returns a copy with the captions of some images only.
+
+        Args:
+          images: ids of these images; the copy has their order.
+        """
         images = list(images)
         scores = self.scores and {image: self.scores[image] for image in images}
         return Hypotheses({image: self.captions[image] for image in images}, scores)
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads captions from a file in COCO's result format, or from one of `write_hypotheses`."""
+    """Reads captions from a JSON file in COCO's result format, or from one of `write_hypotheses`.
+
+    Args:
+      path: the file. COCO's format has one caption for each image; the other has several.
+
+    Returns:
+      The captions of each image, with scores if every entry of the file has scores.
+
+    Raises:
+      ValueError: the file has another format, or two entries for an image.
+    """
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
     for entry in _entries(read_json(path, _REMEDY)):
@@ -155,8 +199,8 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
         texts = entry.get("captions", [entry.get("caption")])
         if not _is_id(image) or not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(
-                f'{path} is not a list of {{"image_id": 1, "caption": "a dog"}}, COCO\'s result '
-                f"format: it has the entry {entry!r:.100}."
+                f"{path} is not in COCO's result format: it has the entry {entry!r:.100}. Give a "
+                'list of entries like {"image_id": 1, "caption": "a dog"}.'
             )
         if image in captions:
             raise ValueError(f"{path} has two entries for image {image}. Keep one of them.")
@@ -167,7 +211,11 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
 
 
 def load_results(path: str | os.PathLike) -> dict[int, str]:
-    """Reads image id -> first caption from a file of `load_hypotheses`."""
+    """Reads the first caption of each image from a file, see `load_hypotheses`.
+
+    Returns:
+      Image id -> caption.
+    """
     return load_hypotheses(path).best()
 
 
@@ -176,10 +224,13 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
 
     Args:
       paths: name of the system -> its file, see `load_hypotheses`.
-      references: image id -> anything; the captions are those of these images, in their order.
+      references: a dictionary whose keys are the ids of these images; its values are not used.
 
     Returns:
-      Name of the system -> image id -> caption.
+      Name of the system -> image id -> caption, in the order of `references`.
+
+    Raises:
+      ValueError: a file has no caption for one of the images.
     """
     runs = {}
     for name, path in paths.items():
@@ -187,24 +238,24 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
         if missing := [image for image in references if image not in captions]:
             raise ValueError(
                 f"{path} has no caption for image {missing[0]} of the split. Give a result file "
-                "of the same split, or `partial`."
+                "of the same split, or score only the images that all files have, with `partial`."
             )
         runs[name] = {image: captions[image] for image in references}
     return runs
 
 
 def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int, list[str]]:
-    """Reads references from a file in COCO's annotation format.
+    """Reads references from a JSON file in COCO's annotation format.
 
-    Captions that the file marks as unusable are left out, and so are images that have no other
-    caption; a note counts them.
+    Captions that the file marks as unusable are left out. An image that has only such captions is
+    left out, too. A note in the log counts both.
 
     Args:
       path: the file.
-      partial: whether other images without captions are left out; if not, they are an error.
+      partial: whether other images without captions are left out. If False, they raise ValueError.
 
     Returns:
-      Image id -> captions, in the order of the file.
+      Image id -> references, in the order of the file.
     """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
@@ -221,7 +272,7 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
         if image not in references or not (mark or isinstance(caption, str)):
             raise ValueError(
                 f'{path} has the annotation {entry!r:.100}: its "image_id" must be the "id" of one '
-                'of "images", and its "caption" text.'
+                'of the "images", and its "caption" must be text.'
             )
         if mark:
             marks.setdefault(image, []).append(mark)
@@ -229,15 +280,16 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
             references[image].append(caption)
     if not references or not all(map(_is_id, references)):
         raise ValueError(
-            f'{path} is not in COCO\'s annotation format: "images" with a whole number '
-            f'"id" each, and "annotations" with "image_id" and "caption". {_REMEDY}'
+            f'{path} is not in COCO\'s annotation format. It must have "images", each with a '
+            'whole number as "id", and "annotations", each with "image_id" and "caption". '
+            f"{_REMEDY}"
         )
     references = _without_marked(path, references, marks)
     empty = [image for image, captions in references.items() if not captions]
     if empty and not partial:
         raise ValueError(
-            f"{path} has no captions for {named(empty)}. Add captions, drop the images, or score "
-            "the others with `partial`."
+            f"{path} has no captions for {named(empty)}. Add captions, remove the images, or score "
+            "only the images that have captions, with `partial`."
         )
     return {image: captions for image, captions in references.items() if captions}
 
@@ -270,16 +322,38 @@ def _is_id(image: object) -> bool:
 
 
 def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:
-    """Returns the ids of `references` that have captions in all runs."""
+    """Returns the ids of the images that have references and, in every run, a caption.
+
+    Args:
+      references: a dictionary by image id; its values are not used.
+      runs: for each run a dictionary by image id; the values are not used.
+
+    Returns:
+      The ids, in the order of `references`.
+
+    Raises:
+      ValueError: there is no such image.
+    """
     runs = list(runs)
     images = [image for image in references if all(image in captions for captions in runs)]
     if not images:
-        raise ValueError("No image has both references and captions. Give files of one data set.")
+        raise ValueError(
+            "No image has both references and captions. Give files of the same data set, with the "
+            "same image ids."
+        )
     return images
 
 
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
-    """Raises ValueError if predictions and references have different image ids, or none."""
+    """Checks that references and predictions are of the same images.
+
+    Args:
+      references: a dictionary by image id; its values are not used.
+      predictions: the same.
+
+    Raises:
+      ValueError: their image ids differ, or there are none.
+    """
     remedy = (
         "Give files of the same split, such as references_val.json of the prepared data, or score "
         "only the images that both have, with `partial`."
@@ -295,18 +369,21 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
             f"references. {remedy}"
         )
     if not references:
-        raise ValueError("There is nothing to score: no predictions and no references.")
+        raise ValueError(
+            "There is nothing to score: no predictions and no references. Give at least one image."
+        )
 
 
 def write_results(
     path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
 ) -> None:
-    """Writes a file in COCO's result format.
+    """Writes captions to a JSON file in COCO's result format.
 
     Args:
       path: the file.
       predictions: image id -> caption.
-      names: image id -> file name, which is written, too; None writes none.
+      names: image id -> name of the picture file, which is written as "file_name". None leaves this
+        entry out.
     """
     entries: list[dict[str, Any]] = []
     for image, caption in predictions.items():
@@ -323,9 +400,10 @@ def write_hypotheses(
     """Writes several captions of each image: `[{"image_id": 1, "captions": ["a dog", …]}, …]`.
 
     Args:
-      path: the file.
+      path: the file, in JSON.
       captions: image id -> captions, best first.
-      scores: image id -> score of each caption, which is written as "scores"; None writes none.
+      scores: image id -> score of each caption, which is written as "scores". None leaves this
+        entry out.
     """
     entries = []
     for image, texts in captions.items():
@@ -339,22 +417,34 @@ def write_hypotheses(
 
 
 def check_submission(split: str, images: int) -> str:
-    """Returns `val2014` or `test2014`; raises UsageError for other splits or missing images."""
+    """Checks that a split can be submitted to COCO's caption server.
+
+    Args:
+      split: name of the split; the server takes val2014 and test2014, here also as val and test.
+      images: number of images that have captions; the server takes whole splits only.
+
+    Returns:
+      The name of the split at the server: `val2014` or `test2014`.
+
+    Raises:
+      UsageError: it is another split, or images are missing.
+    """
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
         raise errors.UsageError(
-            f"`submission` is for the splits val2014 and test2014, not {split}."
+            f"`submission` is for the splits val2014 and test2014 of COCO, not for {split}. "
+            "Give one of them as `split`."
         )
     if images != SUBMISSION_IMAGES[name]:
         raise errors.UsageError(
-            f"`submission` needs all {SUBMISSION_IMAGES[name]} images of {name}, and the split has "
-            f"{images}."
+            f"`submission` needs all {SUBMISSION_IMAGES[name]} images of {name}, but the split has "
+            f"{images}. Give data with the whole split."
         )
     return name
 
 
 def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
-    """Adds the captions of a split to an archive for COCO's caption server.
+    """Adds the captions of a split to the ZIP archive that COCO's caption server takes.
 
     Args:
       path: the archive, NAME.zip or captions_NAME_results.zip; it is made if it does not exist.
@@ -362,7 +452,10 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
       captions: image id -> caption, for all images of the split.
 
     Returns:
-      A line that says which split was added and which is still missing.
+      A line for the user that says which split was added and which one is still missing.
+
+    Raises:
+      UsageError: it is another split, or images are missing.
     """
     split = check_submission(split, len(captions))
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -390,17 +483,17 @@ def write_metrics(
     signature: str = "",
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the scores of a set as a JSON object.
+    """Writes the scores of a set of images as a JSON object.
 
     "unavailable" and "notes" are written if they are not empty, so that a reader of the numbers
     also sees their limits.
 
     Args:
       path: the file.
-      scores: the scores.
-      signature: the settings of the reward with which the model was trained, see
-        `objectives.rewards.signature`; empty without a reward.
-      others: further entries of the object.
+      scores: the scores, of which `corpus`, `unavailable` and `notes` are written.
+      signature: the settings of the reward with which the model was trained, as text from
+        `objectives.rewards.signature`. If it is empty, nothing is written.
+      others: further entries of the object: key -> value.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
     further = {"signature": signature, "unavailable": scores.unavailable, "notes": scores.notes}
@@ -419,8 +512,8 @@ def write_per_image(
 
     Args:
       path: the file.
-      scores: the scores.
-      perplexities: image id -> perplexity of each reference; None writes none.
+      scores: the scores, of which `per_image` is written.
+      perplexities: image id -> perplexity of each reference. None leaves "perplexities" out.
     """
     content: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
     for image, values in (perplexities or {}).items():
@@ -429,11 +522,12 @@ def write_per_image(
 
 
 def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
-    """Returns the scores of a set as text: one line for each score, then reasons and notes.
+    """Formats the scores of a set of images as text: a line for each score, then reasons and notes.
 
     Args:
-      scores: the scores.
-      intervals: key of the score -> its interval as text, from `bootstrap.interval_text`.
+      scores: the scores. A metric that was not computed has "-" and, below the table, the reason.
+      intervals: key of the score -> its interval as text, from `bootstrap.interval_text`. None
+        prints no intervals.
     """
     intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]
@@ -450,7 +544,10 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
 
 
 def named(images: Iterable[int]) -> str:
-    """Returns the ids of up to three images as text, and the number of images if there are more."""
+    """Returns image ids as text for a message, for example "images 1, 2".
+
+    If there are more than three ids, the text has three and the number of all.
+    """
     images = list(images)
     shown = ", ".join(map(str, images[:3]))
     more = f", … ({len(images)} images)" if len(images) > 3 else ""

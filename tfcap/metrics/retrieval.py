@@ -18,11 +18,13 @@ COLUMNS = 256  # number of captions whose scores are transposed together
 
 
 class Query(NamedTuple):
-    """The result of a query.
+    """Where the correct items of one query are in the ranking.
+
+    The query is an image and the items are captions, or the other way round.
 
     Attributes:
-      ranks: the ranks of the correct items, int64 [M], ascending.
-      items: number of items with which the query was compared, P.
+      ranks: the ranks of the M correct items, int64 [M], from 1 on, ascending.
+      items: number of all items that were ranked.
     """
 
     ranks: np.ndarray
@@ -30,14 +32,15 @@ class Query(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Statistics of all queries in one direction.
+    """Retrieval measures over all queries in one direction, image to text or text to image.
 
     Attributes:
-      recall: K -> R@K, the share of queries with a correct item among the first K, in percent.
-      median: median of the rank of the first correct item ("Med r" in papers).
+      recall: K -> R@K for K of 1, 5 and 10: the share of queries with a correct item among the
+        first K, in percent.
+      median: median over the queries of the rank of the first correct item ("Med r" in papers).
       curve: recall within the first 0, 1, ... 100 percent of the items, in percent, float64 [101]:
         the share of the correct items of a query, mean over queries.
-      queries: number of queries, Q.
+      queries: number of queries.
     """
 
     recall: dict[int, float]
@@ -46,7 +49,10 @@ class Summary(NamedTuple):
     queries: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the statistics as a dictionary for JSON."""
+        """Returns the measures as a dictionary that can be written as JSON.
+
+        The keys are "R@1", "R@5", "R@10", "median_rank", "queries" and "curve".
+        """
         return {
             **{f"R@{k}": value for k, value in self.recall.items()},
             "median_rank": self.median,
@@ -56,14 +62,16 @@ class Summary(NamedTuple):
 
 
 def ranks(scores: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Computes the ranks of the correct items of a query.
+    """Computes the ranks of the correct items of a query; the highest score has rank 1.
+
+    A wrong item with the same score as a correct one is ranked before it.
 
     Args:
-      scores: the score of each item, [P].
+      scores: the score of each of P items, [P].
       correct: whether each item is correct, bool [P].
 
     Returns:
-      int64 [M], ascending.
+      The ranks of the M correct items, int64 [M], ascending.
 
     Example:
       >>> ranks(np.array([0.9, 0.5, 0.7]), np.array([False, True, True]))
@@ -84,12 +92,17 @@ def image_to_text(
     """Ranks the captions for every image that has captions.
 
     Args:
-      scores: log P(caption | image), [I, N].
-      owners: index of the image of each caption, int [N].
-      marginal: the log of the mean, or of the sum, of P(caption | I') over other images, [N]; it is
-        subtracted from every row (equation 7 of Mao et al., ICLR 2015). None subtracts nothing.
-      shortlists: indices of K images, int [I, K], whose captions alone are ranked for an image;
-        None ranks all captions.
+      scores: log P(caption | image) of N captions and I images, natural logarithm, [I, N].
+      owners: index of the image that each caption belongs to, int [N].
+      marginal: a number for each caption, [N], which is subtracted from its scores: the logarithm
+        of the mean, or of the sum, of P(caption | image) over many images (equation 7 of Mao et
+        al., ICLR 2015), see `log_marginal`. None subtracts nothing.
+      shortlists: for each image the indices of K images, int [I, K]. Only captions of these images
+        are ranked. None ranks all captions.
+
+    Yields:
+      For each image, in the order of the rows, the ranks of its captions. An image is left out if
+      none of the ranked captions belongs to it.
 
     Example:
       >>> scores = np.array([[-1.0, -3.0], [-2.0, -5.0]])
@@ -108,7 +121,14 @@ def image_to_text(
 
 
 def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
-    """Ranks the images for every caption; the arguments are those of `image_to_text`.
+    """Ranks the images for every caption.
+
+    Args:
+      scores: log P(caption | image) of N captions and I images, natural logarithm, [I, N].
+      owners: index of the image that each caption belongs to, int [N].
+
+    Yields:
+      For each caption, in the order of the columns, the rank of its image.
 
     Example:
       >>> scores = np.array([[-1.0, -3.0], [-2.0, -5.0]])
@@ -123,7 +143,10 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 
 
 def summarize(queries: Sequence[Query]) -> Summary:
-    """Computes recall, median rank and recall curve of the queries.
+    """Computes R@K, the median rank and the recall curve of all queries in one direction.
+
+    Args:
+      queries: the items of `image_to_text` or of `text_to_image`.
 
     Example:
       >>> summary = summarize([Query(np.array([1]), items=8), Query(np.array([6]), items=8)])
@@ -131,7 +154,9 @@ def summarize(queries: Sequence[Query]) -> Summary:
       ({1: 50.0, 5: 50.0, 10: 100.0}, 3.5)
     """
     if not queries:
-        raise ValueError("No image has captions, so there is nothing to rank.")
+        raise ValueError(
+            "There is nothing to rank, because no image has captions. Give images with captions."
+        )
     first = np.array([query.ranks[0] for query in queries])
     curves = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries
@@ -145,16 +170,16 @@ def summarize(queries: Sequence[Query]) -> Summary:
 
 
 def log_marginal(scores: np.ndarray) -> np.ndarray:
-    """Computes log sum_I' P(caption | I') of each caption, the `marginal` of `image_to_text`.
+    """Computes log of the sum of P(caption | image) over images, the `marginal` of `image_to_text`.
 
-    The paper (Mao et al., ICLR 2015) draws the images I' uniformly from the training images; it
-    does not say how many.
+    The paper (Mao et al., ICLR 2015) draws these images uniformly from the training images; it does
+    not say how many.
 
     Args:
-      scores: log P(caption | I'), [number of images I', N].
+      scores: log P(caption | image), natural logarithm, [number of images, number of captions].
 
     Returns:
-      float64 [N].
+      The value of each caption, float64 [number of captions].
 
     Example:
       >>> log_marginal(np.log([[0.5, 0.1], [0.25, 0.3]])).round(3)  # log 0.75, log 0.4
@@ -168,7 +193,14 @@ def log_marginal(scores: np.ndarray) -> np.ndarray:
 
 
 def format_table(summaries: dict[str, Summary]) -> str:
-    """Returns a table as text, with a row for each direction and the columns of the papers."""
+    """Formats retrieval measures as a table with the columns R@1, R@5, R@10 and Med r.
+
+    Args:
+      summaries: name of the row, such as "image to text" -> measures of this direction.
+
+    Returns:
+      The lines of the table, as one text.
+    """
     width = max(map(len, summaries))
     lines = [f"{'':{width}}  {'R@1':>6} {'R@5':>6} {'R@10':>6} {'Med r':>6}"]
     for name, summary in summaries.items():

@@ -7,7 +7,10 @@ from tfcap.arguments import argument, arguments
 
 @arguments
 class ScoringArguments:
-    """The arguments of every command that scores captions."""
+    """Base class for the arguments of a command that scores captions: `partial` and `instances`.
+
+    A subclass adds the arguments of its own command.
+    """
 
     partial: bool = argument(
         "Score only the images that have references and captions in every file.", default=False

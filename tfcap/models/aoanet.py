@@ -14,7 +14,7 @@ from tfcap.layers.trees import repeat
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
-class DeviationNorm(layers.Layer):
+class _DeviationNorm(layers.Layer):
     """Layer normalisation that divides by the unbiased standard deviation plus 1e-6.
 
     gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + 1e-6) + beta
@@ -36,7 +36,7 @@ class DeviationNorm(layers.Layer):
         return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
 
 
-class RefinerLayer(layers.Layer):
+class _RefinerLayer(layers.Layer):
     """One layer of the refiner: x + Dropout(AoA(LN x)), attention on attention of all regions.
 
     Args:
@@ -49,7 +49,7 @@ class RefinerLayer(layers.Layer):
 
     def __init__(self, width, heads, dropout, weight_dropout, block_dropout, **kwargs):
         super().__init__(**kwargs)
-        self.norm = DeviationNorm(name="norm")
+        self.norm = _DeviationNorm(name="norm")
         self.self_att = AttentionOnAttention(
             width, heads, dropout, weight_dropout=weight_dropout, name="self_att"
         )
@@ -72,29 +72,32 @@ class AoANet(RecurrentCaptioner):
     ctx_t = GLU(Lin [a_t; h_t]), where a_t is multi-head attention of LN(h_t) over x
     logits = Lin(Dropout(ctx_t))
 
-    It follows the authors' code (husthuaan/AoANet, docs/systems.md 4.8) with the options of its
-    training script. Words e_t are Dropout(ReLU(Emb)). Two facts of that code are easy to miss. Its
-    normalisations are `DeviationNorm`. It copies one refiner layer for all layers, and one map for
-    query, key and value of a layer, so that all of them start from the same numbers; `build` does
-    the same. In training, the captions of an image share the dropout masks of the refiner; in the
-    authors' code each caption has its own masks.
+    e_t is an embedded word, Dropout(ReLU(Emb)), LN a layer normalisation, Lin an affine map, GLU a
+    gated linear unit, and [a; b] joins two vectors. The model follows the authors' code
+    (husthuaan/AoANet, docs/systems.md 4.8) with the options of its training script. Two facts of
+    that code are easy to miss. Its layer normalisations divide by the unbiased standard deviation
+    plus 1e-6. All layers of the refiner start from the same numbers, and so do the maps for query,
+    key and value of a layer; `build` does the same. In training, the captions of an image share the
+    dropout masks of the refiner; in the authors' code each caption has its own masks.
 
-    Context: `mean` [B, D]; `keys` and `values` [B, H, R, d]; `mask` [B, 1, R]. Cache: `h`, `c` and
-    `ctx` [N, D].
+    `encode` returns, for B images with R regions, `mean` [B, D], `keys` and `values` [B, H, R, d],
+    d = D / H, and `mask` [B, 1, R]. The cache of `step` holds `h`, `c` and `ctx` [N, D] for N rows
+    (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTM, D.
       heads: number of attention heads, H.
       refiner_layers: number of layers of the refiner; 0 leaves the refiner out, as in a row of the
-        ablation.
+        paper's ablation.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       weight_dropout: dropout rate on all attention weights.
-      aoa_dropout: dropout rate on the input of the map of AoA in the refiner.
+      aoa_dropout: dropout rate on the input of the gate of attention on attention (AoA) in the
+        refiner.
       block_dropout: dropout rate on the output of each layer of the refiner.
-      context_dropout: dropout rate on the last context vector, before the LSTM reads it.
-      head_dropout: dropout rate on the context vector, before the logits.
+      context_dropout: dropout rate on ctx_{t-1}, before the LSTM reads it.
+      head_dropout: dropout rate on ctx_t, before the logits.
       **kwargs: the options of `Captioner`.
 
     Example:
@@ -126,14 +129,14 @@ class AoANet(RecurrentCaptioner):
         self.width = self.output_width = width
         add_embeddings(self, width, word_dropout, region_dropout)
         self.refiner = [
-            RefinerLayer(
+            _RefinerLayer(
                 width, heads, aoa_dropout, weight_dropout, block_dropout, name=f"refiner_{i}"
             )
             for i in range(refiner_layers)
         ]
-        self.refiner_norm = DeviationNorm(name="refiner_norm") if refiner_layers else None
+        self.refiner_norm = _DeviationNorm(name="refiner_norm") if refiner_layers else None
         self.lstm = LSTMCell(2 * width, width, name="lstm")
-        self.query_norm = DeviationNorm(name="query_norm")
+        self.query_norm = _DeviationNorm(name="query_norm")
         self.attention = MultiHeadAttention(
             width, heads, weight_dropout, output=False, name="attention"
         )
@@ -143,7 +146,10 @@ class AoANet(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def build(self, inputs_shape=None):
-        """Creates all variables; those that the released code copies start with equal values."""
+        """Creates all variables.
+
+        Those that are copies of each other in the authors' code start with equal values.
+        """
         super().build(inputs_shape)
         for layer in self.refiner:
             first = self.refiner[0].self_att

@@ -18,18 +18,22 @@ class Att2in(AttentionLSTM):
 
     v_t = attention(h_{t-1}; x);  h_t = MaxoutLSTM(e_t, W_v v_t);  logits = Lin(Dropout(h_t))
 
-    In Att2in, W_v v_t is added to the two candidates of the cell; in Att2all it is added to the
-    gates as well. Words e_t and regions x are embedded with ReLU and dropout. It follows the models
-    `att2in2` and `att2all2` of ImageCaptioning.pytorch (docs/systems.md 4.9). The paper embeds
-    without ReLU, attends to the grid of a ResNet-101, and trains the ResNet with Att2in; its code
-    was not released.
+    x are the regions. MaxoutLSTM is `layers.recurrent.MaxoutLSTMCell`, whose new content is the
+    maximum of two candidates. In Att2in, W_v v_t is added to the two candidates of the cell; in
+    Att2all it is added to the gates, too. Words e_t and regions x are embedded with ReLU and
+    dropout. The class follows the models `att2in2` and `att2all2` of ImageCaptioning.pytorch
+    (docs/systems.md 4.9). The paper embeds without ReLU, attends to the grid of a ResNet-101, and
+    trains the ResNet together with Att2in; its code was not released.
 
-    Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
+    `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A], A the
+    `attention_width`, and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows
+    (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
-      attend: the system: `in` for Att2in, or `all` for Att2all.
-      **options: the options in `defaults`, which `AttentionLSTM` describes, and those of
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
+      attend: where W_v v_t is added: `in`, to the candidates (Att2in); or `all`, to the gates, too
+        (Att2all).
+      **options: the options of `AttentionLSTM`, with other defaults in `defaults`, and those of
         `Captioner`.
 
     Example:

@@ -19,15 +19,16 @@ class AttentionLSTM(RecurrentCaptioner):
 
     v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
 
-    It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.3, "SALSTM"). It
-    differs from the paper: the state starts from zeros, v_t has no gate, and the logits are
-    computed from h_t alone. Words e_t and regions x are embedded with ReLU and dropout, and padded
-    regions are hidden.
+    The class follows the model SALSTM of xmodaler, the later toolkit of X-LAN's authors
+    (docs/systems.md 4.3). That model differs from the paper, "Show, Attend and Tell" (2015): the
+    state starts from zeros, v_t has no gate, and the logits are computed from h_t alone. Words e_t
+    and regions x are embedded with ReLU and dropout, and padded regions are not read.
 
-    Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
+    `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A] and `mask`
+    [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTM, D.
       attention_width: width of the additive attention, A.
       embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
@@ -66,7 +67,11 @@ class AttentionLSTM(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def add_cell(self, attention_width: int) -> None:
-        """Adds the layers `attention` and `lstm`. A system with another cell overrides it."""
+        """Sets the attributes `attention` and `lstm`. A subclass with another cell overrides it.
+
+        Args:
+          attention_width: width of the additive attention.
+        """
         width = self.width
         self.attention = AdditiveAttention(width, width, attention_width, name="attention")
         self.lstm: layers.Layer = LSTMCell(2 * width, width, name="lstm")

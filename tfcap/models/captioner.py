@@ -32,7 +32,7 @@ _NO_OPTIONS = ("self", "vocab_size", "max_length", "feature_dim")  # the data ha
 Class = TypeVar("Class", bound=type["Captioner"])
 
 
-class Network(Protocol):
+class _Network(Protocol):
     """What a captioner uses of a `tfcap.backbones.network.Network`."""
 
     @property
@@ -41,9 +41,9 @@ class Network(Protocol):
 
 
 class Backbone(Protocol):
-    """What a captioner and its training use of a `tfcap.backbones.backbone.Backbone`.
+    """Protocol of `Captioner.backbone`: what captioners and their training use of a backbone.
 
-    Letters: H and W pixels of a picture.
+    A backbone computes the features of pictures; `tfcap.backbones.backbone.Backbone` is one.
     """
 
     model: keras.Model  # the Keras network, with trainable variables
@@ -51,45 +51,70 @@ class Backbone(Protocol):
     feature_dim: int  # F
 
     @property
-    def network(self) -> Network:
-        """The network with its scaling."""
+    def network(self) -> _Network:
+        """The network together with the scaling of its input."""
 
     @property
     def decoded_shape(self) -> list[int]:
-        """Shape of a decoded picture, [H, W, 3]."""
+        """Shape of a decoded picture: height and width in pixels, and 3."""
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes and resizes a picture file string []."""
+        """Decodes and resizes a picture.
+
+        Args:
+          image_bytes: contents of a picture file, a string scalar.
+
+        Returns:
+          The picture, a tensor with the shape `decoded_shape`.
+        """
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Returns the features float32 [B, R, F] of decoded pictures."""
+        """Computes the features of pictures.
+
+        Args:
+          images: decoded pictures [B, height, width, 3].
+
+        Returns:
+          float32 [B, R, F], R regions of each picture.
+        """
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the features of `extract` without rounding, so that they have gradients."""
+        """Computes what `extract` returns, but without rounding, so that there are gradients.
+
+        Args:
+          images: decoded pictures [B, height, width, 3].
+          training: whether the network draws random numbers as in training, such as dropped paths.
+
+        Returns:
+          float [B, R, F], R regions of each picture.
+        """
 
 
 class Captioner(keras.Model):
-    """A model of the probability of a caption, given an image.
+    """Base class of the captioning systems: models of the probability of a caption of an image.
+
+    A subclass supplies `encode`, `decode`, `init_cache` and `step`. Decoding, training, evaluation
+    and export need no other methods. The decorator `register` gives it a name for configurations.
 
     Args:
-      vocab_size: number of words, V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3
-        UNK).
+      vocab_size: number of words, V, of which the first four are 0 PAD (padding), 1 BOS (begin), 2
+        EOS (end) and 3 UNK (unknown).
       max_length: length of the longest caption in words, T, EOS included.
-      feature_dim: feature width, F.
+      feature_dim: number of features of a region, F.
       region_positions: `none`; or `frames` if the regions are the frames of a clip, in order: then
         a learned code of the position is added to each frame.
-      standardize: whether each channel of the features gets mean 0 and standard deviation 1.
-        Training measures both on the training data before its first step. No released system does
-        this.
+      standardize: whether each channel of the features is shifted and scaled to mean 0 and standard
+        deviation 1. Training measures both on the training data before its first step. No released
+        system does this.
 
     Attributes:
-      defaults: the options that a class shares with its base class, with their defaults in this
-        class. Its constructor passes them on: `super().__init__(*sizes, **(self.defaults |
+      defaults: the options that a class takes over from its base class, with their defaults in this
+        class. The constructor passes them on: `super().__init__(*sizes, **(self.defaults |
         options))`.
-      reads_order: whether the system can use the order of regions. If it is True, `encode` reads
-        the features through `self.regions(inputs)`.
-      reads_image: whether `encode` reads the vectors of whole images, `image`, if the data has
-        them; then it reads no regions.
+      reads_order: whether the system has the options `region_positions` and `standardize`. If it is
+        True, `encode` must read the features through `self.regions(inputs)`.
+      reads_image: whether `encode` reads the vectors of whole images, `image`, instead of regions,
+        if the data has them.
       backbone: the network that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
@@ -130,7 +155,16 @@ class Captioner(keras.Model):
             self.standardize = Standardize(feature_dim, name="standardize", dtype="float32")
 
     def regions(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the features [B, R, F] after `standardize` and `region_positions`."""
+        """Returns the features of regions after `standardize` and `region_positions`.
+
+        Without these options of the constructor, they are the features as the data has them.
+
+        Args:
+          inputs: as in `encode`.
+
+        Returns:
+          float [B, R, F], for R regions of B images.
+        """
         features = inputs["features"]
         if self.standardize is not None:
             features = self.standardize(features)
@@ -140,38 +174,41 @@ class Captioner(keras.Model):
         """Computes everything that depends on the image alone.
 
         Args:
-          inputs: `features` [B, R, F] float; `mask` [B, R] bool, False for padding; and the vectors
-            of whole images `image` [B, F] if the data has them.
+          inputs: dictionary with `features` float [B, R, F] of B images with R regions; `mask` bool
+            [B, R], False for padding; and `image` [B, F], the vectors of whole images, if the data
+            has them.
           training: whether dropout is on.
 
         Returns:
-          The context: any nest of tensors, all of them [B, ...].
+          The context: a tensor [B, ...], or lists, tuples and dictionaries of such tensors.
         """
         raise NotImplementedError
 
     def decode(self, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the logits of every word of captions (teacher forcing).
+        """Computes the logits of every next word of given captions (teacher forcing).
+
+        Letters: N captions of B images, T words of a caption, V words of the vocabulary.
 
         Args:
           context: the result of `encode`, for B images.
-          tokens: int32 [N, T'], BOS first; N is a multiple of B.
+          tokens: word ids int32 [N, T], BOS first. Row n belongs to image n // (N / B).
           training: whether dropout is on.
 
         Returns:
-          Logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
+          Logits float32 [N, T, V]; `logits[:, t]` predicts `tokens[:, t + 1]`.
         """
         raise NotImplementedError
 
     def init_cache(self, context: Tree, max_length: int) -> Tree:
-        """Makes the cache before the first word, for one row per image.
+        """Makes the cache for the first call of `step`, with one row for each image.
 
         Args:
           context: the result of `encode`, for B images.
           max_length: number of words for which the cache has room.
 
         Returns:
-          The cache: any nest of tensors, all of them [B, ...]. `step` must return a cache with the
-          same dtypes and the same shapes.
+          The cache: a tensor [B, ...], or lists, tuples and dictionaries of such tensors. `step`
+          must return a cache with the same dtypes and shapes.
         """
         raise NotImplementedError
 
@@ -185,37 +222,47 @@ class Captioner(keras.Model):
     ) -> tuple[tf.Tensor, Tree]:
         """Computes the logits of the next word; they equal those of `decode` at this position.
 
+        Letters: N captions of B images, V words of the vocabulary.
+
         Args:
-          context: the result of `encode`, for B images; searches never change or gather it.
-          cache: the result of `init_cache`, or the cache that the step before returned; all tensors
-            are [N, ...], N a multiple of B.
-          tokens: int32 [N], the last word of each row; BOS in the first step.
+          context: the result of `encode`, for B images; searches never change it.
+          cache: the result of `init_cache`, with its rows repeated to N; or the cache that the step
+            before returned.
+          tokens: word ids int32 [N], the last word of each caption; BOS in the first step. Row n
+            belongs to image n // (N / B).
           index: int32 scalar, the number of this step, from 0, the same for all rows.
           training: whether dropout is on.
 
         Returns:
-          Logits [N, V], float32, and the new cache.
+          A tuple: logits float32 [N, V], and the new cache.
         """
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Computes the logits float32 [B, S, T', V] of captions.
+        """Encodes images and computes the logits of given captions, as Keras calls a model.
 
         Args:
-          inputs: those of `encode`, and the captions `tokens` int32 [B, S, T'].
+          inputs: the dictionary for `encode`, with an additional item `tokens`: word ids int32
+            [B, S, T], BOS first, of S captions of each of B images.
           training: whether dropout is on.
+
+        Returns:
+          Logits float32 [B, S, T, V] for V words; those at t predict the word at t + 1.
         """
         return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
 
     def decode_captions(
         self, context: Tree, tokens: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes the logits float32 [B, S, T', V] of S captions of each image.
+        """Computes `decode` for S captions of each of B images.
 
         Args:
           context: the result of `encode`, for B images.
-          tokens: int32 [B, S, T'], BOS first.
+          tokens: word ids int32 [B, S, T], BOS first.
           training: whether dropout is on.
+
+        Returns:
+          Logits float32 [B, S, T, V] for V words; those at t predict the word at t + 1.
         """
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
@@ -223,7 +270,7 @@ class Captioner(keras.Model):
         return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
 
     def build(self, inputs_shape=None) -> None:
-        """Creates all variables by one forward pass on zeros."""
+        """Creates all variables by one forward pass on features of zeros."""
         build_when_called(self)
         self.built = True
         self.call(
@@ -235,17 +282,19 @@ class Captioner(keras.Model):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor, so that Keras can save the model as a file.
+        """Returns the arguments of the constructor by name, for `model.save("x.keras")`.
 
-        `model.save("x.keras")` writes it and `keras.saving.load_model("x.keras")` reads it, once
-        `tfcap.models` is imported.
+        `keras.saving.load_model("x.keras")` reads the file, if `tfcap.models` has been imported.
         """
         sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
         return {**self._options, **super().get_config(), **sizes}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
-        """Makes a model in the precision of `config`, not in the global precision."""
+        """Makes a model from a result of `get_config`, in the precision that it names.
+
+        The global policy of Keras, which would set the precision, has no effect.
+        """
         with precision.using(keras.dtype_policies.get(config["dtype"])):
             return cls(**config)
 
@@ -253,7 +302,7 @@ class Captioner(keras.Model):
         return {"input_shape": None}  # Keras calls `build` only if there is an entry
 
     def on_features(self) -> "Captioner":
-        """Returns the captioner without its backbone: it reads features.
+        """Returns the captioner that reads features: this one, or the part behind a backbone.
 
         This is a method and not a property, because Keras reads all properties of a model when it
         saves and loads.
@@ -262,17 +311,20 @@ class Captioner(keras.Model):
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """The axis of words of each weight that has one, by the name of the weight."""
+        """The axis that counts words, by the name of each weight that has such an axis.
+
+        For example `{"head/kernel": 1}`. The names are those of `checkpoint_items`.
+        """
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property
     def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
-        """The variables of a checkpoint by name: `weights`, and `seeds`, the states of dropout.
+        """The variables of a checkpoint: dictionaries `weights` and `seeds`, each by name.
 
-        Everything that saves or restores uses this property, because `tf.train.Checkpoint(model=)`
-        silently leaves out layers in Python lists and the states of random generators. Variables
-        are found by name, not by order: a model with other dropout rates has other random
-        generators, but restores the same weights.
+        `seeds` are the states of the random generators of dropout. Everything that saves or
+        restores uses this property, because `tf.train.Checkpoint(model=)` silently leaves out these
+        states and layers in Python lists. Variables are found by name, not by order: a model with
+        other dropout rates has other random generators, but restores the same weights.
         """
         names = named_variables(self)
         return {
@@ -282,12 +334,12 @@ class Captioner(keras.Model):
 
 
 class RecurrentCaptioner(Captioner):
-    """Base of captioners with a recurrent state; it implements `decode` and `step` with `recur`.
+    """Base class of captioners whose decoder is a recurrence, such as an LSTM.
 
-    `decode` embeds all words at once and computes all logits at once. Only `recur` runs word by
-    word, in a `loop`. A system implements `encode`, `init_cache`, `embed` and `recur`, and
-    `predict` or the layers `head` and `head_dropout`. It sets `output_width`, the width D of the
-    output of `recur`.
+    A subclass supplies `encode`, `init_cache`, `embed` and `recur`; the attribute `output_width`,
+    the width D of the output of `recur`; and the layers `head` and `head_dropout`, or its own
+    `predict`. It gains `decode` and `step`. `decode` embeds all words at once and computes all
+    logits at once; only `recur` runs word by word.
     """
 
     head: keras.layers.Layer
@@ -295,37 +347,45 @@ class RecurrentCaptioner(Captioner):
     output_width: int
 
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns the embedded words [N, T', W] of `tokens` int32 [N, T']."""
+        """Returns the embedded words [N, T, W] of word ids `tokens` int32 [N, T].
+
+        N is the number of captions, T that of words of a caption, and W the width of an embedded
+        word.
+        """
         raise NotImplementedError
 
     def recur(
         self, context: Tree, cache: Tree, words: tf.Tensor, training: bool = False
     ) -> tuple[tf.Tensor, Tree]:
-        """Computes one position.
+        """Computes one step of the recurrence for N captions of B images.
 
         Args:
           context: the result of `encode`, for B images.
-          cache: as in `step`.
-          words: embedded words of this position [N, W].
+          cache: the result of `init_cache`, with its rows repeated to N; or the cache that the step
+            before returned.
+          words: embedded words of this step [N, W].
           training: whether dropout is on.
 
         Returns:
-          The output [N, D], and the new cache.
+          A tuple: the output [N, D], and the new cache.
         """
         raise NotImplementedError
 
     def predict(
         self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes logits float32 [N, T', V].
+        """Computes the logits from the outputs of the recurrence: `head` of `head_dropout` of them.
 
-        Here they are the layer `head` of `outputs` after `head_dropout`.
+        A subclass may override it to read words and context, too.
 
         Args:
           context: the result of `encode`.
-          words: embedded words [N, T', W].
-          outputs: outputs of `recur` [N, T', D].
+          words: embedded words [N, T, W], T words of N captions.
+          outputs: outputs of `recur` [N, T, D].
           training: whether dropout is on.
+
+        Returns:
+          Logits float32 [N, T, V] for V words.
         """
         return self.head(self.head_dropout(outputs, training=training))
 
@@ -372,18 +432,21 @@ def add_embeddings(
     regions: bool = True,
     region_width: int | None = None,
 ) -> None:
-    """Gives a captioner the layers that embed regions and words, with their dropouts.
+    """Sets attributes of a captioner: the layers that embed regions and words, and their dropouts.
 
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
-    Checkpoints store weights by these names, and optimizer slots in this order: change neither.
+    Checkpoints store weights by these names, and the optimizer's variables in this order: change
+    neither.
 
     Args:
       model: the captioner.
       width: width of embedded words and regions.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      regions: whether regions are embedded; if not, `region_embed` is None.
-      region_width: width of the regions before embedding; None means F.
+      regions: whether regions are embedded; if not, `region_embed` is None and there is no
+        `region_dropout`.
+      region_width: width of the regions before embedding; None means `feature_dim` of the
+        captioner.
     """
     model.region_embed = None
     if regions:
@@ -395,15 +458,15 @@ def add_embeddings(
 
 
 def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Class], Class]:
-    """Returns a decorator that registers a captioner class under a name for configurations.
+    """Returns a decorator that makes a captioner class known under a name.
 
-    After that, the key `task.model.NAME` has the options of the constructor, the experiments `NAME`
-    and `NAME_scst` train the class on the built-in shapes, and `keras.saving.load_model` can load
-    it.
+    After that, the key `task.model.NAME` of a configuration has the options of the constructor, the
+    experiments `NAME` and `NAME_scst` train a small model of the class on the built-in pictures of
+    shapes, and `keras.saving.load_model` can load a saved model.
 
     Args:
       name: name of the system in configurations.
-      small: options of those two experiments, if they differ from the defaults.
+      small: options of the small model that differ from the defaults of the class.
     """
 
     def decorate(cls: Class) -> Class:
@@ -415,7 +478,13 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
 
 
 class Option(NamedTuple):
-    """An option of a captioner: its name, type and default value."""
+    """An option of a captioner class.
+
+    Attributes:
+      name: name of the argument of the constructor.
+      type: type of the argument as in its annotation, for example `int | None`.
+      default: default value.
+    """
 
     name: str
     type: Any  # as in an annotation
@@ -423,18 +492,25 @@ class Option(NamedTuple):
 
 
 def options_of(cls: type[Captioner]) -> list[Option]:
-    """Returns the options of a captioner: arguments of its constructor, then those in `defaults`.
+    """Returns the options of a captioner class.
 
-    The options of `Captioner` itself come last; only systems that read the order of regions have
-    them. Raises TypeError if an option has no type or no default, or if the base class has no
-    option of a name in `defaults`.
+    They are the arguments of its constructor, then the options in its `defaults`, then, if
+    `reads_order` is True, those of `Captioner`. `vocab_size`, `max_length` and `feature_dim` are no
+    options.
+
+    Raises:
+      TypeError: an option has no type or no default; or a name in `defaults` is not an option of
+        the base class.
     """
     options = _arguments(cls)
     if cls.defaults:
         shared = {option.name: option for base in cls.__bases__ for option in options_of(base)}
         for name, value in cls.defaults.items():
             if name not in shared:
-                raise TypeError(f"{cls.__qualname__}: its base class has no option `{name}`.")
+                raise TypeError(
+                    f"{cls.__qualname__}: `defaults` has the option `{name}`, but "
+                    "the base class has no such option. Correct the name, or add the option there."
+                )
             options.append(shared[name]._replace(default=value))
     return options + (_arguments(Captioner) if cls.reads_order else [])
 
@@ -448,7 +524,10 @@ def _arguments(cls: type[Captioner]) -> list[Option]:
         if name in _NO_OPTIONS or variable:
             continue
         if name not in types or parameter.default is parameter.empty:
-            raise TypeError(f"{cls.__qualname__}: `{name}` needs a type and a default.")
+            raise TypeError(
+                f"{cls.__qualname__}: the argument `{name}` of the constructor needs a "
+                "type and a default, because it is an option in configurations."
+            )
         options.append(Option(name, types[name], parameter.default))
     return options
 
@@ -457,11 +536,14 @@ def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **optio
     """Makes a captioner with all its variables.
 
     Args:
-      name: name of the system, a key of `MODELS`.
-      vocab_size: as in `Captioner`.
-      max_length: as in `Captioner`.
-      feature_dim: as in `Captioner`.
+      name: name of the system, such as `xlan`, a key of `tfcap.models.MODELS`.
+      vocab_size: number of words, special ids included.
+      max_length: length of the longest caption in words, EOS included.
+      feature_dim: number of features of a region.
       **options: further arguments of the constructor of the system.
+
+    Raises:
+      ValueError: there is no system with this name.
     """
     common.check_choice("name", name, MODELS)
     model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)

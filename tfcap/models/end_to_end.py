@@ -14,24 +14,23 @@ PREFIX = "backbone/"  # begins the names of the network's weights in checkpoints
 
 
 class EndToEnd(Captioner):
-    """Computes the features of pictures with a backbone, and captions them.
+    """A captioner together with a backbone, which computes the features of pictures.
 
-    Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`; all
-    other methods are those of the captioner. Captioning uses the two parts separately: the
-    captioner reads features that the backbone has extracted.
+    Training uses this class if it reads pictures. `encode` reads `pictures` [B, height, width, 3]
+    in place of `features`; all other methods are those of the captioner. Captioning uses the two
+    parts separately: the captioner reads features that the backbone has extracted.
 
-    The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551), whose network
-    has no batch normalisation. Here the network runs with its inference statistics: batch
-    normalisation normalises by the moving averages of the network's own training, which do not
-    change, because a batch of captioning has few pictures. The scales and offsets of batch
-    normalisation are trained. Dropout inside the network is off; only a Swin that is trained has
-    its drop path.
+    The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551). The network
+    of that paper has no batch normalisation. If this network has one, it normalises by the moving
+    averages of the network's own training. They do not change, because a batch of captioning has
+    few pictures. The scales and offsets of batch normalisation are trained. Dropout inside the
+    network is off. Only a Swin Transformer that is trained drops random paths.
 
     Args:
       captioner: captioner with all its variables.
       backbone: a `tfcap.backbones.backbone.Backbone` with a network. The constructor changes it:
         the network then computes in the global precision of Keras, and features are not rounded.
-      trainable: whether the weights of the network are trained, too.
+      trainable: whether the weights of the network are trained, too; if not, they stay as they are.
 
     Example:
       >>> from tfcap.backbones.backbone import Backbone
@@ -65,7 +64,16 @@ class EndToEnd(Captioner):
         return self.captioner
 
     def encode(self, inputs, training=False):
-        """Reads `pictures` float32 [B, H, W, 3] in place of `features`."""
+        """Computes the features of pictures, and encodes them as the captioner does.
+
+        Args:
+          inputs: `pictures` float32 [B, height, width, 3], with the values that `backbone.decode`
+            returns; and `mask` bool [B, R], False for padding.
+          training: whether dropout is on.
+
+        Returns:
+          The context, as the `encode` of the captioner returns it.
+        """
         mask = inputs["mask"]
         is_stochastic = training and self.network.trainable and self.backbone.network.stochastic
         features = self.backbone.features(inputs["pictures"], training=is_stochastic)
@@ -87,11 +95,12 @@ class EndToEnd(Captioner):
 
     @property
     def checkpoint_items(self):
-        """The weights of the captioner, then those of the network.
+        """The variables of a checkpoint: dictionaries `weights` and `seeds`, each by name.
 
-        The weights of the captioner have the same names as without a backbone, so that a checkpoint
-        of the captioner alone can be restored. The weights of the network are numbered, because the
-        names that Keras gives its layers change from process to process.
+        The variables of the captioner have the same names as without a backbone, so that a
+        checkpoint of the captioner alone can be restored. The names of the variables of the network
+        begin with `backbone/` and a number, because the names that Keras gives its layers change
+        from process to process.
         """
         items = self.captioner.checkpoint_items
         names = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}

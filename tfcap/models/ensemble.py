@@ -14,20 +14,22 @@ from tfcap.models.captioner import Captioner
 
 @keras.saving.register_keras_serializable("tfcap", "ensemble")
 class Ensemble(Captioner):
-    """The mean of its members' distributions over the next word (docs/systems.md 5.7 and 8.6).
+    """Several captioners whose probabilities of the next word are averaged.
 
     p(w) = (1 / M) sum_m softmax(logits_m)(w)
 
-    The M members have equal weights, in every step of the beam search, as in the papers. The logits
-    of the ensemble are log p. The log-softmax of log p is log p, so decoding treats an ensemble
-    like a single model.
+    logits_m are the logits of member m of M. The mean is taken in every step of a search, as in the
+    papers (docs/systems.md 5.7 and 8.6). The logits of the ensemble are the natural logarithms of
+    p. Their log-softmax is log p again, so decoding treats an ensemble like a single model.
 
-    Context and cache: lists with the context or the cache of each member.
+    `encode` returns a list with the context of each member, and the cache of `step` is a list with
+    the cache of each member.
 
     Args:
-      members: captioners of any systems with the same vocabulary, feature width and `max_length`.
-      side_by_side: whether the members have different backbones: `features` [B, R, M F] is then the
-        concatenation of the features [B, R, F] of each member.
+      members: captioners with the same `vocab_size`, `feature_dim` F and `max_length`, of any
+        systems.
+      side_by_side: whether each member reads its own features. `features` [B, R, M F] must then
+        hold those of all members, [B, R, F] each, side by side. If not, all members read the same.
 
     Example:
       >>> members = [models.build(name, 20, 5, 6, width=8) for name in ("updown", "show_tell")]
@@ -40,7 +42,10 @@ class Ensemble(Captioner):
     def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):
         first = members[0]
         if any(member.max_length != first.max_length for member in members):
-            raise ValueError("The members of an ensemble must have the same `max_length`.")
+            raise ValueError(
+                "The members of an ensemble must have the same longest caption, max_length, not "
+                f"{', '.join(str(member.max_length) for member in members)}."
+            )
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)
         self.members = list(members)

@@ -31,7 +31,7 @@ ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
 
 
-class FeedForward(layers.Layer):
+class _FeedForward(layers.Layer):
     """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual.
 
     Args:
@@ -50,7 +50,7 @@ class FeedForward(layers.Layer):
         return self.fc2(self.inner_dropout(ops.relu(self.fc1(x)), training=training))
 
 
-class PreNormLayer(layers.Layer):
+class _PreNormLayer(layers.Layer):
     """Base of encoder and decoder layers: x + Drop(block(LN x)), and the feed-forward block.
 
     Args:
@@ -74,7 +74,7 @@ class PreNormLayer(layers.Layer):
         self.block_dropout = Dropout(dropout, name="block_dropout")
         self.ff = None
         if block != "aoa":
-            self.ff = FeedForward(width, inner, dropout, name="ff")
+            self.ff = _FeedForward(width, inner, dropout, name="ff")
             self.ff_dropout = Dropout(dropout, name="ff_dropout")
 
     def _mix(self, x, visible, training):
@@ -93,10 +93,10 @@ class PreNormLayer(layers.Layer):
         return x + self.ff_dropout(self.ff(norm(x), training=training), training=training)
 
 
-class EncoderLayer(PreNormLayer):
+class _EncoderLayer(_PreNormLayer):
     """One encoder layer: the block over regions, then the feed-forward block.
 
-    The arguments are those of `PreNormLayer`.
+    The arguments are those of `_PreNormLayer`.
     """
 
     def __init__(self, block, width, **sizes):
@@ -115,10 +115,10 @@ class EncoderLayer(PreNormLayer):
         return self._feed_forward(x, self.norm_2, training)
 
 
-class DecoderLayer(PreNormLayer):
+class _DecoderLayer(_PreNormLayer):
     """One decoder layer: the block over words, attention to regions, feed-forward block.
 
-    The arguments are those of `PreNormLayer`.
+    The arguments are those of `_PreNormLayer`.
     """
 
     def __init__(self, block, width, heads, dropout, **sizes):
@@ -179,33 +179,39 @@ class DecoderLayer(PreNormLayer):
     ),
 )
 class ExpansionNet(Captioner):
-    """Encoder and decoder with expansion blocks; attention is used from words to regions only.
+    """Encoder and decoder with expansion blocks; only from words to regions there is attention.
 
-    Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
-    the encoded regions, which decoding does not read; and `mask` [B, 1, R]. Cache, for each layer:
-    keys and values [N, H, T, d] of attention, or the cache of `DynamicExpansion.empty`.
+    `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
+    [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
+    `mask` [B, 1, R]. The cache of `step` is a list with an item for each decoder layer: keys and
+    values [N, H, T, d] for N rows (captions) of T words, or the dictionary of
+    `DynamicExpansion.empty`.
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
+        paper.
       width: model width, D; 768 in the final model, 512 in the paper's ablations and baselines.
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder; 6 in the baseline with attention.
       decoder_layers: number of layers of the decoder; 6 in the baseline with attention.
       inner_width: inner width of the feed-forward blocks.
-      encoder_block: `static`; `dynamic`, where each region reads all regions; `attention` (in both
-        encoder and decoder: the Transformer baseline); or `aoa`, attention on attention without
+      encoder_block: block of the encoder layers: `static`, with the same vectors for all images;
+        `dynamic`, with vectors that depend on the regions; `attention`, which in both encoder and
+        decoder gives the Transformer baseline; or `aoa`, attention on attention without
         feed-forward block.
-      encoder_vectors: number of expansion vectors in the encoder, E; in Python also the sizes of
-        groups of vectors.
-      decoder_block: `dynamic`, `attention` or `aoa`; `aoa` is used for the regions as well.
-      decoder_vectors: number of expansion vectors in the decoder, E.
-      reduce: whether encoder and decoder end with an affine map of the outputs of all their layers.
+      encoder_vectors: number of expansion vectors in the encoder, E; or in Python a sequence with
+        the sizes of groups of vectors.
+      decoder_block: block of the decoder layers: `dynamic`, `attention` or `aoa`. With `aoa`, the
+        attention to regions is attention on attention, too.
+      decoder_vectors: number of expansion vectors of each word in the decoder, E.
+      reduce: whether encoder and decoder add an affine map of the outputs of all their layers to
+        the last output.
       positions: number of learned position vectors; must be at least `max_length`.
       region_dropout: dropout rate on the embedded regions.
       word_dropout: dropout rate on the embedded words, before they are scaled and positions are
         added.
       block_dropout: dropout rate inside and after each block.
-      reduce_dropout: dropout rate on the affine map of all layers' outputs.
+      reduce_dropout: dropout rate on the affine map of the outputs of all layers, see `reduce`.
       **kwargs: the options of `Captioner`.
 
     Example:
@@ -242,7 +248,10 @@ class ExpansionNet(Captioner):
         common.check_choice("encoder_block", encoder_block, ENCODER_BLOCKS)
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
         if self.max_length > positions:
-            raise ValueError(f"`positions` must be at least `max_length`, {self.max_length}.")
+            raise ValueError(
+                f"The option positions must be at least the longest caption, {self.max_length}, "
+                f"not {positions}."
+            )
         self.width = width
         self.reduce = reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
@@ -256,8 +265,12 @@ class ExpansionNet(Captioner):
         )
         encoder = dict(block=encoder_block, vectors=encoder_vectors, **shared)
         decoder = dict(block=decoder_block, vectors=decoder_vectors, **shared)
-        self.encoder = [EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)]
+        self.encoder = [
+            _EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)
+        ]
+        self.decoder = [
+            _DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)
+        ]
         # The end of each stack.
         self.encoder_norm = common.layer_norm("encoder_norm")
         self.decoder_norm = common.layer_norm("decoder_norm")

@@ -23,16 +23,18 @@ from tfcap.models.expansionnet import ExpansionNet
 class ExpansionNetV2(ExpansionNet):
     """ExpansionNet whose regions gather from groups of expansion vectors of several sizes.
 
-    Context, cache and what differs from the released code are those of `ExpansionNet`.
+    The class follows the released code of ExpansionNet v2 (docs/systems.md 5.9). Context and cache
+    have the form of those of `ExpansionNet`.
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 1536 with the released backbone.
-      encoder_groups: sizes of the groups of expansion vectors in the encoder, in the order of the
-        rows of their tables, with spaces between them.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 1536 with the
+        released backbone.
+      encoder_groups: sizes of the groups of expansion vectors in the encoder, with spaces between
+        them. The rows of the tables of vectors are in this order.
       width: model width, D; 512 in the released model.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
-      **options: the other options in `defaults`, which `ExpansionNet` describes, and those of
+      **options: other options of `ExpansionNet`, those in `defaults`, and the options of
         `Captioner`.
 
     Example:

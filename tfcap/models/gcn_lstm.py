@@ -14,7 +14,7 @@ from tfcap.models.captioner import add_embeddings, register
 from tfcap.models.updown import TopDownCaptioner
 
 
-class RelationGraph(layers.Layer):
+class _RelationGraph(layers.Layer):
     """A graph convolution: each region reads itself and the regions that it is related to.
 
     y_i = g(W_l v_i) + sum_j s_ij sigmoid(a_s v_j + a[r_ij]) (W_s v_j + b[r_ij])
@@ -77,22 +77,25 @@ class GCNLSTM(TopDownCaptioner):
 
     x = Dropout(ReLU(RelationGraph(v, r))); words are Dropout(ReLU(Emb)); then as in Up-Down
 
-    It follows xmodaler (docs/systems.md 4.11), with one difference: xmodaler does not support
-    padded regions; here they are hidden. The paper has a second graph, for the positions of the
+    v are the features of the regions and r the labels of their relations. In RelationGraph each
+    region reads itself and the regions that it is related to. The class follows xmodaler, the later
+    toolkit of X-LAN's authors (docs/systems.md 4.11). One thing differs: here a batch may have
+    padded regions, which are not read. The paper has a second graph, for the positions of the
     regions, and fuses both.
 
-    The labels r_ij of the relations follow the features: row i of a feature file holds v_i, and
-    then the labels of its relations to the regions 0, 1, ... L - 1. Labels are whole numbers from 0
-    (no relation) to M - 1. Only the first L regions can be the target of a relation.
+    A feature file holds the labels, too: its row i is v_i, followed by the labels r_ij of the
+    relations from region i to the regions j = 0, 1, ... L - 1. Labels are whole numbers from 0 (no
+    relation) to M - 1. Only the first L regions can be the target of a relation.
 
-    Context: that of `TopDownCaptioner`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+    Context and cache are those of `TopDownCaptioner`.
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F counts the columns of labels, too.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F counts the L
+        columns of labels, too.
       width: width of embedded words and of the LSTMs, D.
       attention_width: width of the additive attention, A.
       regions: number of regions that can be the target of a relation, L.
-      labels: number of labels, M, label 0 for no relation included.
+      labels: number of labels, M, including 0 for no relation.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the regions that the graph returns.
       attention_dropout: dropout rate inside the attention.
@@ -124,13 +127,14 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}: a region has "
-                f"{self.feature_dim} features."
+                f"The option regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
+                f"of the feature files has {self.feature_dim} numbers, and the last of them, as "
+                "many as this option says, are labels."
             )
         self.width = width
         self.labels = labels
         self.region_width = self.feature_dim - regions
-        self.graph = RelationGraph(self.region_width, labels, name="graph")
+        self.graph = _RelationGraph(self.region_width, labels, name="graph")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         add_embeddings(self, width, word_dropout, 0.0, regions=False)
         self.add_decoder(

@@ -18,19 +18,21 @@ class LSTMA(ShowTell):
     h_{-2} = LSTM(Dropout(Lin(attributes)));  h_{-1} = LSTM(Dropout(Lin(image)))
     h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
 
-    This is the form LSTM-A3 of the paper, as in xmodaler (docs/systems.md 4.10). Attributes are
-    probabilities of words, from a detector that is trained apart. They are the last columns of the
-    features: a feature file holds one row, the vector of the image followed by the attributes. Of
-    several rows, the mean is used.
+    Lin is an affine map and Emb the table of words. This is the form LSTM-A3 of the paper, as in
+    xmodaler (docs/systems.md 4.10). Attributes are the probabilities that words describe the image,
+    from a detector that is trained apart. A feature file holds one row: the vector of the image,
+    followed by the attributes. If it holds several rows, their mean is used.
 
-    Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
+    `encode` returns the state of the LSTM after the image, `h` and `c` [B, D] for B images. The
+    cache of `step` holds `h` and `c` [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F counts the attributes, too.
-      attributes: number of attributes among the F features.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F counts the
+        attributes, too.
+      attributes: number of attributes: so many of the F features, the last ones, are attributes.
       attribute_dropout: dropout rate on the embedded attributes.
       width: width of embedded words, image and attributes and of the LSTM, D.
-      **options: the other options in `defaults`, which `ShowTell` describes.
+      **options: other options of `ShowTell`, those in `defaults`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
@@ -53,8 +55,9 @@ class LSTMA(ShowTell):
     def image_width(self):
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
-                f"`attributes` must be 1 to {self.feature_dim - 1}, not {self.attributes}: "
-                f"a region has {self.feature_dim} features."
+                f"`attributes` must be 1 to {self.feature_dim - 1}, not {self.attributes}: each "
+                f"row of the feature files has {self.feature_dim} numbers, and the last "
+                "`attributes` of them are attributes."
             )
         return self.feature_dim - self.attributes
 

@@ -17,8 +17,8 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @dataclasses.dataclass(frozen=True)
-class Paths:
-    """What a variant reads where (docs/systems.md 6.2); the letters are those of `MRNN`.
+class _Paths:
+    """What the parts of a variant read (docs/systems.md 6.2); the letters are those of `MRNN`.
 
     Attributes:
       second_embedding: whether W2 maps e_t to w_t; without W2 the word table gives w_t.
@@ -36,14 +36,14 @@ class Paths:
 
 
 VARIANTS = {
-    "base": Paths(),
-    "no_emb_input": Paths(word="none"),
-    "one_layer_emb": Paths(second_embedding=False),
-    "emb_one_input": Paths(word="first"),
-    "vis_in_rnn": Paths(image=False, image_in_words=True),
-    "vis_in_rnn_both": Paths(image_in_words=True),
-    "vis_in_rnn_both_shared": Paths(image_in_words=True, shared=True),
-    "rnn_base": Paths(image=False),
+    "base": _Paths(),
+    "no_emb_input": _Paths(word="none"),
+    "one_layer_emb": _Paths(second_embedding=False),
+    "emb_one_input": _Paths(word="first"),
+    "vis_in_rnn": _Paths(image=False, image_in_words=True),
+    "vis_in_rnn_both": _Paths(image_in_words=True),
+    "vis_in_rnn_both_shared": _Paths(image_in_words=True, shared=True),
+    "rnn_base": _Paths(image=False),
 }
 
 
@@ -57,19 +57,19 @@ class MRNN(RecurrentCaptioner):
     g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
     logits = V_y Dropout(m_t) + b                      not numbered
 
-    I is the vector of the whole image if the data has one, else the mean of its regions. An image
-    with one region, such as the paper's fc7 vectors, has this region as I. `variant` is a row of
-    the table of variants (docs/systems.md 6.2):
+    E1 is the word table and w a word id. I is the vector of the whole image if the data has one,
+    else the mean of its regions. In the paper an image has one region, its fc7 vector. `variant` is
+    a row of the table of variants (docs/systems.md 6.2):
 
     * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;
     * `one_layer_emb`: E1 [V, D] gives w_t; there is no W2;
     * `emb_one_input`: V_w e_t instead of V_w w_t;
     * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, in r_t and in m_t; without V_I I;
-    * `vis_in_rnn_both`: the same with V_I I;
-    * `vis_in_rnn_both_shared`: V_J is used in both places. V_J I has D numbers and the multimodal
-      layer M, and the paper does not say how they are added (our reading: V_P (V_J I), with a
-      second matrix V_P);
+    * `vis_in_rnn_both`: like `vis_in_rnn`, but m_t keeps V_I I;
+    * `vis_in_rnn_both_shared`: like `vis_in_rnn_both`, but the multimodal layer reads V_J I instead
+      of I. V_J I has D numbers and the multimodal layer has M, and the paper does not say how they
+      are added (our reading: V_P (V_J I), with a second matrix V_P);
     * `rnn_base`: without V_I I; this variant reads no image.
 
     The paper says nothing about biases, the activation of W2, dropout and initial values (our
@@ -77,14 +77,16 @@ class MRNN(RecurrentCaptioner):
     dropout; U_r starts as the identity, which suits ReLU recurrences (Le et al., arXiv 1504.00941),
     other matrices Glorot-uniform, the word table from N(0, 1) and biases at 0).
 
-    Context: `image` [B, 1, M], V_I I; `image_in_words` [B, 1, D], V_J I, in the `vis_in_rnn`
-    family; `empty` [B, 0], which only holds B. Cache: `r` [N, D].
+    `encode` returns, for B images, `image` [B, 1, M], which is V_I I; with the variants
+    `vis_in_rnn*` also `image_in_words` [B, 1, D], which is V_J I; and `empty` [B, 0], which only
+    tells the number of images. The cache of `step` holds `r` [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 4096 in the paper.
-      variant: row of the table of variants (docs/systems.md 6.2): `base`, `no_emb_input`,
-        `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`, `vis_in_rnn_both_shared`
-        or `rnn_base`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 4096 in the
+        paper.
+      variant: which parts read the image and the words (docs/systems.md 6.2): `base`,
+        `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`,
+        `vis_in_rnn_both_shared` or `rnn_base`.
       embed_width: width of the first embedding, E; not used by `one_layer_emb`.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M.
@@ -155,15 +157,16 @@ class MRNN(RecurrentCaptioner):
         return context
 
     def refined_features(self, inputs):
-        """Computes image features that training on captions has refined: g2(V_I I), without bias.
+        """Computes image features that training on captions has refined, g2(V_I I) without bias.
 
-        Source: section 8 of the paper, where they are used to search for similar images.
+        They can be used to search for similar images. The letters are those of `MRNN`. Source:
+        section 8 of the paper.
 
         Args:
-          inputs: as in `encode`.
+          inputs: as in `encode`, for B images.
 
         Returns:
-          float32 [B, M].
+          float32 [B, M], M the multimodal width.
 
         Raises:
           ValueError: the multimodal layer of the variant reads no image.
@@ -171,7 +174,8 @@ class MRNN(RecurrentCaptioner):
         if not self.paths.image:
             raise ValueError(
                 "The multimodal layer of this `variant` reads no image, so there are no refined "
-                "features. Use the original features."
+                "features. Use the original features, or train another variant, such as "
+                "`variant=base`."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 

@@ -22,7 +22,7 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 class MRNNShared(RecurrentCaptioner):
     """A recurrence over words whose logits are a product with the transposed word table E.
 
-    e_t = Dropout(E[w]);  logits = z_t E^T + b;  the rest depends on `variant`:
+    For a word id w: e_t = Dropout(E[w]);  logits = z_t E^T + b.  The rest depends on `variant`:
 
     * `multimodal`, the released model (docs/systems.md 6.5):
       h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
@@ -32,25 +32,27 @@ class MRNNShared(RecurrentCaptioner):
     * `child`, the model of the paper (docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
       z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN.
-      The paper does not give sizes, biases, dropout and the function of z_t (our reading: as here,
+      The paper gives no sizes, biases and dropout, and no function for z_t (our reading: as here,
       with for example E 512, D 512 and M 1024, the width of the released image features).
 
     I is the vector of the whole image if the data has one, else the mean of its regions. All
     weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell`, the
     weights of `LSTMCell`, and the bias of the multimodal layer of `child`, which starts at 0.
 
-    Context: `image` [B, 1, M] in `multimodal` and `child`; `state` [B, D] in `init`. Cache: `h`
-    [N, D], and in `child` also `c` [N, D].
+    `encode` returns, for B images, `image` [B, 1, M], or `state` [B, D] with `init`. The cache of
+    `step` holds `h` [N, D] for N rows (captions), and with `child` also `c` [N, D].
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 2048 or 4096 in the released code.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 or 4096 in
+        the released code.
       variant: how image and words are combined (docs/systems.md 6.5, 6.6): `multimodal`, `init` or
         `child`.
       embed_width: width of the word table, E.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M; not used by `init`.
       word_dropout: dropout rate on the embedded words.
-      recurrent_dropout: dropout rate on the output h_t of the recurrence; its state is not dropped.
+      recurrent_dropout: dropout rate on the output h_t of the recurrence, but not on the h_t that
+        its next step reads.
       head_dropout: dropout rate on m_t; not used by `init`.
 
     Example:
@@ -113,15 +115,15 @@ class MRNNShared(RecurrentCaptioner):
     def refined_features(self, inputs):
         """Computes image features that training on captions has refined.
 
-        `child` gives g2(V_I I) without bias, as in m-RNN. The others give ReLU(W_v I + b). The
-        authors released such features, but not the model that computed them (our reading: these
-        formulas).
+        With the letters of `MRNNShared`, they are g2(V_I I) without bias for the variant `child`,
+        as in m-RNN, and ReLU(W_v I + b) for the others. The authors released such features, but not
+        the model that computed them (our reading: these formulas).
 
         Args:
-          inputs: as in `encode`.
+          inputs: as in `encode`, for B images.
 
         Returns:
-          float32 [B, M]; [B, D] for `init`.
+          float32 [B, M], M the multimodal width; with `init` [B, D], D the width of the recurrence.
         """
         context = self.encode(inputs)
         image = context["state"] if self.variant == "init" else context["image"][:, 0]

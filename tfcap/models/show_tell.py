@@ -15,28 +15,30 @@ CELLS: dict[str, type[layers.Layer]] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCe
 
 @register("show_tell", small=dict(width=128))
 class ShowTell(RecurrentCaptioner):
-    """One LSTM whose first input is the image; the words follow as the next inputs.
+    """One LSTM that first reads the image, then the words.
 
     h_{-1} = LSTM(Lin(mean of the regions))    equation 10; the state before it is zero
     h_t    = LSTM(e_t)                         equation 11; e_t is the embedded word, BOS first
     logits = Lin(Dropout(h_t))                 equation 12
 
     The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on all
-    inputs of the LSTM, the image included, and on all outputs. In the paper the network of the
-    image vector is trained, too. Here the vector is the mean of the visible regions (our reading:
-    this mean stands for the paper's vector). Weights start as in the other systems (our reading:
-    the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
+    inputs of the LSTM, the image included, and on all outputs. In the paper a network computes one
+    vector of the image and is trained, too. Here the vector is the mean of the regions without
+    padding (our reading: this mean stands for the paper's vector). Weights start as in the other
+    systems (our reading: the paper says nothing); im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
-    With the cell `maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017),
-    as in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the
-    outputs only, with a rate of 0.5, and its image vector is the mean of the grid of a ResNet-101.
+    With `cell=maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017), as
+    in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the outputs
+    only, with a rate of 0.5, and its image vector is the mean of the grid of a ResNet-101.
 
-    Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
+    `encode` returns the state of the LSTM after the image, `h` and `c` [B, D] for B images. The
+    cache of `step` holds `h` and `c` [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and image and of the LSTM, D; 512 in the paper.
-      cell: cell of the recurrence: `lstm`, or `maxout`, the one of self-critical training.
+      cell: cell of the recurrence: `lstm`; or `maxout`, the cell of the paper on self-critical
+        training.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded image.
       head_dropout: dropout rate on the output of the LSTM, before the logits.
@@ -68,7 +70,10 @@ class ShowTell(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns the width of the image vector. A system with another vector overrides it."""
+        """Returns the width of the vector of the image, before it is embedded.
+
+        It is `feature_dim`. A subclass that uses only some features overrides it.
+        """
         return self.feature_dim
 
     def encode(self, inputs, training=False):

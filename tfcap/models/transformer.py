@@ -17,7 +17,7 @@ from tfcap.models.captioner import Captioner, register
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
 
-class AttentionBlock(layers.Layer):
+class _AttentionBlock(layers.Layer):
     """Attention block with a residual, normalised at the end: LN(x + Dropout(attention of x)).
 
     Args:
@@ -47,7 +47,7 @@ class AttentionBlock(layers.Layer):
         return self.norm(x + self.dropout(attended, training=training))
 
 
-class EncoderLayer(layers.Layer):
+class _EncoderLayer(layers.Layer):
     """One encoder layer: self-attention of the regions, then the feed-forward block.
 
     Args:
@@ -60,7 +60,7 @@ class EncoderLayer(layers.Layer):
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, x, visible, training=False):
@@ -70,16 +70,16 @@ class EncoderLayer(layers.Layer):
         return self.ff_layer(x, training=training)
 
 
-class DecoderLayer(layers.Layer):
+class _DecoderLayer(layers.Layer):
     """One decoder layer: attention to the words so far, attention to regions, feed-forward block.
 
-    The arguments are those of `EncoderLayer`.
+    The arguments are those of `_EncoderLayer`.
     """
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
-        self.cross_att = AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
+        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.cross_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, past, regions, mask, training=False):
@@ -114,19 +114,21 @@ class DecoderLayer(layers.Layer):
 class Transformer(Captioner):
     """Transformer with sinusoidal position codes for words and no positions for regions.
 
-    It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
-    layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
-    sqrt(D). X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was not
-    released (our reading: it is this model). Padded words are not hidden: they come only after EOS,
-    where nothing is predicted. Two things differ from xmodaler. Hidden logits are replaced, while
-    xmodaler adds -10000 to them. Regions are encoded once per image, not once per caption.
+    The class follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4). Layers
+    normalise after they add the residual. Regions are embedded as Dropout(LN(ReLU(Lin))), words as
+    Dropout(LN(Emb + positions)) without the factor sqrt(D). X-LAN's paper compares with a
+    Transformer "as in Sharma et al.", whose code was not released (our reading: it is this model).
+    Padded words are not hidden: they come only after EOS, where nothing is predicted. Two things
+    differ from xmodaler. Attention logits of padded regions are replaced by -1e9, while xmodaler
+    adds -10000 to them. Regions are encoded once per image, not once per caption.
 
-    Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
-    the encoded regions, which decoding does not read; `mask` [B, 1, R]. Cache: for each decoder
-    layer keys and values [N, H, T, d] of the words.
+    `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
+    [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
+    `mask` [B, 1, R]. The cache of `step` is a list with a tuple of keys and values [N, H, T, d] for
+    each decoder layer, for N rows (captions) of T words.
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: model width, D.
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder.
@@ -137,8 +139,8 @@ class Transformer(Captioner):
       weight_dropout: dropout rate on all attention weights.
       block_dropout: dropout rate on the output of each block, and inside the feed-forward blocks.
       head_dropout: dropout rate on the output of the last layer, before the logits.
-      stored_positions: whether the position codes are a weight that is not trained, instead of
-        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      stored_positions: whether the position codes are a saved weight, which is not trained, instead
+        of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
       **kwargs: the options of `Captioner`.
 
     Example:
@@ -176,8 +178,8 @@ class Transformer(Captioner):
             weight_dropout=weight_dropout,
             dropout=block_dropout,
         )
-        self.encoder = [EncoderLayer(name=f"encoder_{i}", **shared) for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(name=f"decoder_{i}", **shared) for i in range(decoder_layers)]
+        self.encoder = [_EncoderLayer(name=f"encoder_{i}", **shared) for i in range(encoder_layers)]
+        self.decoder = [_DecoderLayer(name=f"decoder_{i}", **shared) for i in range(decoder_layers)]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")

@@ -15,12 +15,15 @@ from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
 class TopDownCaptioner(RecurrentCaptioner):
-    """Base of captioners that read regions with the two LSTMs of Up-Down.
+    """Base class of captioners that read regions with the two LSTMs of Up-Down.
 
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
 
-    `encode` returns the context of `attended_context`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+    x are the regions and e_t is the embedded word. A subclass supplies `embed` and `encode`, which
+    returns a result of `attended_context`, calls `add_decoder` in its constructor, and sets
+    `width`, the width D of the LSTMs. The cache of `step` holds `h1`, `c1`, `h2` and `c2` [N, D]
+    for N rows (captions).
     """
 
     def add_decoder(
@@ -32,15 +35,16 @@ class TopDownCaptioner(RecurrentCaptioner):
         head_dropout: float = 0.5,
         attention_biases: bool = False,
     ) -> None:
-        """Adds the layers that follow the embedding of words and regions.
+        """Sets attributes of the captioner: the layers behind the embedding of words and regions.
 
         Args:
-          region_width: width of the regions and of their mean, X.
-          attention_width: width of the additive attention, A.
-          attention_dropout: dropout rate inside the attention.
+          region_width: width of the embedded regions and of their mean.
+          attention_width: width of the additive attention.
+          attention_dropout: dropout rate inside the attention, on the result of tanh.
           input_dropout: dropout rate on the input of the second LSTM.
           head_dropout: dropout rate on the output of the second LSTM, before the logits.
-          attention_biases: whether all maps of the attention have biases.
+          attention_biases: whether all affine maps of the attention have biases; if not, only that
+            of the keys has one.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -58,15 +62,16 @@ class TopDownCaptioner(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def attended_context(self, x, mask, mean=None):
-        """Makes the context of embedded regions.
+        """Makes the context that the decoder reads from embedded regions.
 
         Args:
-          x: regions [B, R, X].
+          x: embedded regions [B, R, X], R regions of width X for each of B images.
           mask: bool [B, R], False for padding.
-          mean: mean of the regions [B, X]; None computes it.
+          mean: mean of the regions [B, X]; None computes it here.
 
         Returns:
-          `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] and `mask` [B, 1, R].
+          A dictionary: `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] with the attention
+          width A, and `mask` [B, 1, R].
         """
         return {
             "mean": common.masked_mean(x, mask) if mean is None else mean,
@@ -99,23 +104,24 @@ class UpDown(TopDownCaptioner):
 
     `TopDownCaptioner` has the equations. The default follows xmodaler, the later toolkit of X-LAN's
     authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and padded
-    regions are hidden. With `embed_mean` and `width` 1000 it is the model of
+    regions are not read. With `embed_mean` and `width` 1000 it is the model of
     ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
-    is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code does not hide
-    padded regions.
+    is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code reads padded
+    regions, too.
 
-    Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
-    `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+    `encode` returns, for B images with R regions, `mean` [B, X], `regions` [B, R, X], `keys`
+    [B, R, A] and `mask` [B, 1, R]; X is D, or F without `embed_regions`. The cache of `step` holds
+    `h1`, `c1`, `h2` and `c2` [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTMs, D; 1000 in X-LAN's code.
       attention_width: width of the additive attention, A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
       embed_mean: whether the mean of the raw regions is embedded by a separate map, and all maps of
-        the attention have biases, as in ImageCaptioning.pytorch. If false, the mean is that of the
-        regions which the attention reads.
+        the attention have biases, as in ImageCaptioning.pytorch. If not, the first LSTM reads the
+        mean of the regions that the attention reads.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions and their mean; not used without
         `embed_regions`.
@@ -156,7 +162,10 @@ class UpDown(TopDownCaptioner):
         self.mean_embed = None
         if embed_mean:
             if not embed_regions:
-                raise ValueError("`embed_mean` needs embedded regions: leave `embed_regions` true.")
+                raise ValueError(
+                    "`embed_mean` needs embedded regions: set `embed_regions` to true, or "
+                    "`embed_mean` to false."
+                )
             self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
             self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 

@@ -20,8 +20,8 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 
 @dataclasses.dataclass(frozen=True)
-class Flavour:
-    """Where the text of the paper and the released code differ (docs/systems.md 2.4).
+class _Flavour:
+    """Choices in which the text of the paper and the released code differ (docs/systems.md 2.4).
 
     Attributes:
       one_head: whether X-Linear attention has one head of width D, instead of `heads` heads.
@@ -40,10 +40,10 @@ class Flavour:
 
 
 FLAVOURS = {
-    "released": Flavour(
+    "released": _Flavour(
         one_head=False, normalizes=True, separate=False, adds_context=True, joins_state=True
     ),
-    "paper": Flavour(
+    "paper": _Flavour(
         one_head=True, normalizes=False, separate=True, adds_context=False, joins_state=False
     ),
 }
@@ -61,37 +61,43 @@ class XLAN(RecurrentCaptioner):
 
     The paper has no equation numbers for the decoder, which starts with h_t.
 
-    The `flavour` `released` is the authors' code, which gave the published numbers. `paper` follows
-    the text of the paper where the text differs from the code (docs/systems.md 2.4): one head of
+    x are the encoded regions, g is the global feature of the image, LN a layer normalisation, Lin
+    an affine map, GLU a gated linear unit, and XLinear(q; x) attention of a query q over x.
+    `flavour=released` is the authors' code, which gave the published numbers. `flavour=paper`
+    follows the text of the paper where it differs from the code (docs/systems.md 2.4): one head of
     width D, a middle width of D / 2 and no group normalisation; separate updates of keys and values
     (equation 8); keys and values of the decoder both from the last values (sections 3.3.2 and
     3.3.3); no layer normalisation of the global feature (equation 10); [e_t; g; c_{t-1}] as input
-    of the LSTM; and a_t = XLinear(h_t; x). Because `paper` does not normalise, features in the
-    hundreds overflow float16: use bfloat16 or float32.
+    of the LSTM; and a_t = XLinear(h_t; x). Because `flavour=paper` does not normalise, features in
+    the hundreds overflow float16: use bfloat16 or float32.
 
-    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. No
-    code was released for the first row, conventional attention (our reading: a_t is additive
-    attention with keys from the regions, and the global feature is LN(Lin(mean)), as it is without
-    encoder layers).
+    The rows of the paper's table 3 (ablations) are set by `encoder_layers` 0 to 4, `attention` and
+    `activation`. No code was released for the first row, conventional attention (our reading: a_t
+    is additive attention with keys from the regions, and the global feature is LN(Lin(mean)), as it
+    is without encoder layers).
 
     Two things differ from the released code. Regions are encoded once per image in self-critical
-    training, too. The context is dropped before the logits whenever `training` is True; the
-    released sampling has no such dropout, so set `head_dropout` to 0 to sample as it does.
+    training, too. Dropout is applied to c_t before the logits whenever `training` is True. The
+    released code has no such dropout when it samples captions in training, so set `head_dropout` to
+    0 to sample as it does.
 
-    Context: `global` [B, D]; `regions` [B, R, D]; `keys`, for each decoder layer keys and values
-    [B, H, R, d] (additive: projected keys [B, R, A]); `mask` [B, 1, R]. Cache: `h`, `c` of the LSTM
-    and `context`, each [N, D].
+    `encode` returns, for B images with R regions, `global` [B, D]; `regions` [B, R, D]; `keys`, for
+    each decoder layer a tuple of keys and values [B, H, R, d] (with `attention=additive` projected
+    keys [B, R, A]); and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` of the LSTM and
+    `context`, each [N, D] for N rows (captions).
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
+        paper.
       width: model width, D; 1024 in the paper.
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder; with 0 the global feature is computed from
         the mean of the regions alone.
       decoder_layers: number of X-Linear layers in the decoder's attention.
-      middle_width: middle width of X-Linear attention, e; None means d // 2.
-      attention: attention of the decoder, `xlinear` or `additive`.
-      attention_width: width of additive attention, A.
+      middle_width: width of the joint map inside X-Linear attention; None means half the width of a
+        head.
+      attention: attention of the decoder: `xlinear`, or `additive` as in conventional systems.
+      attention_width: width of additive attention, A; not used by `xlinear`.
       activation: activation of the X-Linear projections, `celu` or `relu`.
       embed_activation: activation of embedded words and regions: `celu` in the released code,
         `relu` in the authors' later toolkit (docs/systems.md 4.5), or `none`.
@@ -99,12 +105,12 @@ class XLAN(RecurrentCaptioner):
         paper.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      middle_dropout: dropout rate inside X-Linear attention.
+      middle_dropout: dropout rate on the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
       decoder_dropout: dropout rate on the output of the decoder's attention.
       bifeat_dropout: dropout rate on the update of the regions.
-      context_dropout: dropout rate on the context that the LSTM reads.
-      head_dropout: dropout rate on the context, before the logits.
+      context_dropout: dropout rate on c_{t-1}, before the LSTM reads it.
+      head_dropout: dropout rate on c_t, before the logits.
       **kwargs: the options of `Captioner`.
 
     Example:

@@ -22,7 +22,7 @@ from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, register
 
 
-class EncoderLayer(XLinearEncoderLayer):
+class _EncoderLayer(XLinearEncoderLayer):
     """X-LAN's encoder layer followed by a feed-forward block (docs/systems.md 3.2).
 
     Args:
@@ -46,10 +46,10 @@ class EncoderLayer(XLinearEncoderLayer):
         return g, self.ff_layer(x, training=training)
 
 
-class DecoderLayer(layers.Layer):
+class _DecoderLayer(layers.Layer):
     """One decoder layer (docs/systems.md 3.3).
 
-    The arguments are those of `EncoderLayer`, and one more.
+    The arguments are those of `_EncoderLayer`, and one more.
 
     Args:
       last: whether this is the last layer, which does not update the words.
@@ -114,32 +114,39 @@ class DecoderLayer(layers.Layer):
 class XTransformer(Captioner):
     """Transformer that uses X-Linear attention in every layer of encoder and decoder.
 
-    Context: `global` [B, D] and `query` [B, D], which is computed from it; `regions`, keys and
-    values [B, H, R, d] for each decoder layer; `encoded` [B, R, D], the encoded regions, which
-    decoding does not read; and `mask` [B, 1, R]. Cache: `sum` of the words so far [N, D] float32,
-    and `words`, for each layer keys and values [N, H, T, d].
+    The class follows the released code of Pan et al., "X-Linear Attention Networks for Image
+    Captioning", CVPR 2020 (docs/systems.md 3). The paper does not describe the architecture.
+
+    `encode` returns, for B images with R regions, the global feature `global` [B, D], and `query`
+    [B, D], which is computed from it; `regions`, a tuple of keys and values [B, H, R, d],
+    d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and `mask`
+    [B, 1, R]. The cache of `step` holds, for N rows (captions), `sum`, the sum of the embedded
+    words so far, float32 [N, D]; and `words`, a tuple of keys and values [N, H, T, d] of T words
+    for each decoder layer.
 
     Args:
-      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
+        paper.
       width: model width, D; 768 in the paper.
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
       inner_width: inner width of the feed-forward blocks; None means 4 D.
-      middle_width: middle width of X-Linear attention, e; None means d // 2.
+      middle_width: width of the joint map inside X-Linear attention; None means half the width of a
+        head.
       activation: activation of the X-Linear projections and of the embeddings: `celu`, as released,
         or `relu`.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      middle_dropout: dropout rate inside X-Linear attention.
+      middle_dropout: dropout rate on the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
       decoder_dropout: dropout rate on the output of the decoder's X-Linear attention.
-      bifeat_dropout: dropout rate on the update of a word, or region, that is computed from it and
-        the query.
+      bifeat_dropout: dropout rate on the update of a region or word, which is computed from the
+        region or word and the query.
       feed_forward_dropout: dropout rate inside the feed-forward blocks.
       head_dropout: dropout rate on the output of the decoder, before the logits.
-      stored_positions: whether the position codes are a weight that is not trained, instead of
-        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      stored_positions: whether the position codes are a saved weight, which is not trained, instead
+        of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
       **kwargs: the options of `Captioner`.
 
     Example:
@@ -193,11 +200,11 @@ class XTransformer(Captioner):
             feed_forward_dropout=feed_forward_dropout,
         )
         self.encoder = [
-            EncoderLayer(name=f"encoder_{i}", dropout=encoder_dropout, **shared)
+            _EncoderLayer(name=f"encoder_{i}", dropout=encoder_dropout, **shared)
             for i in range(encoder_layers)
         ]
         self.decoder = [
-            DecoderLayer(
+            _DecoderLayer(
                 name=f"decoder_{i}",
                 dropout=decoder_dropout,
                 last=i == decoder_layers - 1,

@@ -11,21 +11,22 @@ import tensorflow as tf
 def cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, label_smoothing: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes the sum of the loss over all words; divide it by the number of words for the mean.
+    """Computes the cross-entropy of captions, summed over all words, with label smoothing.
 
-    With smoothing e, the target distribution has 1 - e on the correct word and e / (V - 1) on every
-    other word. The loss is the Kullback-Leibler divergence of the model from the target, as in the
-    released X-Transformer and ExpansionNet. `label_smoothing` of Keras differs: it adds e / V to
-    the correct word.
+    With smoothing e and V words in the vocabulary, the target distribution has 1 - e on the correct
+    word and e / (V - 1) on every other word. The loss is the Kullback-Leibler divergence of the
+    model from the target, as in the released X-Transformer and ExpansionNet. `label_smoothing` of
+    Keras differs: it adds e / V to the correct word.
 
     Args:
-      logits: logits of the words, float32 [..., T, V].
-      targets: the correct words, int32 [..., T]; positions with 0 (PAD) do not count.
+      logits: scores of the model before the softmax, float32 [..., T, V], for T positions.
+      targets: ids of the correct words, int32 [..., T]; positions with 0 (PAD) do not count.
       label_smoothing: the smoothing e, at least 0 and below 1.
 
     Returns:
-      Three float32 scalars: the sum of the loss, the sum of the negative log-likelihood (equal to
-      the loss without smoothing), both with natural logarithms, and the number of words.
+      Three float32 scalars: the sum of the loss; the sum of the negative log-likelihood of the
+      correct words, which equals the loss without smoothing; and the number of words. Logarithms
+      are natural. Divide the sums by the number of words for means.
 
     Example:
       >>> loss, nll, words = cross_entropy(tf.zeros([1, 3, 4]), tf.constant([[1, 2, 0]]))
@@ -55,18 +56,20 @@ def cross_entropy(
 def advantages(
     rewards: tf.Tensor, baseline: str, greedy: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Subtracts a baseline from the reward of each sample.
+    """Subtracts a baseline from the reward of each sampled caption.
 
     Args:
-      rewards: rewards of the samples, float32 [B, S].
+      rewards: rewards of S samples of each of B images, float32 [B, S].
       baseline: what is subtracted. `greedy` is the reward of the greedy caption (Rennie et al.
         2017, equation 8; the released X-LAN and X-Transformer). `others` is the mean reward of the
         other samples of the image (Luo 2020; equation 15 of ExpansionNet, whose text divides by S,
         while its code and this function divide by S - 1).
-      greedy: rewards of the greedy captions, float32 [B, 1]; only needed for `greedy`.
+      greedy: rewards of the greedy captions, float32 [B, 1]. The baseline `greedy` needs them;
+        `others` ignores them.
 
     Returns:
-      Advantages and baselines, both float32 [B, S].
+      The advantages, which are the rewards minus the baselines, and the baselines: both float32
+      [B, S].
 
     Example:
       >>> advantage, mean_of_others = advantages(tf.constant([[1.0, 2.0, 3.0]]), "others")
@@ -80,8 +83,8 @@ def advantages(
         subtracted = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
         raise ValueError(
-            f"`baseline` must be greedy, with the rewards of greedy captions, or others, with at "
-            f"least two samples of an image; it is {baseline}."
+            f"`baseline={baseline}` is not possible here. Use greedy, and give the rewards of "
+            "greedy captions as `greedy`; or use others, with at least two samples of each image."
         )
     return rewards - subtracted, subtracted
 
@@ -89,19 +92,20 @@ def advantages(
 def self_critical(
     logps: tf.Tensor, tokens: tf.Tensor, advantages: tf.Tensor, reduction: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the sum of the self-critical loss, and the number by which it is divided.
+    """Computes the loss of self-critical training, as a sum and the number to divide it by.
 
-    The loss is the sum over all words and end marks of -log p(word) times the advantage of the
-    caption. No gradient flows through the advantage, so that the expected gradient is that of minus
-    the expected reward.
+    The sum runs over all words and end marks: -log p(word) times the advantage of the caption. No
+    gradient flows through the advantage, so that the expected gradient is that of minus the
+    expected reward.
 
     Args:
-      logps: natural log-probability of each sampled word, float32 [N, T].
+      logps: natural log-probability of each sampled word, float32 [N, T], for N captions of up to T
+        tokens.
       tokens: the sampled captions, int32 [N, T]; 0 (PAD) after the end.
-      advantages: advantage of each caption, float32 [N].
-      reduction: what the loss is divided by: `words` is the number of words, so that a long caption
-        counts more (the released X-LAN and X-Transformer); `sequences` is N, which gives the
-        expectation (ExpansionNet).
+      advantages: advantage of each caption, float32 [N], see `advantages`.
+      reduction: what the loss is divided by: `words` is the number of words and end marks, so that
+        a long caption counts more (the released X-LAN and X-Transformer); `sequences` is N, which
+        gives the expectation (ExpansionNet).
 
     Returns:
       Two float32 scalars: the sum of the loss, and the divisor.

@@ -30,12 +30,14 @@ UNMATCHED = -1  # in place of a key: the n-gram equals no other one
 
 
 class Frequencies(Protocol):
-    """In how many images n-grams occur, as `data.document_frequency` counts them.
+    """Protocol of a table that says in how many images each n-gram occurs in a reference.
+
+    `data.document_frequency` makes such tables, and `CiderD` reads them.
 
     Attributes:
-      ngrams: the n-grams as ids of words, int32 [M, 4], 0 behind the last word.
-      counts: number of images with the n-gram in a reference, int32 [M].
-      images: number of images, N.
+      ngrams: M n-grams of up to four words, int32 [M, 4]: ids of the words, then 0.
+      counts: number of images that have the n-gram in a reference, int32 [M].
+      images: number of all images.
     """
 
     @property
@@ -47,7 +49,7 @@ class Frequencies(Protocol):
 
 
 class CiderD:
-    """Computes CIDEr-D of each sample, in 0 ... 10; pycocoevalcap calls it CIDEr.
+    """Computes CIDEr-D of sampled captions, in 0 ... 10; pycocoevalcap calls this score CIDEr.
 
     Source: Vedantam et al. 2015, section 3 and equation 10, as the released scorers compute it. For
     a sample with counts c(g) of its n-grams g, and a reference with counts r(g):
@@ -56,17 +58,19 @@ class CiderD:
         cosine_n = sum_g min(c, r) r idf^2 / (|c idf| |r idf|), over the n-grams g of n words
         CIDEr-D = 10 exp(-delta^2 / (2 * 6^2)) mean_n cosine_n
 
-    delta is the difference of their numbers of bigrams, as in the released scorers. The result is
-    the mean over the references.
+    df(g) is the number of images, of N, with g in a reference. delta is the difference between the
+    numbers of bigrams of sample and reference, as in the released scorers. The result is the mean
+    over the references.
 
     Args:
-      table: document frequencies of the n-grams in the references of N images.
-      vocab_size: number of words of the vocabulary, V.
-      count_eos: whether EOS counts as a word, as in the released rewards.
-      unknown_matches: whether UNK is a word like others. If False, an n-gram with UNK in a
-        reference equals no other n-gram, and n-grams with UNK have the idf ln N of an n-gram
-        without a document frequency, in the samples too. This is the reward on strings of
-        ExpansionNet, except for words outside the vocabulary that several images share (our
+      table: document frequencies df of the n-grams in the references of N images.
+      vocab_size: number of words of the vocabulary.
+      count_eos: whether the end mark (EOS) counts as a word, as in the released rewards. If False,
+        it is ignored.
+      unknown_matches: whether the unknown word (UNK) matches itself, as other words do. If False,
+        an n-gram with UNK in a reference equals no other n-gram, and any n-gram with UNK, also in a
+        sample, has the idf ln N, as if it had no document frequency. This is the reward on strings
+        of ExpansionNet, except for words outside the vocabulary that several images share (our
         reading: ids cannot distinguish these words, and they are rare by definition).
 
     Example:
@@ -85,7 +89,7 @@ class CiderD:
         count_eos: bool = True,
         unknown_matches: bool = True,
     ):
-        self.packing = Packing(vocab_size, count_eos, unknown_matches)
+        self.packing = _Packing(vocab_size, count_eos, unknown_matches)
         ngrams = np.asarray(table.ngrams, np.int64)
         keys: np.ndarray = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
@@ -107,12 +111,14 @@ class CiderD:
         """Computes the part that depends only on the references; a data pipeline can do it.
 
         Args:
-          tokens: the references, int32 [B, C, U]. A row of only PAD is not a reference; each image
-            must have at least one reference.
+          tokens: C references of each of B images, int32 [B, C, U] for up to U tokens. A row of
+            only PAD is not a reference; each image must have at least one reference.
 
         Returns:
-          ``keys`` int64 [B, 4, C, U]: the keys of the n-grams.
-          ``counts`` float32 [B, 4, C, U]: how often each occurs in its reference.
+          A dictionary for `similarities` and the call. The axis of size 4 is for n-grams of 1 ... 4
+          words, and position u of a reference stands for the n-gram that begins there.
+          ``keys`` int64 [B, 4, C, U]: a number for each n-gram, equal for equal n-grams.
+          ``counts`` float32 [B, 4, C, U]: how often the n-gram occurs in its reference.
           ``weights`` float32 [B, 4, C, U]: its squared idf, divided by the norm of the reference.
           ``lengths`` float32 [B, C]: the number of bigrams of each reference.
           ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
@@ -124,7 +130,7 @@ class CiderD:
             "counts": counts,
             "weights": tf.math.divide_no_nan(squares, norms[..., tf.newaxis]),
             "lengths": _totals(keys)[:, 1],
-            "real": present(tokens),
+            "real": _present(tokens),
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -137,19 +143,19 @@ class CiderD:
         Returns:
           float32 [B, S], in 0 ... 10.
         """
-        return mean_of_real(
+        return _mean_of_real(
             self.similarities(tokens, references), references["real"][:, tf.newaxis]
         )
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes CIDEr-D of each sample against each reference of its image alone.
+        """Computes CIDEr-D of each sample against each single reference of its image.
 
         Args:
-          tokens: the samples, int32 [B, S, T]; EOS may be missing.
-          references: the result of `references` for the same images.
+          tokens: S samples of each of B images, int32 [B, S, T]; EOS may be missing.
+          references: the result of `references` for C references of the same images.
 
         Returns:
-          float32 [B, S, C], in 0 ... 10, and 0 where there is no reference.
+          float32 [B, S, C], in 0 ... 10; 0 where there is no reference.
         """
         keys = self.packing.keys(tokens)
         _, _, norms = self._vectors(keys)
@@ -161,16 +167,17 @@ class CiderD:
     def _vectors(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns squared idf and count of each n-gram [B, 4, X, T], and the norms [B, 4, X]."""
         squares = tf.where(keys == NONE, 0.0, tf.square(self.idf.lookup(keys)))
-        counts = counts_in_caption(keys)
+        counts = _counts_in_caption(keys)
         return squares, counts, tf.sqrt(tf.reduce_sum(squares * counts, -1))
 
 
 class NgramF1:
     """Computes F1 of the n-grams of two captions, in 0 ... 1; m-RNN calls it BLEU in reranking.
 
-    Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. It is not
-    BLEU: precision and recall of the clipped matches give F1, the result is its mean over
-    n = 1 ... 4, and there is no brevity penalty. It is 0 if a caption has fewer than four words.
+    Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. The
+    result is the mean over n = 1 ... 4 of the F1 of precision and recall of the matching n-grams;
+    an n-gram matches as often as it occurs in both captions. Unlike BLEU it has no brevity penalty.
+    It is 0 if a caption has fewer than four words.
 
     Args:
       vocab_size, count_eos, unknown_matches: as in `CiderD`.
@@ -185,23 +192,35 @@ class NgramF1:
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = False, unknown_matches: bool = True):
-        self.packing = Packing(vocab_size, count_eos, unknown_matches)
+        self.packing = _Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references int32 [B, C, U].
+        """Computes the part that depends only on the references; a data pipeline can do it.
+
+        Args:
+          tokens: C references of each of B images, int32 [B, C, U], as in `CiderD.references`.
 
         Returns:
+          A dictionary for `similarities`.
           ``keys``, ``counts``: as in `CiderD.references`.
           ``weights`` float32 [B, 4, C, U]: 1 / counts.
-          ``totals`` float32 [B, 4, C]: the number of n-grams of each reference.
+          ``totals`` float32 [B, 4, C]: the number of n-grams of each reference, for n = 1 ... 4.
         """
         keys = self.packing.keys(tokens, of_references=True)
-        counts = counts_in_caption(keys)
+        counts = _counts_in_caption(keys)
         weights = tf.where(keys == NONE, 0.0, 1.0 / counts)
         return {"keys": keys, "counts": counts, "weights": weights, "totals": _totals(keys)}
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Computes F1 float32 [B, S, C] of samples int32 [B, S, T] against each reference alone."""
+        """Computes F1 of each sample and each single reference of its image.
+
+        Args:
+          tokens: S samples of each of B images, int32 [B, S, T]; EOS may be missing.
+          references: the result of `references` for C references of the same images.
+
+        Returns:
+          float32 [B, S, C], in 0 ... 1.
+        """
         keys = self.packing.keys(tokens)
         # A sum of thirds is not exactly a whole number.
         matches = tf.round(_shared(keys, references))
@@ -216,10 +235,10 @@ class NgramF1:
 class Bleu4:
     """Computes BLEU-4 of each sample against all references of its image, in 0 ... 1.
 
-    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The length of
-    the references is that of the closest one (the shorter of two equally close ones). 1e-15 is
-    added to each number of matches and 1e-9 to each number of n-grams. There is no other smoothing:
-    a caption that shares no 4-gram with the references has a score of nearly 0.
+    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The brevity
+    penalty uses the reference whose length is closest (the shorter of two equally close ones).
+    1e-15 is added to each number of matches and 1e-9 to each number of n-grams. There is no other
+    smoothing: a caption that shares no 4-gram with the references has a score of nearly 0.
 
     Args:
       vocab_size, count_eos, unknown_matches: as in `CiderD`.
@@ -233,28 +252,34 @@ class Bleu4:
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = True, unknown_matches: bool = True):
-        self.packing = Packing(vocab_size, count_eos, unknown_matches)
+        self.packing = _Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references int32 [B, C, U].
+        """Computes the part that depends only on the references; a data pipeline can do it.
+
+        Args:
+          tokens: C references of each of B images, int32 [B, C, U], as in `CiderD.references`.
 
         Returns:
-          ``keys`` int64 [B, 4, C U]: the keys of the n-grams of all references of an image.
-          ``most`` float32 [B, 4, C U]: how often each occurs at most in one reference.
-          ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all of them.
+          A dictionary for the call. The axis of size 4 is for n-grams of 1 ... 4 words; the last
+          axis has the n-grams of all references of an image, one after the other.
+          ``keys`` int64 [B, 4, C U]: a number for each n-gram, equal for equal n-grams.
+          ``most`` float32 [B, 4, C U]: how often the n-gram occurs in the reference that has it
+            most often.
+          ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all references together.
           ``lengths`` float32 [B, C]: the number of words of each reference.
-          ``real`` float32 [B, C]: as in `CiderD.references`.
+          ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
-        all_keys = merged(keys)
+        all_keys = _merged(keys)
         same = tf.cast(all_keys[..., tf.newaxis] == all_keys[:, :, tf.newaxis], tf.float32)
-        most = tf.reduce_max(same * merged(counts_in_caption(keys))[..., tf.newaxis], 2)
+        most = tf.reduce_max(same * _merged(_counts_in_caption(keys))[..., tf.newaxis], 2)
         return {
             "keys": all_keys,
             "most": most,
             "shares": tf.where(all_keys > NONE, 1.0 / tf.reduce_sum(same, 2), 0.0),
             "lengths": _totals(keys)[:, 0],
-            "real": present(tokens),
+            "real": _present(tokens),
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -269,7 +294,7 @@ class Bleu4:
         """
         keys = self.packing.keys(tokens)
         clipped = tf.minimum(
-            occurrences(references["keys"], keys), references["most"][:, :, tf.newaxis]
+            _occurrences(references["keys"], keys), references["most"][:, :, tf.newaxis]
         )
         correct = tf.reduce_sum(clipped * references["shares"][:, :, tf.newaxis], -1)  # [B, 4, S]
         correct = tf.round(correct)  # a sum of thirds is not exactly a whole number
@@ -282,7 +307,7 @@ class Bleu4:
         return tf.exp(log_bleu + tf.minimum(0.0, 1.0 - 1.0 / ratio))
 
 
-class Packing:
+class _Packing:
     """Splits captions into n-grams and packs each n-gram into one int64 number, its key.
 
     Args:
@@ -292,15 +317,15 @@ class Packing:
     def __init__(self, vocab_size: int, count_eos: bool, unknown_matches: bool):
         if vocab_size > LARGEST_VOCABULARY:
             raise ValueError(
-                f"A reward packs four words in 63 bits, so the vocabulary may have at most "
-                f"{LARGEST_VOCABULARY} words, not {vocab_size}. Prepare the data with a larger "
-                "`min_count`."
+                f"The vocabulary has {vocab_size} words, but CIDEr-D and BLEU as rewards allow at "
+                f"most {LARGEST_VOCABULARY}, because they store four words in one 64-bit number. "
+                "Prepare the data with a larger `min_count` of tfcap.prepare."
             )
         self.base = vocab_size + 2
         self.count_eos = count_eos
         self.unknown_matches = unknown_matches
 
-    def words(self, tokens: tf.Tensor) -> tf.Tensor:
+    def _words(self, tokens: tf.Tensor) -> tf.Tensor:
         """Returns the digits of captions int32 [B, X, T]: id + 1, and 0 after the end, int64."""
         tokens = tf.convert_to_tensor(tokens)
         ends = tf.cast((tokens == PAD) | (tokens == EOS), tf.float32)
@@ -319,8 +344,8 @@ class Packing:
         Returns:
           int64 [B, 4, X, T]; `NONE` where the caption ends before the n-gram does.
         """
-        words = self.words(tokens)
-        length = axis_size(words, -1)
+        words = self._words(tokens)
+        length = _axis_size(words, -1)
         ahead = tf.pad(words, [[0, 0], [0, 0], [0, ORDERS - 1]])
         key = tf.zeros_like(words)
         keys = []
@@ -347,22 +372,22 @@ def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
     Returns:
       float32 [B, 4, S, C].
     """
-    counts = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
-    shared = tf.minimum(counts, merged(references["counts"])[:, :, tf.newaxis])
-    shared *= merged(references["weights"])[:, :, tf.newaxis]
-    sizes = [axis_size(counts, i) for i in range(3)]
-    captions, length = (axis_size(references["keys"], i) for i in (2, 3))
+    counts = _occurrences(_merged(references["keys"]), keys)  # [B, 4, S, C U]
+    shared = tf.minimum(counts, _merged(references["counts"])[:, :, tf.newaxis])
+    shared *= _merged(references["weights"])[:, :, tf.newaxis]
+    sizes = [_axis_size(counts, i) for i in range(3)]
+    captions, length = (_axis_size(references["keys"], i) for i in (2, 3))
     return tf.reduce_sum(tf.reshape(shared, [*sizes, captions, length]), -1)
 
 
-def occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
+def _occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
     """Counts each of `keys` [B, 4, X] in each row of `among` [B, 4, S, T]: float32 [B, 4, S, X]."""
     # The sum runs over T with X innermost: twice as fast as sums along the innermost axis.
     same = among[..., tf.newaxis] == keys[:, :, tf.newaxis, tf.newaxis]
     return tf.reduce_sum(tf.cast(same, tf.float32), 3)
 
 
-def counts_in_caption(keys: tf.Tensor) -> tf.Tensor:
+def _counts_in_caption(keys: tf.Tensor) -> tf.Tensor:
     """Counts each of `keys` [B, 4, X, T] in its own caption: float32 [B, 4, X, T]."""
     same = keys[..., tf.newaxis] == keys[:, :, :, tf.newaxis]
     return tf.where(keys == UNMATCHED, 1.0, tf.reduce_sum(tf.cast(same, tf.float32), 3))
@@ -385,22 +410,22 @@ def _totals(keys: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
 
 
-def present(tokens: tf.Tensor) -> tf.Tensor:
+def _present(tokens: tf.Tensor) -> tf.Tensor:
     """Returns 1 for rows of `tokens` [B, C, U] that hold a reference, else 0: float32 [B, C]."""
     return tf.cast(tf.reduce_any(tokens != PAD, -1), tf.float32)
 
 
-def mean_of_real(values: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+def _mean_of_real(values: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
     """Averages `values` [..., C] over the references, where `real` [..., C] is 1: [...]."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * real, -1), tf.reduce_sum(real, -1))
 
 
-def merged(x: tf.Tensor) -> tf.Tensor:
+def _merged(x: tf.Tensor) -> tf.Tensor:
     """Returns [B, 4, C, U] as [B, 4, C U]: the n-grams of all references of an image."""
-    return tf.reshape(x, [axis_size(x, 0), ORDERS, axis_size(x, 2) * axis_size(x, 3)])
+    return tf.reshape(x, [_axis_size(x, 0), ORDERS, _axis_size(x, 2) * _axis_size(x, 3)])
 
 
-def axis_size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
+def _axis_size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
     """Returns the size of an axis, as a Python int if it is known when the graph is made."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static

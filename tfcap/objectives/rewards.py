@@ -19,12 +19,12 @@ from tfcap.objectives.ngrams import Bleu4, CiderD, Frequencies
 
 
 class Convention(NamedTuple):
-    """How the released code of a family of systems prepares the references of the reward.
+    """How the released code of a family of systems prepares the references for the reward.
 
     Attributes:
-      reference_length: number of words to which a reference is cut, EOS not counted; None cuts it
-        to T.
-      unknown_matches: whether UNK is a word like others; if not, it equals no word.
+      reference_length: number of words to which a reference is cut, its end mark not counted. None:
+        it is cut to the largest length of a caption.
+      unknown_matches: whether the unknown word in a sample matches an unknown word in a reference.
     """
 
     reference_length: int | None
@@ -41,24 +41,26 @@ CONVENTIONS = {
 
 
 class Reward:
-    """Computes the weighted sum of the rewards of a sample.
+    """Computes the reward of sampled captions: a weighted sum of up to three terms.
 
-    * cider: `CiderD`, in 0 ... 10. bleu: `Bleu4`, in 0 ... 1. A term of weight 0 is not computed.
+    * cider: CIDEr-D, see `CiderD`, in 0 ... 10. bleu: BLEU-4, see `Bleu4`, in 0 ... 1. A term of
+      weight 0 is not computed.
     * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It gets B image ids,
-      list[int], and the captions, list[list[str]] [B, S], and returns numbers [B, S]. It is slow:
-      each call leaves the graph, copies from the device, and holds the lock of Python, so that
-      replicas wait for each other. It only works in the process that built the graph.
+      list[int], and S captions of each image, list[list[str]], and returns numbers [B, S]. It is
+      slow: each call leaves the graph, copies from the device, and holds the lock of Python, so
+      that replicas wait for each other. It only works in the process that built the graph.
 
     Args:
-      table: document frequencies of n-grams, as in `CiderD`; None if ``cider`` is 0.
-      vocab_size: number of words of the vocabulary, V.
-      convention: name of the convention for references, of `CONVENTIONS`. The caller cuts
+      table: document frequencies of n-grams, as in `CiderD`; may be None if ``cider`` is 0.
+      vocab_size: number of words of the vocabulary.
+      convention: a key of `CONVENTIONS`, which says how references are prepared. The caller cuts
         references to its ``reference_length``.
-      count_eos: whether CIDEr-D and BLEU count EOS as a word.
+      count_eos: whether CIDEr-D and BLEU count the end mark (EOS) as a word. If False, they ignore
+        it.
       cider, bleu: weights of these terms.
-      hook: the Python function, whose weight is 1, or None.
-      detokenize: a function that makes texts, string [...], of captions, int32 [..., T]; the hook
-        needs it.
+      hook: the Python function, whose weight is 1; None leaves this term out.
+      detokenize: a function that turns captions, int32 [..., T], into texts, string [...]. It is
+        only needed for the hook.
     """
 
     def __init__(
@@ -77,14 +79,20 @@ class Reward:
         self.weights = {name: float(weight) for name, weight in weights.items() if weight}
         if not self.weights or not all(map(math.isfinite, self.weights.values())):
             listed = ", ".join(f"{name} {weight}" for name, weight in weights.items())
-            raise ValueError(f"The weights of a reward must be finite and not all 0: {listed}.")
+            raise ValueError(
+                "The weights `cider` and `bleu` of a reward must be finite, and without a hook one "
+                f"of them must not be 0. The weights are: {listed}."
+            )
         self.hook = hook
         self.detokenize = detokenize
         matches = CONVENTIONS[convention].unknown_matches
         self.scorers: dict[str, CiderD | Bleu4] = {}
         if "cider" in self.weights:
             if table is None:
-                raise ValueError("The reward `cider` needs document frequencies: give `table`.")
+                raise ValueError(
+                    "A reward with CIDEr-D needs document frequencies of n-grams: give them as "
+                    "`table`, or set the weight `cider` to 0."
+                )
             self.scorers["cider"] = CiderD(table, vocab_size, count_eos, matches)
         if "bleu" in self.weights:
             self.scorers["bleu"] = Bleu4(vocab_size, count_eos, matches)
@@ -93,10 +101,12 @@ class Reward:
         """Computes what the terms need of the references; a data pipeline can do it.
 
         Args:
-          tokens: the references, int32 [B, C, U]; a row of only PAD is not a reference.
+          tokens: C references of each of B images, int32 [B, C, U] for up to U tokens; a row of
+            only PAD is not a reference.
 
         Returns:
-          A structure of tensors [B, ...], for the call.
+          A dictionary of dictionaries of tensors [B, ...], which is passed to the call of this
+          object.
         """
         return {name: scorer.references(tokens) for name, scorer in self.scorers.items()}
 
@@ -129,7 +139,8 @@ class Reward:
             result = np.asarray(hook(ids.tolist(), captions), np.float32)
             if result.shape != texts.shape or not np.isfinite(result).all():
                 raise ValueError(
-                    f"The hook of the reward must return finite numbers of shape {texts.shape}."
+                    "The hook of the reward must return a finite number for each caption, in an "
+                    f"array of the shape {texts.shape}."
                 )
             return result
 
@@ -139,13 +150,14 @@ class Reward:
 
 
 def signature(convention: str, count_eos: bool, **weights: float) -> str:
-    """Returns the settings of a reward as text, which is reported with scores.
+    """Returns the settings of a reward as text, for example "STANDARD_wInit+Cider-D[n4,s6.0]".
 
-    The form is that of SacreEOS (Hu et al. 2023).
+    Such a text is reported with the scores of a model. The form is that of SacreEOS (Hu et al.
+    2023).
 
     Args:
       convention, count_eos: as in `Reward`.
-      weights: weights of the terms by name.
+      weights: weight of each term by its name, `cider`, `bleu` or `hook`.
     """
     names = {"cider": "Cider-D[n4,s6.0]", "bleu": "BLEU-4"}
     terms = ["STANDARD_wInit" if count_eos else "NO<EOS>_wInit"]

@@ -6,7 +6,6 @@ must be picklable.
 """
 
 import concurrent.futures
-import logging
 import multiprocessing
 import os
 import signal
@@ -66,9 +65,8 @@ def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterat
     # Not a fork: TensorFlow has threads, which a copied process lacks.
     context = multiprocessing.get_context("spawn")
     reader, alive = context.Pipe(duplex=False)
-    shows_messages = bool(logging.getLogger("tfcap").handlers)
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, context, _start_process, (reader, workers, shows_messages)
+        workers, context, _start_process, (reader, workers, progress.shown_level())
     )
     try:
         names = {pool.submit(_work, work, task): task.name for task in tasks}
@@ -95,13 +93,14 @@ def _work(work: Work, task: NamedTask) -> None:
     _opened[0](task)
 
 
-def _start_process(alive: Connection, workers: int, shows_messages: bool) -> None:
+def _start_process(alive: Connection, workers: int, level: int | None) -> None:
     """Sets up a worker process.
 
     Args:
       alive: the end of a pipe; the main process is gone when it can be read.
       workers: number of worker processes.
-      shows_messages: whether the process prints the messages of tfcap, as the main process does.
+      level: the level from which the main process prints messages of tfcap, which this process
+        then prints, too; None if the main process has another way to show them.
     """
 
     def end_with_main_process() -> None:
@@ -110,8 +109,8 @@ def _start_process(alive: Connection, workers: int, shows_messages: bool) -> Non
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
     threading.Thread(target=end_with_main_process, daemon=True).start()
-    if shows_messages:
-        progress.show_messages()
+    if level is not None:
+        progress.show_messages(level=level)
     # TensorFlow reads these when it first computes.
     threads = max(1, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))

@@ -42,7 +42,7 @@ class Settings:
         kw_only=False,
     )
     source: str = argument(
-        "Layout of --captions; auto finds it by the content; shapes and moving_shapes: built-in "
+        "Layout of `captions`; auto finds it by the content; shapes and moving_shapes: built-in "
         "drawings and clips.",
         default="auto",
         choices=("auto", *READERS, *BUILT_IN),
@@ -96,7 +96,7 @@ class Settings:
         "A vocab.txt to use instead of counting words, e.g. of a converted model.", default=None
     )
     document_frequency: str | os.PathLike | None = argument(
-        "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
+        "A document_frequency.npz of the words of `vocab` to use instead of counting n-grams.",
         default=None,
     )
     splits: str = argument(
@@ -125,14 +125,14 @@ class Settings:
         "Largest number of bad images to skip, or their largest share, as in 1%.", default="100"
     )
     images_per_shard: int = argument("Images per TFRecord file.", default=512)
-    overwrite: bool = argument("Prepare everything in --out again.", default=False)
+    overwrite: bool = argument("Prepare everything in `out` again.", default=False)
     engine: str = argument(
         "What writes the shards. local: processes of this machine; beam: Apache Beam, with its own "
         "options after --.",
         default="local",
         choices=ENGINES,
     )
-    workers: int = argument("Number of processes of --engine=local.", default=1)
+    workers: int = argument("Number of processes of `engine=local`.", default=1)
     engine_options: Sequence[str] = argument("Options of Apache Beam.", default=(), name="-")
     train: int | None = argument(
         "Number of training pictures or clips of the built-in data.", default=None, name="-"
@@ -199,8 +199,9 @@ class Settings:
         return dataclasses.replace(self, backbone=backbone, frames=frames, **paths)
 
     def _check_values(self) -> None:
-        """Checks each setting by itself."""
+        """Checks each setting by itself: an impossible one must not replace prepared data."""
         check(self)
+        allowed_skips(self.max_skipped, 1)
         try:
             shares(self.splits)
         except ValueError as error:

@@ -17,23 +17,31 @@ _MODEL = ("params.yaml", "saved_model.pb")
 
 
 def names() -> list[str]:
-    """Returns the names of the pretrained models, sorted."""
+    """Returns the names of the captioners that come with the package, sorted."""
     return sorted(path.parent.name for path in _DIRECTORY.glob(f"*/{CARD}"))
 
 
 def packaged_directory(name: str) -> str:
-    """Returns the directory of a pretrained model."""
+    """Returns the run directory of a captioner that comes with the package.
+
+    Args:
+      name: one of `names()`.
+
+    Raises:
+      ValueError: there is no captioner of this name.
+    """
     if name not in names():
         raise ValueError(f"There is no pretrained model {name!r}. {hint()}")
     return str(_DIRECTORY / name)
 
 
 def directory_of(name: str | os.PathLike) -> str:
-    """Returns the directory of a model that a user names; downloads a run of the Hugging Face Hub.
+    """Returns the directory of a model that a user names.
 
-    If a directory in the working directory has the name of a pretrained model and holds a run or an
-    export, that directory is used. Any other directory of this name, such as one of photographs, is
-    ignored. `./NAME` always means the directory.
+    A run on the Hugging Face Hub is downloaded. If a directory in the working directory has the
+    name of a pretrained model, it is taken only if it holds a run or an export, and not, for
+    example, photographs. `./NAME` always means the directory. Other paths are returned whether they
+    exist or not.
 
     Args:
       name: a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
@@ -47,13 +55,20 @@ def directory_of(name: str | os.PathLike) -> str:
 
 
 def shown(path: str) -> str:
-    """Returns the name of the pretrained model for a path inside it; other paths do not change."""
+    """Returns the path of a model as messages show it.
+
+    A path inside the directory of a pretrained model becomes the name of the model. Other paths do
+    not change.
+
+    Args:
+      path: path of a file in the directory of a model, such as a checkpoint.
+    """
     directory = pathlib.Path(path).parent
     return directory.name if directory.parent == _DIRECTORY else path
 
 
 def hint() -> str:
-    """Returns a sentence with the names of pretrained models, for errors about a missing model."""
+    """Returns the sentence "Pretrained models: ...", with their names, for errors about a model."""
     return f"Pretrained models: {', '.join(names())}."
 
 

@@ -24,18 +24,23 @@ _FILES = (
 
 @functools.cache  # training asks several times for the checkpoint that it starts from
 def download(address: str) -> str:
-    """Downloads a run, or finds it in the cache of huggingface_hub; returns its directory.
+    """Downloads a run from the Hugging Face Hub; returns its local directory.
 
-    Without a network, and with HF_HUB_OFFLINE=1, the run comes from the cache. HF_ENDPOINT names
-    another hub.
+    A run that was downloaded before comes from the cache of huggingface_hub, also without a network
+    or with HF_HUB_OFFLINE=1. The environment variable HF_ENDPOINT names another hub.
 
     Args:
       address: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION` with a branch, a tag or a commit.
+
+    Raises:
+      ValueError: huggingface_hub is not installed, the download fails, or what it holds is no run.
     """
     try:
         import huggingface_hub
     except ImportError:
-        raise ValueError(f"{address} needs huggingface_hub: pip install huggingface_hub") from None
+        raise ValueError(
+            f"{address} needs huggingface_hub. Run: pip install huggingface_hub"
+        ) from None
     name, _, revision = address.removeprefix(PREFIX).partition("@")
     try:
         directory = huggingface_hub.snapshot_download(
@@ -50,7 +55,7 @@ def download(address: str) -> str:
     backbone = read_json(os.path.join(directory, "dataset.json"), remedy).get("backbone")
     if backbone and backbone["name"].startswith(HUB) and not backbone["weights"]:
         raise ValueError(
-            f"{address} names another model of a hub as its backbone, and does not hold its "
-            "weights. Ask its owner for a run with backbone.preset/."
+            f"{address} names another model of a hub as its backbone, but does not hold its "
+            "weights. Ask its owner for a run with the directory backbone.preset."
         )
     return directory

@@ -17,11 +17,11 @@ from tfcap.objectives import ngrams
 
 
 def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
-    """Builds the captioner of a configuration, with new weights.
+    """Builds the captioner of a configuration, with random weights.
 
     Args:
       task: the configuration.
-      vocab_size: number of words, V.
+      vocab_size: number of words of the vocabulary, V.
       feature_dim: width of the features that the captioner reads, F.
     """
     options = task.model.get().as_dict()
@@ -29,13 +29,14 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
 
 
 def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
-    """Returns the width F of the features that the system of a configuration reads.
+    """Returns the width F of the features that the captioner of a configuration reads.
 
-    Some systems read the vector of the whole image instead of its regions, if the data has one.
+    Some captioners read one vector of the whole image, if the data has it, and not one vector of
+    each region. The two can have different widths.
 
     Args:
       task: the configuration.
-      features: the entry `features` of dataset.json.
+      features: the entry `features` of dataset.json, which has both widths.
     """
     reads_image = models.MODELS[task.model.type or ""].reads_image
     return features["image_dim" if reads_image and "image_dim" in features else "dim"]
@@ -44,43 +45,44 @@ def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
 def with_backbone(
     captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], directory: str
 ) -> Captioner:
-    """Joins the captioner and its backbone, if the configuration trains both.
+    """Joins a captioner and its backbone into one model, if the configuration trains both.
 
     Args:
       captioner: the captioner, which reads features.
-      task: the configuration.
-      fingerprint: the content of dataset.json.
-      directory: the prepared data or the run that has the weights of the backbone.
+      task: the configuration; `task.backbone.trainable` decides.
+      fingerprint: the content of dataset.json, which names the backbone.
+      directory: the directory with the weights of the backbone: prepared data or a training run.
 
     Returns:
-      An `EndToEnd` model, or `captioner` if the backbone is not trained.
+      An `EndToEnd` model, which reads pictures; `captioner` itself if the backbone is not trained.
     """
     if not task.backbone.trainable:
         return captioner
     backbone = Backbone.from_fingerprint(fingerprint, directory)
     if backbone.model is None:
         raise ValueError(
-            f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Prepare "
-            "the data with another `backbone` and with `keep_pictures`."
+            f"task.backbone.trainable: {backbone.backbone_name} has no weights to train. Set it to "
+            "false, or prepare the data with another `backbone` of tfcap.prepare, and with "
+            "`keep_pictures` of tfcap.prepare."
         )
     return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)
 
 
 def count_parameters(model: Captioner) -> int:
-    """Counts the numbers in all trainable weights."""
+    """Returns the number of trainable parameters of a model."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
 
 
 def build_search(
     task: configs.Task, vocab: Vocab, frequencies: Callable[[], DocumentFrequencies]
 ) -> Search:
-    """Builds the search for captions that a configuration describes.
+    """Builds the search for captions that the decoding options of a configuration describe.
 
     Args:
       task: the configuration.
-      vocab: the vocabulary, in which the words of the options are looked up.
-      frequencies: a function that returns the document frequencies. It is called only for
-        `order: consensus`.
+      vocab: the vocabulary, which gives the ids of the words that the options name.
+      frequencies: a function that reads the document frequencies. It is called only if `order` is
+        "consensus", which needs them.
     """
     params = task.decoding
     options = decoding.Options(**params.as_dict()).with_ids(
@@ -89,8 +91,8 @@ def build_search(
     longest = params.max_length or task.max_length
     if len(options.prefix) >= longest:
         raise ValueError(
-            f"task.decoding.prefix has {len(options.prefix)} words, and the longest caption has "
-            f"{longest} words. Shorten the prefix, or raise task.decoding.max_length."
+            f"task.decoding.prefix has {len(options.prefix)} words, but must be shorter than the "
+            f"longest caption, {longest} words. Shorten it, or raise task.decoding.max_length."
         )
     consensus = None
     if params.search == "sample" and params.order == "consensus":

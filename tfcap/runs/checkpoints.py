@@ -13,16 +13,20 @@ from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
 
 _REMEDY = (
-    "The options of task.model must be those in the params.yaml of its run. With `then`, a later "
-    "stage has those of the stage before it; the second stage of finetune is finetune_scst."
+    "The options of task.model must be those in the params.yaml of its run. With `then` of "
+    "tfcap.train, a later stage has those of the stage before it; the second stage of finetune is "
+    "finetune_scst."
 )
 
 
 def newest_checkpoint(directory: str) -> str | None:
-    """Returns the path, without ending, of the newest checkpoint; None if there is none.
+    """Returns the path of the newest checkpoint in a directory; None if there is none.
 
-    The file `checkpoint` names the newest checkpoint; without this file it is the checkpoint of the
-    highest step.
+    A path of a checkpoint has no file ending, for example RUN/ckpt-1000. The file `checkpoint` in
+    the directory names the newest one; without this file it is the checkpoint of the most steps.
+
+    Args:
+      directory: the directory.
     """
     path = tf.train.latest_checkpoint(directory)
     if path or not os.path.isdir(directory):
@@ -33,17 +37,27 @@ def newest_checkpoint(directory: str) -> str | None:
 
 
 def find(name: str) -> str:
-    """Returns the path of a checkpoint that a user names.
+    """Returns the path of the checkpoint that a user names.
 
     Args:
-      name: path of a checkpoint, or of a directory or a pretrained model, whose newest checkpoint
-        is taken.
+      name: path of a checkpoint, path of a directory, or name of a pretrained model. Of the last
+        two the newest checkpoint is taken.
+
+    Raises:
+      ValueError: there is no such checkpoint.
     """
     return path_of(pretrained.directory_of(name))
 
 
 def path_of(checkpoint: str) -> str:
-    """Returns `checkpoint`, the path of a checkpoint, or the newest one if it is a directory."""
+    """Returns the path of a checkpoint, without a file ending.
+
+    Args:
+      checkpoint: this path itself, or a directory, of which the newest checkpoint is taken.
+
+    Raises:
+      ValueError: there is no such checkpoint.
+    """
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
         raise ValueError(
@@ -56,21 +70,25 @@ def path_of(checkpoint: str) -> str:
 def restore_weights(
     model: Captioner, checkpoint: str, rows: np.ndarray | None = None, start: bool = False
 ) -> str:
-    """Restores all weights of a model from a checkpoint.
+    """Sets all weights of a model to those in a checkpoint.
 
-    If training kept a moving average of the weights (`ema_decay`), the average is restored.
+    If training kept a moving average of the weights (`ema_decay`), the average is taken.
 
     Args:
       model: the captioner.
-      checkpoint: path of the checkpoint, or of a directory, as in `path_of`.
-      rows: for a checkpoint of another vocabulary: int [V], for each word of the model its id in
-        the checkpoint, or -1 if the checkpoint does not know the word. Weights of unknown words do
-        not change.
-      start: whether another run starts from the checkpoint. Then the checkpoint may lack a
-        backbone, and the backbone of `model` has the weights of the prepared data.
+      checkpoint: path of the checkpoint, or of a directory, of which the newest checkpoint is
+        taken.
+      rows: for a checkpoint that was trained with another vocabulary: for each of the model's V
+        words its id in the checkpoint, or -1 if the checkpoint does not know the word, int [V].
+        Weights of words with -1 do not change. None: both have the same vocabulary.
+      start: whether the weights are the start of another run. Then the checkpoint may lack the
+        weights of a backbone, and the backbone of `model` keeps its weights.
 
     Returns:
-      The path of the checkpoint.
+      The path of the checkpoint, without a file ending.
+
+    Raises:
+      ValueError: the checkpoint is damaged, or its weights are not those of `model`.
     """
     path = path_of(checkpoint)
     weights = model.checkpoint_items["weights"]
@@ -91,11 +109,13 @@ def restore_weights(
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
                 expected[axes[name]] = shape[axes[name]]
             if shape is None:
-                raise ValueError(f"{model.name} has a weight {name} and {path} has none. {_REMEDY}")
+                raise ValueError(
+                    f"{model.name} has a weight {name}, but {path} has none. {_REMEDY}"
+                )
             if shape != expected:
                 raise ValueError(
                     f"{path} does not fit this model ({model.name}): {name} has the shape "
-                    f"{variable.shape.as_list()} here and {shape} there. {_REMEDY}"
+                    f"{shape}, not {variable.shape.as_list()}. {_REMEDY}"
                 )
         values = {name: reader.get_tensor(_tensor_name(name, group)) for name in weights}
     for name, variable in weights.items():
@@ -124,7 +144,7 @@ def _check_none_left(
     for key in sorted(tensors):
         if key.startswith(f"{group}/") and key not in expected:
             weight = readable_name(key)
-            raise ValueError(f"{path} has a weight {weight} and {model} has none. {_REMEDY}")
+            raise ValueError(f"{path} has a weight {weight}, but {model} has none. {_REMEDY}")
 
 
 def _with_rows(value: np.ndarray, stored: np.ndarray, rows: np.ndarray, axis: int) -> np.ndarray:
@@ -143,9 +163,14 @@ def _with_rows(value: np.ndarray, stored: np.ndarray, rows: np.ndarray, axis: in
 
 
 def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Variable]:
-    """Returns copies of weights in another dtype, by name; for "" the weights themselves.
+    """Returns copies of weights in another dtype, by name.
 
-    A number that becomes infinite raises ValueError.
+    Args:
+      weights: the weights by name.
+      dtype: name of the new dtype; for "" the result has the weights themselves.
+
+    Raises:
+      ValueError: a finite number becomes infinite in the new dtype.
     """
     if not dtype:
         return dict(weights)
@@ -161,7 +186,11 @@ def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Va
 
 
 def has_half_weights(checkpoint: str) -> bool:
-    """True if the weights of a checkpoint are float16, as in a small run."""
+    """Tells whether a checkpoint stores weights as float16, as `compact.write` does.
+
+    Args:
+      checkpoint: path of the checkpoint.
+    """
     dtypes = tf.train.load_checkpoint(checkpoint).get_variable_to_dtype_map()
     return any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items())
 
@@ -173,25 +202,41 @@ def _tensor_name(name: str, group: str) -> str:
 
 
 def is_weight(tensor: str) -> bool:
-    """True if this key of a checkpoint is a weight of the model."""
+    """Tells whether an entry of a checkpoint is a weight of the model, not a state of training.
+
+    Args:
+      tensor: the key under which the checkpoint stores the entry.
+    """
     return tensor.startswith(("weights/", "average/"))
 
 
 def readable_name(tensor: str) -> str:
-    """Returns the name in the model, such as `decoder/kernel`, of a key of a checkpoint."""
+    """Returns the name that a weight of a checkpoint has in the model, such as `decoder/kernel`.
+
+    Args:
+      tensor: the key under which the checkpoint stores the weight.
+    """
     group, _, rest = tensor.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").partition("/")
     rest = re.sub(r"\.([.S])", lambda match: "." if match[1] == "." else "/", rest)
     return rest if is_weight(tensor) else "/".join(filter(None, [group, rest]))
 
 
 def saved_steps(directory: str) -> list[int]:
-    """Lists the steps of the checkpoints in a directory, in rising order."""
+    """Returns the steps at which the checkpoints in a directory were saved, ascending.
+
+    Args:
+      directory: the directory, with checkpoints named ckpt-STEP.
+    """
     matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
     return sorted(int(match[1]) for match in matches if match)
 
 
 def step_of(checkpoint: str | None) -> int:
-    """Reads the global step of a training checkpoint; 0 if `checkpoint` is None."""
+    """Returns the number of training steps that were done when a checkpoint was saved.
+
+    Args:
+      checkpoint: path of the checkpoint; for None the result is 0.
+    """
     if checkpoint is None:
         return 0
     with damage_named(checkpoint):
@@ -201,9 +246,12 @@ def step_of(checkpoint: str | None) -> int:
 
 @contextlib.contextmanager
 def damage_named(checkpoint: str) -> Iterator[None]:
-    """Turns TensorFlow's errors about a damaged checkpoint into a ValueError with its path.
+    """Context manager that turns TensorFlow's errors about a damaged checkpoint into ValueErrors.
 
-    Other errors inside the block do not change.
+    These name the checkpoint and say what to do. Other errors pass unchanged.
+
+    Args:
+      checkpoint: path of the checkpoint that the block reads.
     """
     try:
         yield

@@ -20,21 +20,21 @@ from tfcap.runs.run import Run, load
 
 
 def load_mean(name: str | os.PathLike, last: int) -> Run:
-    """Loads a run with the mean of the weights of its newest training checkpoints.
+    """Loads a run; its weights are the mean of the weights of its newest training checkpoints.
 
-    The mean is computed in float64. If the run has `ema_decay`, it is the mean of the moving
-    averages.
+    The mean is computed in float64. If training kept a moving average of the weights (`ema_decay`),
+    the result is the mean of the moving averages.
 
     Args:
       name: the run, as in `load`.
-      last: number of checkpoints.
+      last: number of checkpoints to average.
     """
     run = load(name, "latest")
     steps = saved_steps(run.directory)
     if len(steps) < last:
         raise ValueError(
-            f"{run.directory} has {len(steps)} checkpoints, fewer than `last={last}`. To keep "
-            f"more, train with trainer.max_to_keep={last}."
+            f"{run.directory} has {len(steps)} checkpoints, fewer than `last={last}`. Lower "
+            f"`last`, or keep more checkpoints: train with trainer.max_to_keep={last}."
         )
     weights = run.whole.checkpoint_items["weights"]
     sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
@@ -48,17 +48,20 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
 
 
 def write(run: Run, out: str, weights: str = "float16") -> str:
-    """Writes a small run directory, which every command accepts; returns its checkpoint.
+    """Writes a small run directory, which every command accepts, but without training state.
 
-    The directory has no optimizer state, no curves and no file names of the data. It has document
-    frequencies only if decoding uses them (`order=consensus`). If a pip package contains the
-    weights of the backbone, their SHA-256 is stored instead.
+    The directory has no state of the optimizer, no training curves and no names of picture files.
+    It has document frequencies only if decoding uses them (`order=consensus`). Weights of the
+    backbone that a pip package contains are not copied; their SHA-256 is stored instead.
 
     Args:
-      run: the run, from `load`.
+      run: the run, from `load` or `load_mean`.
       out: directory to write; it must be new or empty.
-      weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
-        is loaded.
+      weights: dtype in which weights are stored, `float16` or `float32`. They become float32 when
+        the run is loaded.
+
+    Returns:
+      The path of the checkpoint in the directory.
     """
     fingerprint = _without_files(run.fingerprint)
     copied = []

@@ -71,18 +71,21 @@ def begin(
     data: PreparedData,
     train: bool = True,
 ) -> int:
-    """Starts a run, or resumes the run that is in the directory.
+    """Starts a training run in a directory, or resumes the run that is there.
 
     Args:
       directory: directory of the run.
-      experiment: name of the experiment.
+      experiment: name of the experiment, the configuration from which `params` was made.
       params: configuration for the next steps.
       data: prepared data for the next steps.
-      train: whether steps follow. If not, no file changes, because another process may be training
-        in the directory.
+      train: whether training follows. If not, the directory must have a checkpoint, and no file
+        changes, because another process may be training in it.
 
     Returns:
-      The number of steps that are done.
+      The number of training steps that are done, 0 for a new run.
+
+    Raises:
+      ValueError: the directory holds a run that cannot go on with this configuration or data.
     """
     _check_local(directory)
     if train:
@@ -118,7 +121,8 @@ def _check_same(
     trained_as, old = configs.resume(os.path.join(directory, PARAMS))
     if trained_as != experiment:
         raise ValueError(
-            f"{directory} is a run of the experiment {trained_as}: choose another `model_dir`."
+            f"{directory} is a run of the experiment {trained_as}, not of {experiment}. Choose "
+            "another `model_dir`."
         )
     has_state = train and max(saved_steps(directory), default=0) > 0
     has_scores = train and bool(read_info(best_directory(directory, params)))
@@ -129,8 +133,8 @@ def _check_same(
         if key in _APART and not (has_state and _APART[key] in (before, now)):
             continue
         raise ValueError(
-            f"{key} must stay {before!r} in {directory}, not {now!r}: {reason}. Keep the value, or "
-            "choose another `model_dir`."
+            f"{key} must stay {before!r} in {directory}, not become {now!r}: {reason}. Keep the "
+            "value, or choose another `model_dir`."
         )
     check_data(
         data.fingerprint,
@@ -144,12 +148,16 @@ def _check_same(
 def differing(
     old: configs.Experiment, new: configs.Experiment, groups: Iterable[str] = ("",)
 ) -> dict[str, tuple[Any, Any]]:
-    """Returns the old and the new value of each key that differs between two configurations.
+    """Compares two configurations; returns the old and the new value of each key that differs.
 
     Args:
       old: the first configuration.
       new: the second configuration.
-      groups: beginnings of the dotted keys that are compared; by default all are.
+      groups: only keys that begin with one of these are compared, such as `task.model`. By default
+        all keys are.
+
+    Returns:
+      Pairs (old value, new value), by dotted key such as `task.model.type`.
     """
     before = configs.values(old)
     prefixes = tuple(groups)
@@ -224,17 +232,20 @@ def create(
     copied: Sequence[str] = (),
     dtype: str = "",
 ) -> str:
-    """Writes a new run directory; returns the path of its checkpoint, which is written last.
+    """Writes a new run directory with one checkpoint; returns the path of the checkpoint.
+
+    The checkpoint is written last, so a directory with a checkpoint is complete.
 
     Args:
-      directory: path of the new directory; it may exist if it is empty.
-      experiment: name of the experiment.
+      directory: path of the directory; it must be new or empty.
+      experiment: name of the experiment, the configuration from which `params` was made.
       params: configuration of `model`.
       vocab: vocabulary of `model`.
-      fingerprint: the fingerprint of the data, as `prepare` writes it.
+      fingerprint: the content of dataset.json, which describes the data that `model` was trained
+        on.
       model: the captioner, whose weights become the checkpoint of step 0.
-      copied: other files and directories to copy into it.
-      dtype: dtype of the stored weights; "" does not convert them.
+      copied: paths of further files and directories to copy into the directory.
+      dtype: dtype in which weights are stored; "" stores them as they are.
     """
     _check_local(directory)
     os.makedirs(directory, exist_ok=True)
@@ -256,4 +267,4 @@ def create(
 
 def _check_local(directory: str) -> None:
     if files.is_remote(directory):
-        raise ValueError(f"{directory} is not on a disk. Write the run to a disk and copy it.")
+        raise ValueError(f"{directory} is not a local path. Write the run to a disk and copy it.")

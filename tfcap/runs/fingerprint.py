@@ -23,7 +23,14 @@ _SAME: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
 
 
 def read_fingerprint(directory: str) -> dict[str, Any]:
-    """Reads the fingerprint of the data that a run was trained on."""
+    """Returns the content of the dataset.json of a run.
+
+    It describes the data that the run was trained on: its vocabulary, its splits, its features and
+    the network that made them.
+
+    Args:
+      directory: directory of the run.
+    """
     return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
 
 
@@ -37,12 +44,15 @@ def check_data(
 ) -> None:
     """Raises ValueError if data does not fit a run.
 
+    Data fits if it has the vocabulary, the width of features, the backbone and the number of frames
+    of the data that the run was trained on.
+
     Args:
-      fingerprint: the fingerprint of the data.
-      data_dir: the directory of the data, for the error.
-      of_run: the fingerprint of the run's own data.
-      directory: the directory of the run, for the error.
-      task: the configuration of the run.
+      fingerprint: the content of the data's dataset.json.
+      data_dir: directory of the data, for the error.
+      of_run: the content of the run's dataset.json.
+      directory: directory of the run, for the error.
+      task: configuration of the run.
     """
     for name, value_in in _SAME.items():
         received = value_in(fingerprint, task)
@@ -52,17 +62,21 @@ def check_data(
         remedy = f"Use the data that {directory} was trained on"
         if name == "vocabulary":
             words = os.path.join(directory, VOCABULARY)
-            remedy += f", or prepare the data again with the words of the run: `vocab={words}`"
+            remedy += ", or prepare the data again with the words of the run: "
+            remedy += f"`vocab={words}` of tfcap.prepare"
         raise ValueError(
             f"{data_dir} has another {name} ({received}) than {directory} ({expected}). {remedy}."
         )
 
 
 def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the fingerprint of data from pictures as if its backbone had no weights.
+    """Returns a fingerprint without the SHA-256 of the backbone's weights.
 
-    Two such fingerprints agree if the same network made the features, with any weights. Clips and
-    ready-made features stay as they are.
+    Two such fingerprints agree if the same network made the features, with any weights.
+    Fingerprints of clips and of ready-made features do not change.
+
+    Args:
+      fingerprint: the content of dataset.json, which describes prepared data.
     """
     made_by = fingerprint["backbone"]
     if made_by is None or fingerprint.get("frames"):
@@ -71,7 +85,14 @@ def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def source_of_features(fingerprint: Mapping[str, Any]) -> str:
-    """Describes in words the network that made the features, with its grid and weights."""
+    """Describes in words the network that made the features of data.
+
+    For example "efficientnet-lite0, grid 7 of 224 pixels, weights 6d3f...": name, regions, size of
+    the pictures and the beginning of the SHA-256 of the weights.
+
+    Args:
+      fingerprint: the content of dataset.json, which describes the data.
+    """
     made_by = fingerprint["backbone"]
     if made_by is None:
         return "ready features"

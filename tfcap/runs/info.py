@@ -16,15 +16,26 @@ UNKNOWN = "unknown (converted or averaged)"  # the signature of weights that wer
 
 
 def best_directory(directory: str, params: configs.Experiment) -> str:
-    """Returns the directory of the best checkpoint of a run."""
+    """Returns the path of the directory that has the best checkpoint of a run.
+
+    Args:
+      directory: directory of the run.
+      params: configuration of the run, which can name the directory of the best checkpoint.
+    """
     return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
 
 
 def read_info(best: str) -> dict[str, Any]:
-    """Reads info.json in the directory of the best checkpoint; empty if there is none yet.
+    """Reads the info.json beside the best checkpoint of a run.
 
-    The file has the scores by name, `best_ckpt_global_step`, `signature`, `images` (the number of
-    validated images) and `intervals` (low and high of each score, 95 %).
+    Args:
+      best: the directory of the best checkpoint, see `best_directory`.
+
+    Returns:
+      The content: the scores by name; `best_ckpt_global_step`, the step of the checkpoint;
+      `signature`, the objective of training; `images`, the number of validated images; and
+      `intervals`, the low and the high end of the 95 % interval of each score. Empty if there is no
+      such file yet.
     """
     path = os.path.join(best, INFO)
     remedy = "Remove it: the scores beside the checkpoint are then unknown."
@@ -32,17 +43,32 @@ def read_info(best: str) -> dict[str, Any]:
 
 
 def read_best(best: str) -> dict[str, float]:
-    """Reads the scores of the best checkpoint; empty if there is none yet."""
+    """Returns the scores of the best checkpoint by name; empty if there is none yet.
+
+    Args:
+      best: the directory of the best checkpoint, see `best_directory`.
+    """
     return scores_in(read_info(best))
 
 
 def scores_in(info: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the scores in the content of info.json, by name."""
+    """Returns only the scores in the content of an info.json, by name.
+
+    Args:
+      info: the content, as `read_info` returns it.
+    """
     return {name: value for name, value in info.items() if isinstance(value, float)}
 
 
 def info_of(checkpoint: str) -> dict[str, Any]:
-    """Reads the info.json that describes a checkpoint; empty if there is none."""
+    """Reads the info.json that describes a checkpoint; empty if there is none.
+
+    Args:
+      checkpoint: path of the checkpoint.
+
+    Returns:
+      The content of the file, as in `read_info`.
+    """
     directory = os.path.dirname(checkpoint)
     # The file in a small run describes its own checkpoint, of step 0, and not those that training
     # adds.
@@ -51,11 +77,13 @@ def info_of(checkpoint: str) -> dict[str, Any]:
 
 
 def signature_of(checkpoint: str, task: configs.Task | None) -> str:
-    """Returns what a checkpoint was trained for, as `signature` writes it.
+    """Returns in one line the objective that a checkpoint was trained for, see `signature`.
+
+    It is "unknown (converted or averaged)" if the weights were not trained by this package.
 
     Args:
       checkpoint: path of the checkpoint.
-      task: the configuration of its run; None if there is no run.
+      task: configuration of its run; None if there is no run.
     """
     if stored := info_of(checkpoint).get("signature"):
         return stored
@@ -63,14 +91,15 @@ def signature_of(checkpoint: str, task: configs.Task | None) -> str:
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:
-    """Describes the training objective in one line.
+    """Describes the objective of training in one line, for tables of results.
 
-    Self-critical training is described as SacreEOS does it (Hu et al. 2023): whether the end mark
-    counts, the reward, the baseline with the number of samples of an image, and the version.
+    It is "cross-entropy", or for self-critical training a description in the form of SacreEOS (Hu
+    et al. 2023): whether the end mark counts, the reward, the baseline with the number of samples
+    of an image, and the version of this package.
 
     Args:
       task: the configuration.
-      hook: whether a reward that the user defined is added.
+      hook: whether a reward that the user defined is added. Then the description names it, too.
     """
     if task.objective == "xe":
         return CROSS_ENTROPY

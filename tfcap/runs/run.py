@@ -40,17 +40,17 @@ from tfcap.runs.info import PARAMS, best_directory, info_of, scores_in, signatur
 
 @dataclasses.dataclass(repr=False)
 class Run:
-    """A trained captioner with its configuration, vocabulary and data.
+    """A trained captioner with its configuration and vocabulary, as `load` returns it.
 
     Attributes:
       params: the configuration.
-      model: the captioner with restored weights.
+      model: the captioner, with restored weights. It reads features.
       vocab: the vocabulary of the captioner.
-      fingerprint: the fingerprint of the data that it was trained on.
-      directory: the directory of the run; for an ensemble that of the first run.
-      checkpoint: path that the weights were read from; an ensemble has several, with ", " between.
-      signature: the objective that the weights were trained for, see `signature`.
-      scores: validation scores of the checkpoint; empty if they are not known.
+      fingerprint: the content of dataset.json, which describes the data that it was trained on.
+      directory: directory of the run; for an ensemble that of the first run.
+      checkpoint: path of the checkpoint that was read; an ensemble has several, with ", " between.
+      signature: the objective that the weights were trained for, in one line.
+      scores: validation scores of the checkpoint by name; empty if they are not known.
       backbone: the backbone that was trained with the captioner, or the backbones of an ensemble;
         None if the captioner reads the features of the prepared data.
     """
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def described(self) -> str:
-        """The checkpoint and its step, as text."""
+        """The path of the checkpoint and its training step, as text for people."""
         return ", ".join(
             f"{path} (step {step})" if (step := step_of(path)) else path  # 0 without a training
             for path in self.checkpoint.split(", ")
@@ -78,21 +78,32 @@ class Run:
 
     @property
     def whole(self) -> Captioner:
-        """The model in a checkpoint: the captioner, with its backbone if that was trained."""
+        """The model of which the checkpoint has the weights.
+
+        It is the captioner together with its backbone if both were trained, otherwise the
+        captioner.
+        """
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
 
     @property
     def max_regions(self) -> int | None:
-        """The largest number of regions of an image that the model reads; None for all."""
+        """The largest number of regions of an image that the model reads; None if it reads all."""
         return self.params.task.validation_data.region_limit
 
     @property
     def data_dir(self) -> str:
-        """The prepared directory that the run was trained on."""
+        """The path of the prepared directory that the run was trained on."""
         return self.params.task.data_dir or DEFAULT_DIRECTORY
 
     def view(self, data: PreparedData) -> PreparedData:
-        """Returns prepared data with the features of the run's backbone, if that was trained."""
+        """Returns prepared data as the run's captioner reads it.
+
+        If a backbone was trained with the captioner, this backbone computes the features of the
+        result. Otherwise the result is `data`.
+
+        Args:
+          data: the prepared data. It must hold the pictures if a backbone was trained.
+        """
         if self.backbone is None:
             return data
         backbones = (
@@ -104,13 +115,15 @@ class Run:
         return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     def with_decoding(self, changes: str = "", beam: int = 0) -> "Run":
-        """Returns the run with other decoding options.
+        """Returns a copy of the run with other decoding options.
 
-        Other captions have other scores, so only the scores of the references stay.
+        The copy has no scores of captions, because other options give other captions. It keeps the
+        scores that do not depend on them: the loss and the perplexity.
 
         Args:
-          changes: keys and values, as in `configs.decoding`.
-          beam: beam width; 0 keeps that of the run.
+          changes: the changed options as text, for example "beam=3,max_length=20", see
+            `configs.decoding`.
+          beam: beam width, which takes precedence over `changes`; 0 sets no other width.
         """
         options = configs.decoding(self.params.task, changes, beam)
         if options == self.params.task.decoding:
@@ -123,8 +136,8 @@ class Run:
         """Builds the search for captions with the run's decoding options.
 
         Args:
-          data_dir: prepared data whose document frequencies `order=consensus` uses; None uses the
-            run's own copy.
+          data_dir: prepared data whose document frequencies `order=consensus` uses; None takes
+            those of the run: in its directory, or else in the data that it was trained on.
         """
 
         def frequencies() -> DocumentFrequencies:
@@ -133,7 +146,16 @@ class Run:
         return build_search(self.params.task, self.vocab, frequencies)
 
     def frequencies_directory(self, data_dir: str | None = None) -> str:
-        """Finds the directory with document frequencies: `data_dir`, the run, or its data."""
+        """Returns the first directory that has document frequencies of the run's vocabulary.
+
+        Three are tried: `data_dir`, the directory of the run, and the data that it was trained on.
+
+        Args:
+          data_dir: a prepared directory; None: only the other two are tried.
+
+        Raises:
+          ValueError: no directory has them.
+        """
         for directory in filter(None, (data_dir, self.directory, self.data_dir)):
             table = os.path.join(directory, DOCUMENT_FREQUENCY)
             words = os.path.join(directory, VOCABULARY)
@@ -151,13 +173,14 @@ class Run:
 
 
 def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float32") -> Run:
-    """Loads the captioner of a run.
+    """Loads the captioner of a training run.
 
     Args:
-      name: directory of the run, or another name of it, see `pretrained.directory_of`.
-      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` loads the latest checkpoint
-        if there was no validation yet.
-      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
+      name: directory of the run, name of a pretrained model, or `hf://OWNER/NAME`, a run on the
+        Hugging Face Hub.
+      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the checkpoint with
+        the best validation score, or the latest one if there was no validation yet.
+      dtype: precision in which the model computes, `float32` or `bfloat16`.
     """
     directory = pretrained.directory_of(name)
     if not os.path.isdir(directory):
@@ -201,12 +224,21 @@ def load_together(
     checkpoint: str = "best",
     dtype: str = "float32",
 ) -> Run:
-    """Loads a run, or an ensemble of runs with the decoding options of the first; see `load`."""
+    """Loads one run, or several runs as an ensemble.
+
+    An ensemble predicts the mean of its runs' probabilities of the next word. It has the decoding
+    options of the first run. The runs must have the same vocabulary and fit the same data.
+
+    Args:
+      names: one run or several, each as in `load`.
+      checkpoint: as in `load`; for an ensemble only `best` or `latest`.
+      dtype: as in `load`.
+    """
     listed = [names] if isinstance(names, str | os.PathLike) else list(names)
     if len(listed) > 1 and checkpoint not in ("best", "latest"):
         raise ValueError(
-            f"`checkpoint={checkpoint}` names a checkpoint of one run. An ensemble takes best or "
-            "latest."
+            f"`checkpoint={checkpoint}` names a checkpoint of one run, but there are several runs. "
+            "Choose best or latest."
         )
     members = [load(name, checkpoint, dtype) for name in listed]
     first, *others = members
@@ -252,12 +284,14 @@ def _check_fits(first: Run, other: Run) -> None:
         raise ValueError(
             f"{other.directory} and {first.directory} differ in task.validation_data."
             f"max_regions ({other.max_regions} and {first.max_regions}). "
-            "An ensemble needs the same value."
+            "The runs of an ensemble need the same value. Leave one run out."
         )
 
 
 def load_data(run: Run, data_dir: str | None) -> PreparedData:
-    """Loads prepared data for a run, and checks that it fits.
+    """Loads prepared data for a run; raises ValueError if it does not fit the run.
+
+    If a backbone was trained with the captioner, this backbone computes the features of the data.
 
     Args:
       run: the run.
@@ -274,7 +308,12 @@ def load_data(run: Run, data_dir: str | None) -> PreparedData:
 
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
-    """Raises ValueError if the vocabulary or the features of the data differ from the run's."""
+    """Raises ValueError if the vocabulary or the features of data differ from those of a run.
+
+    Args:
+      run: the run.
+      data: the prepared data.
+    """
     check_data(
         data.fingerprint,
         data.folder,

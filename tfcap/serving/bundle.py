@@ -37,10 +37,13 @@ _REGIONS = 36  # of an image whose features do not come from a backbone
 
 
 def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
-    """Writes the next version of a SavedModel of a run, and the files of a server beside it.
+    """Writes the next version of a SavedModel of a run, and what a server needs beside it.
 
-    The version appears when its warm-up requests have been answered. Existing files compose.yaml,
-    kserve.yaml and batching.config are not changed, because they may have been edited.
+    Beside the versions are written: compose.yaml, kserve.yaml and batching.config, which configure
+    the server, and the directory `client` with a Python client. Of these files, those that exist do
+    not change, because they may have been edited; the client is replaced. The version appears only
+    when it is complete: its speed is measured, and requests that warm a server up have been
+    answered.
 
     Args:
       served: the functions to export.
@@ -48,7 +51,7 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
       export_dir: the directory of all versions.
 
     Returns:
-      The path `export_dir/<version>`.
+      The path of the version, `export_dir/<number>`.
     """
     pictures = [_draw(number, served.max_pixels) for number in range(_PICTURES)]
     limits = [served.max_regions, served.backbone.num_regions if served.backbone else None]
@@ -125,16 +128,17 @@ def _call(function: Signature, values: Mapping[str, np.ndarray]) -> dict[str, np
 
 
 def measure(call: Callable[[int], object]) -> dict[int, float]:
-    """Measures batches of 1, 2, 4 ... 32 pictures, until one takes more than 5 seconds.
+    """Measures how long batches of 1, 2, 4, 8, 16 and 32 pictures take.
 
-    A note says if other work on the machine disturbs the calls of several sizes.
+    No larger batch is measured after one that takes more than 5 seconds. If other work on the
+    machine disturbs the measurement, a note says so.
 
     Args:
-      call: a function that captions so many pictures.
+      call: a function that captions as many pictures as its argument says.
 
     Returns:
-      The seconds by size, of the fastest of three calls after a warm-up call: other work disturbs
-      it least.
+      The seconds that a batch takes, by its number of pictures: those of the fastest of three calls
+      after one more call to warm up.
     """
     seconds: dict[int, float] = {}
     disturbed: list[str] = []
@@ -160,12 +164,13 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
 
 
 def largest_batch(seconds: Mapping[int, float]) -> int:
-    """Returns the smallest batch with 90 % of the highest measured throughput.
+    """Returns the largest batch that a server should make, as a number of pictures.
 
-    A larger batch would make each request wait longer for hardly more throughput.
+    It is the smallest batch with at least 90 % of the highest measured throughput. A larger one
+    would make each request wait longer for hardly more throughput.
 
     Args:
-      seconds: the seconds by size, as `measure` returns them.
+      seconds: the seconds that a batch takes, by its number of pictures, as `measure` returns them.
     """
     best = max(size / taken for size, taken in seconds.items())
     return min(size for size, taken in seconds.items() if size / taken >= 0.9 * best)
@@ -192,8 +197,8 @@ def _warm_up(
                 statuses = [text.decode() for text in _call(function, values)["status"]]
                 if refused := [status for status in statuses if status != OK]:
                     raise ValueError(
-                        f"A drawn picture has no caption: {refused[0]}. Check the run with "
-                        "tfcap.doctor."
+                        f"The exported model gives a test picture no caption: {refused[0]}. "
+                        "Check the run with tfcap.doctor."
                     )
                 log = prediction_log_pb2.PredictionLog()
                 request = log.predict_log.request
@@ -207,12 +212,13 @@ def _warm_up(
 def memory(model_bytes: int, cores: int, max_pixels: int) -> int:
     """Returns how much memory a server needs, in MiB.
 
-    While a version is replaced, two are loaded: three times the model. The server itself and its
-    batches take 1 GiB. A picture of 50 million pixels takes half a GiB while it is decoded and
-    turned; a batch decodes at most four pictures at once, and each core has a batch.
+    Three times the size of the model is reserved, because two versions are loaded while one
+    replaces the other. The server itself and its batches take 1 GiB. A picture of 50 million pixels
+    takes half a GiB while it is decoded; a batch decodes at most four pictures at once, and each
+    core has a batch.
 
     Args:
-      model_bytes: size of the files of the SavedModel.
+      model_bytes: size of the files of the SavedModel, in bytes.
       cores: number of processor cores.
       max_pixels: largest number of pixels of a picture.
     """

@@ -32,13 +32,13 @@ _LICENCES = {
 
 
 def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) -> str:
-    """Returns the card of an export, in Markdown.
+    """Returns the model card of an export in Markdown: data, scores, latency, limits and licences.
 
     Args:
-      run: the run.
+      run: the run that is exported.
       max_pixels: largest number of pixels of a picture.
-      seconds: time of a batch by its size.
-      largest: the largest batch that is served.
+      seconds: the seconds that a batch takes, by its number of pictures.
+      largest: number of pictures of the largest batch that the server makes.
     """
     latency = [
         [size, f"{1000 * taken:.0f}", f"{size / taken:.1f}"] for size, taken in seconds.items()
@@ -63,11 +63,13 @@ def text(run: Run, max_pixels: int, seconds: Mapping[int, float], largest: int) 
 
 
 def hub_text(run: Run, directory: str) -> str:
-    """Returns the README.md of a run directory, with the metadata that the Hugging Face Hub reads.
+    """Returns the README.md of a run directory for the Hugging Face Hub, in Markdown.
+
+    It begins with the metadata that the Hub reads.
 
     Args:
       run: the run.
-      directory: the directory, whose files are listed with their digests.
+      directory: the directory, whose files are listed with their SHA-256.
     """
     metrics = [
         {"type": key.lower(), "name": key, "value": round(run.scores[key], 2)}

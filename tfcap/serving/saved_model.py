@@ -37,23 +37,25 @@ _PARALLEL = 4  # files decoded at once: 50 million pixels that are turned uprigh
 
 
 class CaptionServer(tf.Module):
-    """Captions images or features with stock TensorFlow operations.
+    """The functions of a server that captions pictures or features, as a module to export.
 
-    `tfcap.caption` calls it and `tfcap.export` saves it, so that both give the same captions.
+    `tfcap.caption` calls the functions and `tfcap.export` saves them, so that both give the same
+    captions. They use only TensorFlow's own operations, so that a server needs nothing else.
 
     Args:
       model: the captioner, with restored weights.
-      vocab: its vocabulary.
+      vocab: the vocabulary of the captioner.
       search: the search that finds the captions.
-      backbone: the network that turns pictures into features: `Clips` for a model of clips; None
-        for a model of ready-made features.
-      max_regions: largest number of regions, as in training; further regions are cut off. None uses
-        all regions.
-      max_pixels: largest number of pixels of a picture; the frames of a GIF file are not counted.
+      backbone: the network that turns pictures into features; `Clips` for a model of clips. None
+        for a model of ready-made features, which reads no pictures.
+      max_regions: largest number of regions of an image, as in training; further regions are cut
+        off. None uses all regions.
+      max_pixels: largest number of pixels of a picture; a larger picture gets no caption. A GIF
+        file counts as one frame.
 
     Attributes:
-      frames: number of frames of a clip that the model reads, as a variable int32 [], so that an
-        export contains it; None for a model of pictures.
+      frames: number of frames of a clip that the model reads, as a variable int32 [], which an
+        export then contains; None for a model of still pictures.
     """
 
     def __init__(
@@ -82,39 +84,44 @@ class CaptionServer(tf.Module):
 
     @property
     def model(self) -> Captioner:
-        """The captioner."""
+        """The captioner, which turns features into captions."""
         return self._hidden.model
 
     @property
     def backbone(self) -> AnyBackbone | None:
-        """The network that turns pictures into features; None for ready-made features."""
+        """The network that turns pictures into features; None if the model reads no pictures."""
         return self._hidden.backbone
 
     def require_backbone(self) -> AnyBackbone:
-        """Returns the backbone; raises ValueError if there is none."""
+        """Returns the network that turns pictures into features.
+
+        Raises:
+          ValueError: there is none, because the model reads ready-made features.
+        """
         if self.backbone is None:
-            raise ValueError(
-                "This model reads ready-made features, and no pictures. Give features."
-            )
+            raise ValueError("This model reads ready-made features, not pictures. Give features.")
         return self.backbone
 
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of images from their features.
+        """Finds the captions of images from their features, as a graph function.
 
         Args:
-          features: float32 [B, R, F], padded with any values to the most regions of an image.
-          num_regions: int32 [B], number of real regions of each image, 1 to R.
-          seed: random seed of each image, int64 [B], if the search samples; else None.
+          features: float32 [B, R, F], for B images of up to R regions. Images with fewer regions
+            are padded with any values.
+          num_regions: number of regions of each image without the padding, 1 to R, int32 [B].
+          seed: random seed of each image, int64 [B], if the search draws captions at random; else
+            None.
 
         Returns:
-          The captions string [B, K], best first, as `captions`. Their scores float32 [B, K] as
-          `scores`: summed natural log-probabilities, unless a length penalty or the consensus
-          changes them. Their ids int32 [B, K, T] as `tokens`. And string [B] as `status`: "ok", or
-          why an image has no captions; then its captions are empty, its scores and tokens 0.
+          A dict. `captions` string [B, K]: the K captions of each image, best first. `scores`
+          float32 [B, K]: the sums of natural log-probabilities, unless a length penalty or the
+          consensus changes them. `tokens` int32 [B, K, T]: the token ids. `status` string [B]:
+          "ok", or why an image has no captions; then its captions are empty, and its scores and
+          tokens 0.
         """
-        features, num_regions, status = check_features(features, num_regions)
+        features, num_regions, status = _check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         if self.max_regions:
             features = features[:, : self.max_regions]
@@ -125,14 +132,15 @@ class CaptionServer(tf.Module):
         return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
 
     def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the features of decoded images, and the boxes that a detector found.
+        """Returns the features of pictures, and the boxes that a detector found.
 
         Args:
-          images: what `decode` of the backbone returns, in a batch.
+          images: a batch of pictures that the backbone's `decode` returned.
 
         Returns:
-          The features float32 [B, R, F]; a detector pads with zeros. The boxes [B, R, 4] in pixels
-          of the images; None for a grid, whose boxes are always the same.
+          The features float32 [B, R, F], for R regions; if a detector finds fewer regions in a
+          picture, the others are zeros. The boxes float32 [B, R, 4], x1, y1, x2, y2 in pixels of
+          `images`; None for a backbone with a fixed grid of regions.
         """
         backbone = self.require_backbone()
         if not isinstance(backbone, Detector):
@@ -141,7 +149,11 @@ class CaptionServer(tf.Module):
         return regions.features, regions.boxes
 
     def mask(self, features: tf.Tensor) -> tf.Tensor:
-        """Returns which regions of features [B, R, F] of `regions` are real, bool [B, R]."""
+        """Tells which regions are real and which are padding: bool [B, R], True for real ones.
+
+        Args:
+          features: the features that `regions` returns, [B, R, F].
+        """
         if isinstance(self.backbone, Detector):
             return self.backbone.mask(features)
         return tf.ones(tf.shape(features)[:2], tf.bool)
@@ -151,7 +163,12 @@ class CaptionServer(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Finds the captions of images from the features that `regions` returns.
 
-        Arguments and results are as in `from_features`.
+        Args:
+          features: the features, float32 [B, R, F].
+          seed: as in `from_features`.
+
+        Returns:
+          The results of `from_features`. An image without regions has a `status` that says so.
         """
         counts = tf.reduce_sum(tf.cast(self.mask(features), tf.int32), 1)
         results = self.from_features(features, counts, seed)
@@ -160,16 +177,18 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of picture files.
+        """Finds the captions of picture files, as a graph function.
 
-        A model of clips reads all frames of a GIF file.
+        A model of clips reads frames of the whole GIF file, other models its first frame.
 
         Args:
-          image_bytes: content of the files, string [B].
-          seed: as in `from_features`.
+          image_bytes: the bytes of the B files, string [B].
+          seed: random seed of each picture, int64 [B], if the search draws captions at random; else
+            None.
 
         Returns:
-          The results of `from_features`.
+          The results of `from_features`. A file that cannot be decoded has a `status` that says
+          why.
         """
         backbone = self.require_backbone()
         images, status = decode(
@@ -180,10 +199,11 @@ class CaptionServer(tf.Module):
         return _blank(results, status)
 
     def signatures(self) -> dict[str, Signature]:
-        """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
+        """Traces the functions of the SavedModel; returns them by the names that requests use.
 
-        Without a backbone `serving_default` is the same function as `features`. If the search
-        samples, both have a further input `seed` int64 [B].
+        `features` is `from_features`. `serving_default` is `from_bytes`; it is `from_features`,
+        too, if the model reads ready-made features. If the search draws captions at random, both
+        have the further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features, autograph=False).get_concrete_function(
@@ -205,12 +225,13 @@ class CaptionServer(tf.Module):
 def server(
     run: Run, *, data_dir: str | None = None, max_pixels: int = SERVED_PIXELS
 ) -> CaptionServer:
-    """Makes a `CaptionServer` of a run.
+    """Makes the `CaptionServer` of a training run.
 
     Args:
       run: the run.
-      data_dir: as in `Run.search`.
-      max_pixels: largest number of pixels of a picture.
+      data_dir: prepared data whose document frequencies `order=consensus` uses; None takes those of
+        the run: in its directory, or else in the data that it was trained on.
+      max_pixels: largest number of pixels of a picture; a larger picture gets no caption.
     """
     backbone: AnyBackbone | None = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
@@ -228,19 +249,20 @@ def decode(
     shape: Sequence[int],
     most_pixels: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes picture files; a file that is bad or too large becomes zeros.
+    """Decodes picture files, as a graph function; a file that is bad or too large becomes zeros.
 
-    The files are read as a `tf.data` data set that ignores errors, because no other operation can
-    go on after an error.
+    The files are read as a `tf.data.Dataset` that ignores errors, because no other operation can go
+    on after an error.
 
     Args:
-      contents: the files, string [B].
-      decoder: a function that decodes one file, as `Backbone.decode`.
-      shape: shape of its result.
+      contents: the bytes of the B files, string [B].
+      decoder: a function that decodes one file, such as `Backbone.decode`.
+      shape: shape of the picture that `decoder` returns.
       most_pixels: largest number of pixels of a picture.
 
     Returns:
-      The pictures float32 [B, *shape], and the status of each file, string [B].
+      The pictures float32 [B, *shape], and the status of each file, string [B]: "ok", or why it was
+      not decoded.
     """
     with tf.device("/CPU:0"):
         size = tf.size(contents, tf.int64)
@@ -276,7 +298,7 @@ def decode(
         return tf.ensure_shape(images, [None, *shape]), status
 
 
-def check_features(
+def _check_features(
     features: tf.Tensor, num_regions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Sets the padding of features to zero; an image with bad features becomes a region of zeros.
@@ -339,20 +361,21 @@ def export(
 ) -> str:
     """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
-    TF Serving loads any directory with an integer name as soon as it appears. Therefore the
+    TF Serving loads any directory whose name is a number as soon as it appears. Therefore the
     SavedModel is written under another name, loaded and tried, and then renamed.
 
     Args:
       served: the functions to export.
       export_dir: the directory of all versions.
-      complete: a function that is called before the rename, with the directory of the SavedModel
-        and its loaded signatures; it may add files.
+      complete: a function that is called before the directory is renamed. It gets the path of the
+        directory and the loaded functions by the name of their signature, and may add files. None
+        adds nothing.
 
     Returns:
-      The path `export_dir/<version>`.
+      The path of the version, `export_dir/<number>`.
     """
     if files.is_remote(export_dir):
-        raise ValueError(f"{export_dir} is not on a disk. Export to a disk, and copy the version.")
+        raise ValueError(f"{export_dir} is not a local path. Export to a disk and copy it.")
     os.makedirs(export_dir, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=export_dir) as folder:
         temporary = os.path.join(folder, "version")  # the other one is for its owner alone
@@ -361,7 +384,8 @@ def export(
             tf.saved_model.save(served, temporary, signatures=signatures)
         except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
             raise OSError(
-                f"The export could not be written to {export_dir}: {error.message}"
+                f"The export could not be written to {export_dir}: {error.message}. Make room on "
+                "the disk, or choose another directory."
             ) from error
         loaded = tf.saved_model.load(temporary)
         call_signatures(loaded.signatures)
@@ -374,7 +398,7 @@ def export(
 
 
 def picture() -> bytes:
-    """Draws a red disc on blue ground, 64 x 64 pixels, and returns it as a JPEG file."""
+    """Returns a small JPEG file for tests: a red disc on a blue ground, 64 x 64 pixels."""
     y, x = np.mgrid[:64, :64]
     disc = ((x - 32) ** 2 + (y - 32) ** 2 < 20**2)[..., None]
     pixels = np.where(disc, [220, 40, 40], [40, 60, 200]).astype(np.uint8)
@@ -382,12 +406,18 @@ def picture() -> bytes:
 
 
 def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, tf.Tensor]]:
-    """Calls the signatures of a SavedModel with `picture`, or with features of zeros.
+    """Calls the functions of a SavedModel once, to see whether they work.
 
-    A caption whose score is not finite raises ValueError.
+    Functions of pictures get the picture of `picture`, functions of features get zeros.
+
+    Args:
+      signatures: the functions by the name of their signature.
 
     Returns:
-      The outputs of each signature, by its name.
+      The outputs of each function, by the name of its signature.
+
+    Raises:
+      ValueError: a signature is missing, an input gets no caption, or a score is not finite.
     """
     results = {}
     for name in SIGNATURES:
@@ -405,8 +435,9 @@ def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, 
         [status] = result["status"].numpy()
         if status != OK.encode() or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
-                f"The model does not caption a drawn picture: {name} gives the scores "
-                f"{result['scores'].numpy()} and the status '{status.decode()}'. If a score is not "
-                "finite, a weight is not, or a layer divides by zero: export an earlier checkpoint."
+                f"The exported model does not caption a test input: {name} gives the scores "
+                f"{result['scores'].numpy()} and the status '{status.decode()}'. If scores are "
+                "NaN or infinite, so are weights, or a layer divides by zero: export an earlier "
+                "checkpoint."
             )
     return results

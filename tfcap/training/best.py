@@ -21,21 +21,24 @@ UNKNOWING = 0.5
 
 
 class BestCheckpoint:
-    """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
+    """Keeps the best checkpoint of a run on disk, and its scores in `info.json` beside it.
 
-    The start of cross-entropy training must not be the best by chance, see `_start_is_past`.
+    Call `keep` after each validation. The checkpoint before the first step of cross-entropy
+    training can have the best score by chance. A later one replaces it, too, if the perplexity has
+    fallen by more than half and the images are too few to tell the two scores apart.
 
     Args:
-      checkpoint: what is saved.
+      checkpoint: what is saved: the model, the optimizer and the counters of the run.
       model_dir: the directory of the run.
       params: the configuration of the run.
-      signature: how the weights were trained, as text (`runs.signature`); `info.json` holds it.
+      signature: a line of text that says how the weights are trained (`runs.signature`);
+        `info.json` holds it.
 
     Attributes:
-      metric: the score that decides which checkpoint is best.
-      value: the score of the best checkpoint, NaN before the first validation.
-      gain: by how much the last validation was better than the best before it, as a share of that
-        score; NaN without a validation before it, and 0 or less if it was not better.
+      metric: the name of the score that decides which checkpoint is best.
+      value: this score of the best checkpoint; NaN before the first validation.
+      gain: by how much the last validation was better than the best one before it, as a share of
+        the score of that one. 0 or below if it was not better; NaN if there was none before it.
     """
 
     def __init__(
@@ -55,15 +58,17 @@ class BestCheckpoint:
         self.config = params.task
 
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
-        """Saves the checkpoint if its score is the best.
+        """Saves the checkpoint and its scores if this validation is the best so far.
 
-        The scores are written after the checkpoint. If the run is killed between the two, it
-        validates again and must not find scores of a checkpoint that was not saved.
+        If the scores lack the one that decides (`metric`), a warning is logged and nothing is
+        saved. The scores are written after the checkpoint: a run that is killed between the two
+        validates again, and must not find scores of a checkpoint that was not saved.
 
         Args:
           scores: the scores of the validation, by name.
-          step: the number of steps that are done.
-          details: the same scores of each image, for the intervals; None leaves these out.
+          step: the number of training steps that are done.
+          details: the same scores for each image, from which `info.json` gets 95 % confidence
+            intervals; None leaves these out.
         """
         if self.metric not in scores:  # Java is broken, for example
             _log.warning(
@@ -117,7 +122,7 @@ class BestCheckpoint:
         return True
 
     def worse(self, step: int, interval: int) -> str:
-        """Returns a warning if the last two validations were not better than the best, else "".
+        """Returns a warning if neither of the last two validations was the best so far, else "".
 
         Args:
           step: the step of the last validation.

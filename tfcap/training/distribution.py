@@ -19,28 +19,36 @@ _log = logging.getLogger(__name__)
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
-    """Makes the distribution strategy of a configuration.
+    """Makes the TensorFlow distribution strategy that a configuration asks for.
 
-    With a `TF_CONFIG` of several workers, `mirrored` is `multi_worker_mirrored`.
+    If the environment variable `TF_CONFIG` names several workers, `mirrored` means
+    `multi_worker_mirrored`.
+
+    Args:
+      runtime: the group `runtime` of the configuration.
+
+    Raises:
+      UsageError: this machine has fewer GPUs than configured, or the options do not go together.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     name = runtime.distribution_strategy
     if max(runtime.num_gpus, runtime.replicas * bool(gpus)) > gpus:
+        key = "num_gpus" if runtime.num_gpus > gpus else "replicas"
         raise errors.UsageError(
-            f"This machine has {gpus} GPUs: runtime.num_gpus and runtime.replicas cannot be "
-            "higher. 0 uses all GPUs, or the processor on a machine without GPUs."
+            f"runtime.{key}={getattr(runtime, key)} is more than the {gpus} GPUs of this machine. "
+            "Set 0 to use all GPUs, or the processor on a machine without GPUs."
         )
     if name == "mirrored" and cluster_position()[0] > 1:
         name = "multi_worker_mirrored"
     if name != "mirrored" and runtime.replicas > 1:
         raise errors.UsageError(
-            f"runtime.replicas={runtime.replicas} needs runtime.distribution_strategy=mirrored, "
-            f"not {name}."
+            f"runtime.replicas={runtime.replicas} needs runtime.distribution_strategy=mirrored on "
+            f"a single worker, not {name}. Set runtime.replicas=0, or change the strategy."
         )
     if name == "mirrored":
         replicas = runtime.replicas or runtime.num_gpus or gpus or 1
         if not gpus and replicas > 1:
-            split_processor(replicas)
+            _split_processor(replicas)
         return _mirrored("GPU" if gpus else "CPU", replicas)
     distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
     if name == "multi_worker_mirrored":
@@ -98,12 +106,12 @@ def _multi_worker(
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
-    """Returns this worker's devices in words: `1 CPU`, or `2 GPUs`."""
+    """Returns the devices of this worker as text, such as `1 CPU` or `2 GPUs`."""
     names = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     return f"{len(names)} {names[0].device_type}{'s' * (len(names) > 1)}"
 
 
-def split_processor(devices: int) -> None:
+def _split_processor(devices: int) -> None:
     """Splits the processor into `devices` logical devices, before TensorFlow starts."""
     processor = tf.config.list_physical_devices("CPU")[0]
     if len(tf.config.get_logical_device_configuration(processor) or [0]) == devices:
@@ -113,20 +121,20 @@ def split_processor(devices: int) -> None:
         tf.config.set_logical_device_configuration(processor, parts)
     except RuntimeError as error:
         raise errors.UsageError(
-            f"TensorFlow has started with another number of processors than runtime.replicas="
-            f"{devices}. Start a new process."
+            "TensorFlow has already started in this process, with another number of replicas than "
+            f"runtime.replicas={devices}. Train in a new process."
         ) from error
 
 
 def spread_seeds(model: Captioner, worker: int = 0) -> None:
-    """Makes replicas draw different dropout masks: replica r starts at seed + r * 7919.
+    """Gives each replica its own dropout masks, by random states that differ.
 
-    Keras copies one generator to all replicas, so they would draw the same masks. A checkpoint
-    holds the state of the first replica of all workers. Call this function once after each restore,
-    in every worker.
+    Keras copies one random state to all replicas, so they would draw the same masks. Here replica r
+    of all workers adds 7919 r to the seed of that state. A checkpoint holds the state of the first
+    replica alone. So call this function once after each restore, in every worker.
 
     Args:
-      model: the captioner, whose dropout has the seeds.
+      model: the captioner, whose dropout layers hold the random states.
       worker: the index of this worker, from 0.
     """
     for state in model.checkpoint_items["seeds"].values():
@@ -144,18 +152,18 @@ def apply_gradients(
     clip: str,
     threshold: float,
 ) -> None:
-    """Sums the gradients over replicas, clips the sum and applies it; call in replica context.
+    """Sums gradients over all replicas, clips the sum, and updates the variables with it.
 
-    Keras 3 clips the gradient of each replica and sums afterwards. Here the sum comes first. The
-    optimizer sums over replicas again, so each replica passes an equal share of the clipped sum to
-    the optimizer. Under float16 the threshold is scaled like the loss.
+    Call it in replica context. Keras 3 would clip the gradients of each replica and sum afterwards.
+    The optimizer sums over replicas again, so each replica passes an equal share of the clipped sum
+    to it. Under float16 the gradients are multiplied by the loss scale, and so is the threshold.
 
     Args:
-      optimizer: the optimizer with the state of all variables.
-      gradients: the gradients of this replica.
+      optimizer: the optimizer, built for these variables.
+      gradients: the gradients of this replica, one for each variable.
       variables: the trained variables, in the order of the gradients.
-      clip: value, norm or none, see `optim.clip`.
-      threshold: the limit of `clip`.
+      clip: how to clip: `value`, `norm` or `none`, see `optim.clip`.
+      threshold: the limit for `value` and `norm`.
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]

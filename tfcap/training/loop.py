@@ -23,20 +23,20 @@ _log = logging.getLogger(__name__)
 
 
 class Loop:
-    """A run in its directory, from the first step or from the newest checkpoint.
+    """Trains and validates a captioner, and keeps the state of the run in a directory.
 
-    A batch depends only on the seed and the number of the batch, and a checkpoint holds everything
-    that changes. So a killed run goes on from its checkpoint with the same numbers as an
-    undisturbed run.
+    Call `restore`, and then `run`. A batch depends only on the seed and the number of the batch,
+    and a checkpoint holds everything that changes. So a run that was killed and started again has
+    the same numbers as an undisturbed run.
 
     Args:
       strategy: the distribution strategy.
-      task: makes model, optimizer and batches, and computes the steps.
+      task: the task, which makes model, optimizer and batches, and computes the steps.
       params: the configuration of the run.
       model_dir: the directory of the run.
-      mode: one of `training.MODES`.
-      signature: how the weights are trained, as text (`runs.signature`). It is saved with the best
-        checkpoint.
+      mode: what `run` does, one of `training.MODES`.
+      signature: a line of text that says how the weights are trained (`runs.signature`). It is
+        saved with the best checkpoint.
     """
 
     def __init__(
@@ -128,18 +128,22 @@ class Loop:
 
     @property
     def done(self) -> int:
-        """The number of steps that are done."""
+        """The number of training steps that are done."""
         return int(self.step.numpy())
 
     @property
     def over(self) -> bool:
-        """True if no step is left to train."""
+        """True if no step is left to train: all are done, or `trainer.patience` ends training."""
         return self.done >= self.params.trainer.train_steps or self.patience.over
 
     # ---- the run --------------------------------------------------------------------------------
 
     def restore(self, path: str | None = None) -> None:
-        """Restores `path` or the newest checkpoint; without one, initialises the task."""
+        """Restores a checkpoint; if there is none, the task gives the model its first weights.
+
+        Args:
+          path: the checkpoint; None takes the newest one in the directory of the run.
+        """
         path = path or runs.newest_checkpoint(self.model_dir)
         with self.strategy.scope():
             if path:
@@ -151,7 +155,13 @@ class Loop:
         distribution.spread_seeds(self.model, self.workers.index)
 
     def run(self) -> None:
-        """Runs the mode; call `restore` first. A signal raises `errors.Interrupted`."""
+        """Trains, validates, or does both, as the mode says. Call `restore` first.
+
+        Raises:
+          Interrupted: training received SIGTERM or Ctrl-C. It has saved a checkpoint if a step is
+            done.
+          ValueError: training diverged.
+        """
         options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
         self._stream = sys.stderr if self.workers.is_chief else sys.stdout
@@ -220,7 +230,7 @@ class Loop:
             raise ValueError(
                 f"Training diverged: the loss of step {goal} is {loss}. The checkpoints in "
                 f"{self.model_dir} are of earlier steps. Lower trainer.optimizer_config.schedule."
-                "learning_rate or clip_threshold, and start again."
+                "learning_rate or trainer.optimizer_config.clip_threshold, and train again."
             )
         rate = (goal - step) / (time.monotonic() - start)
         values["learning_rate"] = float(self.optimizer.learning_rate)
@@ -241,11 +251,12 @@ class Loop:
         return due and self.done != int(self.validated.numpy())
 
     def validate(self) -> None:
-        """Scores the captions of the validation images, and saves the checkpoint if it is the best.
+        """Scores captions of the validation images, and saves the checkpoint if it is the best.
 
-        With `ema_decay` the average of the weights is validated and becomes the best checkpoint. A
-        signal stops the validation of a single worker before it changes anything. Several workers
-        finish the validation, because they would wait for a stopped worker.
+        The scores are logged and written to TensorBoard. If `ema_decay` is above 0, the average of
+        the weights is validated and saved in place of the weights. With a single worker, SIGTERM or
+        Ctrl-C ends the validation before it changes anything. Several workers finish the
+        validation, because they would wait for a worker that stopped.
         """
         with self.average.used() if self.average else contextlib.nullcontext():
             captions = self._caption()
@@ -305,14 +316,20 @@ class Loop:
         if not received:
             return
         name = signals.NAMES[received[0]]
-        text = f"{name} ended training before its first step, so nothing was saved."
-        if step := self.done:
-            self._save()
-            text = (
-                f"{name} ended training. Step {step} is saved in {self.model_dir}. The "
-                f"same command goes on from step {step}."
+        code = signals.CODES[received[0]]
+        step = self.done
+        if not step:
+            raise errors.Interrupted(
+                f"{name} ended training before its first step, so nothing was saved. Give the "
+                "same command again.",
+                code,
             )
-        raise errors.Interrupted(text, signals.CODES[received[0]])
+        self._save()
+        raise errors.Interrupted(
+            f"{name} ended training. Step {step} is saved in {self.model_dir}. The same command "
+            f"goes on from step {step}.",
+            code,
+        )
 
     # ---- what a step runs -----------------------------------------------------------------------
 

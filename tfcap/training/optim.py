@@ -22,15 +22,16 @@ HUGE = 2.0**60  # far above the root of any second moment, and far below the lar
 class Adam(private_api.SharedScalarsOptimizer):
     """Adam as its paper and PyTorch define it: the step is lr * m^ / (sqrt(v^) + epsilon).
 
-    m^ and v^ are the bias-corrected moments (Kingma and Ba 2015, algorithm 1). Keras' own Adam adds
-    epsilon to the uncorrected sqrt(v). At the first step this has the effect of an epsilon that is
-    7 times (beta_2 0.98) or 32 times (beta_2 0.999) as large. Keras also computes 1 - beta^t in
-    float32, with a relative error of 1e-5 at the first step.
+    m^ and v^ are the first and second moment after their bias correction (Kingma and Ba 2015,
+    algorithm 1). Keras' own Adam adds epsilon to sqrt(v) before the correction. At the first step
+    this has the effect of an epsilon that is 7 times (beta_2 0.98) or 32 times (beta_2 0.999) as
+    large. Keras also computes 1 - beta^t in float32, with a relative error of 1e-5 at the first
+    step.
 
     Args:
-      learning_rate: the learning rate lr, or a schedule of it.
-      beta_1: decay rate of the first moment.
-      beta_2: decay rate of the second moment.
+      learning_rate: the learning rate lr: a number or a Keras schedule.
+      beta_1: decay rate of the first moment, the average of the gradient.
+      beta_2: decay rate of the second moment, the average of the squared gradient.
       epsilon: number added to the root of the second moment.
       name: name of the optimizer.
       **kwargs: further arguments of a Keras optimizer.
@@ -45,7 +46,7 @@ class Adam(private_api.SharedScalarsOptimizer):
         self.epsilon = epsilon
 
     def build(self, variables):
-        """Creates the two moments of each variable."""
+        """Creates the first and the second moment of each variable."""
         if self.built:
             return
         super().build(variables)
@@ -53,7 +54,7 @@ class Adam(private_api.SharedScalarsOptimizer):
             variables, ["momentum", "velocity"]
         )
 
-    def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Computes a and e, with which a weight changes by -a m / (sqrt(v) + e).
 
         Args:
@@ -64,26 +65,38 @@ class Adam(private_api.SharedScalarsOptimizer):
           a and e, float64 scalars.
         """
         root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
-        return rate * (root / self.bias(step)), root * self.epsilon
+        return rate * (root / self._bias(step)), root * self.epsilon
 
-    def bias(self, step: tf.Tensor) -> tf.Tensor:
+    def _bias(self, step: tf.Tensor) -> tf.Tensor:
         """Computes 1 - beta_1^t in float64, the bias correction of the first moment."""
         return 1.0 - ops.power(_beta(self.beta_1), step)
 
     def shared_scalars(self, learning_rate):
-        """Computes the results of `scalars`, and then beta_1, beta_2 and 0, all float32."""
+        """Computes the scalars that the updates of all variables share.
+
+        Args:
+          learning_rate: the learning rate of this step, a float32 scalar.
+
+        Returns:
+          a, e, beta_1, beta_2 and 0, float32 scalars. A weight changes by -a m / (sqrt(v) + e),
+          where m and v are its moments; a and e include the bias corrections.
+        """
         # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
         rate = ops.cast(learning_rate, "float64")
         step = ops.cast(self.iterations + 1, "float64")
-        scalars = (*self.scalars(rate, step), self.beta_1, self.beta_2, 0.0)
+        scalars = (*self._scalars(rate, step), self.beta_1, self.beta_2, 0.0)
         return tuple(ops.cast(value, "float32") for value in scalars)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates a variable and its moments with a single kernel.
+        """Updates one variable and its moments with a single TensorFlow kernel.
 
-        With separate operations a cross-entropy step takes 10 to 12 % (X-LAN) and 8 %
-        (X-Transformer) more processor time, at the sizes of the papers. `learning_rate` is the
-        tuple of `shared_scalars`.
+        Separate operations would take more processor time: 10 to 12 % of a cross-entropy step of
+        X-LAN, and 8 % of one of X-Transformer, at the sizes of the papers.
+
+        Args:
+          gradient: the gradient of the variable.
+          variable: the variable, which is changed.
+          learning_rate: not the learning rate alone, but the tuple of `shared_scalars`.
         """
         index = self.index_of(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
@@ -106,18 +119,19 @@ class Adam(private_api.SharedScalarsOptimizer):
 class RAdam(Adam):
     """Rectified Adam (Liu et al. 2020, algorithm 2; docs/systems.md 7.1).
 
-    In the first steps (five for the betas in use) the variance of the adaptive step size is
-    intractable. There `early_steps="momentum"` steps along the bias-corrected first moment (the
-    paper and X-Transformer), and `early_steps="none"` changes nothing (ExpansionNet). Two points
-    follow the released code and not the paper: a step is rectified if rho >= 5 (paper: rho > 4),
-    and epsilon is added to the uncorrected sqrt(v).
+    In the first steps (five with the values of beta_2 that the papers use) the variance of the
+    adaptive step size cannot be computed. In these steps `early_steps="momentum"` moves the weights
+    along the bias-corrected first moment (the paper and X-Transformer), and `early_steps="none"`
+    leaves them as they are (ExpansionNet). Two points follow the released code and not the paper:
+    the rectified update begins at rho >= 5 (paper: rho > 4, where rho is the length of the average
+    behind the second moment), and epsilon is added to sqrt(v) before the bias correction.
 
     Args:
-      learning_rate: the learning rate, or a schedule of it.
-      beta_1: decay rate of the first moment.
-      beta_2: decay rate of the second moment.
+      learning_rate: the learning rate: a number or a Keras schedule.
+      beta_1: decay rate of the first moment, the average of the gradient.
+      beta_2: decay rate of the second moment, the average of the squared gradient.
       epsilon: number added to the root of the second moment.
-      early_steps: what the first steps do: momentum or none.
+      early_steps: what the first steps do: `momentum` or `none`.
       name: name of the optimizer.
       **kwargs: further arguments of a Keras optimizer.
     """
@@ -135,21 +149,21 @@ class RAdam(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name, **kwargs)
         self.early_steps = early_steps
 
-    def scalars(self, rate, step):
-        """See `Adam.scalars`.
+    def _scalars(self, rate, step):
+        """See `Adam._scalars`.
 
         At an early step e is huge, and a / e is the learning rate of the momentum. Then sqrt(v) + e
         rounds to e, a power of two, and the division by e is exact.
         """
-        rectifier, is_rectified = self.rectifier(step)
-        corrected = rate * (1.0 / self.bias(step))
+        rectifier, is_rectified = self._rectifier(step)
+        corrected = rate * (1.0 / self._bias(step))
         early = corrected * HUGE if self.early_steps == "momentum" else 0.0
         return (
             ops.where(is_rectified, corrected * rectifier, early),
             ops.where(is_rectified, ops.full_like(rate, self.epsilon), HUGE),
         )
 
-    def rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Computes r_t, a float64 scalar, and whether the variance is tractable at step t."""
         beta = _beta(self.beta_2)
         decay = ops.power(beta, step)
@@ -173,11 +187,12 @@ def _beta(beta: float) -> float:
 def optimizer(
     config: configs.Optimizer, learning_rate: "float | LearningRate"
 ) -> keras.optimizers.Optimizer:
-    """Makes an optimizer.
+    """Makes the optimizer that a configuration names: `Adam`, `RAdam` or Keras' SGD.
 
     Args:
-      config: the name of the optimizer and its numbers.
-      learning_rate: the learning rate, or a schedule of it.
+      config: the group `trainer.optimizer_config`. Its name, betas, epsilon and early steps are
+        read, but not its schedule.
+      learning_rate: the learning rate: a number or a Keras schedule.
     """
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
@@ -190,12 +205,12 @@ def optimizer(
 def scale_rate(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
 ) -> None:
-    """Gives some variables of an optimizer another learning rate.
+    """Multiplies the learning rate of some variables of an optimizer by a factor.
 
     Args:
       optimizer: the optimizer, which is changed.
-      variables: the variables.
-      factor: their learning rate, as a multiple of that of the others.
+      variables: the variables with another learning rate.
+      factor: the factor by which the learning rate of these variables is multiplied.
     """
     scaled = {id(variable) for variable in variables}
 
@@ -212,14 +227,15 @@ def scale_rate(
 def clip(
     gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor, share: float = 1.0
 ) -> list[tf.Tensor]:
-    """Clips gradients of any shapes, and multiplies them by `share`.
+    """Clips gradients, multiplies them by `share`, and returns them.
 
     Args:
-      gradients: the gradients of all variables.
+      gradients: the gradients of all variables, of any shapes.
       kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
-        by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does not clip.
-      threshold: the limit.
-      share: factor of the clipped gradients.
+        by min(1, threshold / (norm + 1e-6)), where the norm is the Euclidean norm of all of them
+        together, as in the released code. `none` does not clip.
+      threshold: the limit for `value` and `norm`.
+      share: number by which the clipped gradients are multiplied.
     """
     if kind == "norm":  # both factors in one pass over the gradients
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
@@ -237,14 +253,16 @@ def clip(
 
 
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:
-    """Computes the probability that an input word of the decoder is replaced by a sampled word.
+    """Computes the probability of scheduled sampling at a step, a float32 scalar.
 
-    It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
-    X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
-    `every` 5 E give its values; epoch 12, counted from 0, is the first epoch with sampled words.
+    It is the probability that training replaces an input word of the decoder by a word that the
+    model drew: min(increase * floor((done - start) / every), maximum), and 0 before `start`. The
+    released X-LAN raises it between epochs (docs/systems.md 7.1). If an epoch has E steps, `start`
+    = 7 E and `every` = 5 E give the same values: epoch 12, counted from 0, is the first one with
+    drawn words.
 
     Args:
-      config: increase, start, every and maximum.
+      config: the group `task.scheduled_sampling`: increase, start, every and maximum.
       done: number of finished optimizer steps, an integer scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
@@ -257,16 +275,18 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate at each step, as a configuration describes it.
 
-    `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup^-3/2) at step n = 1, 2, ...
-    (docs/systems.md 7.1). `linear` warms up by n / warmup, and `hyperbolic` by 1 / (warmup - n + 1)
-    as the code of ExpansionNet does; its paper only writes "warm-up". During and after the warm-up,
-    the rate is also multiplied by `decay_rate` every `decay_steps` steps after `decay_start`. After
-    the warm-up the rate is at least `minimum`.
+    At step n = 1, 2, ... `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup_steps^-3/2)
+    (docs/systems.md 7.1), and `constant` is learning_rate. The other two reach learning_rate after
+    warmup_steps steps. Before, `linear` multiplies it by n / warmup_steps, and `hyperbolic` by 1 /
+    (warmup_steps - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up". From
+    the first step on, these two are also multiplied by `decay_rate` every `decay_steps` steps after
+    `decay_start`. After the warm-up they are at least `minimum`.
 
     Args:
-      config: the name of the schedule and its numbers.
-      width: the width of the model, which `noam` reads.
-      scale: a variable that multiplies the rate, see `Plateau`.
+      config: the group `schedule` of the optimizer's configuration.
+      width: the width of the model, for `noam`.
+      scale: a variable by which the rate is multiplied, see `Plateau`; None leaves the rate as it
+        is.
     """
 
     def __init__(self, config: configs.Schedule, width: int, scale: tf.Variable | None = None):
@@ -300,19 +320,20 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Plateau(tf.Module):
-    """Multiplies the learning rate by a factor when the validation score stops improving.
+    """Lowers the learning rate when the score of the validations stops improving.
 
-    The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
-    validations in a row had no better score. A score is better if it exceeds the best score by more
-    than 1e-4 of the absolute value of the best. The released code gives PyTorch negated scores, for
-    which its comparison also accepts slightly worse scores; this class does not. A checkpoint must
-    hold the variables.
+    Call the object with the scores of each validation. It multiplies its variable `scale`, which
+    `LearningRate` reads, by `factor` after more than `patience` validations in a row without a
+    better score. A score is better if it exceeds the best score by more than 1e-4 of the absolute
+    value of the best, as in PyTorch's ReduceLROnPlateau. The released code gives PyTorch negated
+    scores, with which PyTorch accepts slightly worse scores, too; this class does not. Save the
+    object in checkpoints, so that a resumed run goes on counting.
 
     Args:
       patience: number of validations; 0 never changes the rate.
-      factor: factor of the rate.
-      metric: name of the score in the results of a validation.
-      higher: whether a higher score is better.
+      factor: factor of the learning rate.
+      metric: name of the score.
+      higher: true if a higher score is better, false if a lower one is.
     """
 
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
@@ -340,7 +361,7 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
-        """Multiplies the learning rate, and begins to count validations again."""
+        """Multiplies the learning rate by `factor`, and counts validations from 0 again."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
@@ -348,12 +369,14 @@ class Plateau(tf.Module):
 class Patience(Plateau):
     """Ends training after `patience` validations in a row without a better score.
 
+    Call the object with the scores of each validation; `over` then says whether training ends.
+
     Args:
       patience: number of validations; 0 never ends training.
-      metric: name of the score in the results of a validation.
-      higher: whether a higher score is better.
-      settles: whether a validation counts only after the loss has settled. A perplexity that is
-        clearly lower than the last one of this kind begins the row again.
+      metric: name of the score.
+      higher: true if a higher score is better, false if a lower one is.
+      settles: true lets a falling perplexity delay the end: when it has fallen by more than 5 %,
+        validations are counted from 0 again. False counts by the score alone.
     """
 
     def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):
@@ -371,11 +394,14 @@ class Patience(Plateau):
 
     @property
     def over(self) -> bool:
-        """True if training ends now; with a larger `patience` a finished run goes on."""
+        """True if `patience` validations in a row had no better score, so that training ends.
+
+        A run that has ended so goes on if it is started again with a larger `patience`.
+        """
         return 0 < self.patience <= int(self.waited.numpy())
 
     def react(self) -> None:
-        """Does nothing: `over` reads how many validations were not better."""
+        """Does nothing: the learning rate stays, and `over` reads the count of validations."""
 
 
 # ---- the average of the weights -----------------------------------------------------------------
@@ -385,14 +411,15 @@ class Average:
     """The exponential moving average of a model's weights.
 
     After every step average += (1 - decay) (weights - average). The average starts as the weights
-    after its first step, so it has no bias to correct, even if training resumes from a checkpoint
-    without an average. Keras' own average (`use_ema`) is not used: the optimizer keeps it in a
-    numbered list before its other variables, and a run that is resumed with another setting would
-    restore each variable from its neighbour. Here each average has the name of its weight.
+    after the first step, so it needs no bias correction. If training resumes from a checkpoint
+    without an average, it starts as the weights after the next step. Keras' own average (`use_ema`)
+    is not used: the optimizer keeps it in a numbered list before its other variables, and a run
+    that is resumed with another setting would restore each variable from its neighbour. Here each
+    average has the name of its weight.
 
     Args:
       model: the captioner with the weights.
-      decay: the decay rate.
+      decay: the decay rate, at least 0 and below 1.
     """
 
     def __init__(self, model: Captioner, decay: float):
@@ -406,7 +433,12 @@ class Average:
         self.checkpoint_items = {"average": self.values, "average_started": self.started}
 
     def update(self, strategy: tf.distribute.Strategy) -> None:
-        """Updates the average on every replica; call it outside of replica context."""
+        """Updates the average after a training step, on every replica.
+
+        Args:
+          strategy: the distribution strategy of the model. Call this method outside of replica
+            context.
+        """
 
         def update():
             rate = tf.where(self.started, 1.0 - self.decay, 1.0)
@@ -418,7 +450,10 @@ class Average:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Replaces the weights of the model by the average inside the block."""
+        """Context in which the model has the average in place of its weights.
+
+        Before the first `update` there is no average, and the model keeps its weights.
+        """
         before = {}
         if self.started.numpy():
             before = {name: weight.numpy() for name, weight in self.weights.items()}

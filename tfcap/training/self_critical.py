@@ -29,12 +29,12 @@ METRICS += ["function_word_endings"]
 
 
 class Draws(NamedTuple):
-    """The captions that were drawn for a batch of images.
+    """The captions that were drawn for a batch of B images.
 
     Attributes:
-      tokens: the sampled captions, int32 [B, S, T].
-      logps: the log-probability of each word, float32 [B, S, T].
-      greedy: the captions of greedy decoding, int32 [B, 1, T]; None if no baseline needs them.
+      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T].
+      logps: the natural logarithm of the probability of each sampled word, float32 [B, S, T].
+      greedy: the captions of greedy decoding, int32 [B, 1, T]; None if the baseline needs none.
     """
 
     tokens: tf.Tensor
@@ -43,13 +43,14 @@ class Draws(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Sampled captions with their advantages.
+    """The sampled captions of a batch of B images, with their advantages.
 
     Attributes:
-      tokens: the captions, int32 [B, S, T].
-      logps: the log-probability of each word when it was drawn, float32 [B, S, T].
+      tokens: word ids of S sampled captions per image, each of at most T words, int32 [B, S, T].
+      logps: the natural logarithm of the probability that each word had when it was drawn, float32
+        [B, S, T].
       advantages: the reward of each caption minus its baseline, float32 [B, S].
-      baseline: the baseline of each caption, float32 [B, S].
+      baseline: what was subtracted from the reward of each caption, float32 [B, S].
     """
 
     tokens: tf.Tensor
@@ -59,7 +60,7 @@ class Samples(NamedTuple):
 
 
 class RootMean(keras.metrics.Mean):
-    """Computes the root of a mean.
+    """A Keras metric: the square root of the mean of its values.
 
     Example:
       >>> metric = RootMean()
@@ -76,9 +77,8 @@ class SelfCriticalTask(CaptionTask):
     """Self-critical sequence training (Rennie et al. 2017; docs/systems.md 7.2 and 7.3).
 
     Captions are sampled and rewarded, and a baseline is subtracted from each reward: the result is
-    the advantage. The gradient of the loss is the sum of -advantage times the gradient of log p,
-    that is minus the gradient of the expected reward. With `gradient: rescoring`, sampling and
-    greedy decoding share one loop over the words, and images are encoded once for both.
+    the advantage. The loss is the sum of -advantage times the log-probability of the caption, so
+    that its gradient is minus the gradient of the expected reward.
 
     TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
     `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,
@@ -86,15 +86,17 @@ class SelfCriticalTask(CaptionTask):
     among the samples of an image, percent), `function_word_endings` (share of captions whose last
     word is one of `tokens.FUNCTION_WORDS`, percent).
 
-    `gradient: rescoring` departs from the released code: samples are drawn without dropout, and the
-    pass that has the gradient draws new dropout masks.
+    With the option `gradient: rescoring`, samples are drawn first, and the model computes their
+    log-probabilities again for the gradient. Sampling and greedy decoding then share one loop over
+    the words, and images are encoded once for both. This departs from the released code: samples
+    are drawn without dropout, and the pass that has the gradient draws new dropout masks.
 
     Args:
       config: the configuration of the task.
-      data: the prepared data set; None if only `train_step` is used.
+      data: the prepared data set; None if only `train_step` is used, which then needs `reward`.
       optimizer_config: the configuration of the optimizer.
-      reward: the reward in place of the configured one; without data it is needed.
-      hook: a Python function that computes a further reward, see `rewards.Reward`.
+      reward: computes the rewards; None makes it from the configuration and the data.
+      hook: a Python function whose result is added to the reward, see `rewards.Reward`.
       **kwargs: the other arguments of `CaptionTask`.
     """
 
@@ -133,7 +135,12 @@ class SelfCriticalTask(CaptionTask):
         )
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
-        """Makes `METRICS` for training, and the metrics of cross-entropy for validation."""
+        """Makes the Keras metrics that TensorBoard shows.
+
+        Args:
+          training: true makes the metrics of training, with the names in `METRICS`. False makes
+            those of validation, loss and perplexity as in cross-entropy training.
+        """
         if not training:
             return super().build_metrics(False)
         kinds = {"advantage_spread": RootMean}
@@ -141,7 +148,19 @@ class SelfCriticalTask(CaptionTask):
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, inputs, model, optimizer, metrics=None):
-        """Runs one step on one replica: sample, reward, advantage, score, loss, update."""
+        """Samples captions, computes their advantages and the loss, and updates the weights.
+
+        This is one step on one replica.
+
+        Args:
+          inputs: a batch of `pipeline.training_batches`, with references.
+          model: the captioner.
+          optimizer: the optimizer.
+          metrics: the metrics to update; None updates none.
+
+        Returns:
+          {"loss": the loss, a float32 scalar}.
+        """
         batch = dict(inputs)
         numbers = self.random_numbers(batch, tf.convert_to_tensor(optimizer.iterations))
         if self.options.gradient == "sampling":
@@ -185,21 +204,27 @@ class SelfCriticalTask(CaptionTask):
         return total, count, {"loss": (total, count)} | self._metric_sums(samples)
 
     def random_numbers(self, batch: dict[str, tf.Tensor], done: tf.Tensor) -> tf.Tensor:
-        """Returns the numbers that decide the samples of a step, float32 [B, S, T] in [0, 1).
+        """Draws the random numbers that decide the sampled words of a step.
 
         Args:
-          batch: the images.
+          batch: a batch of B images, of which only the number is read.
           done: number of finished optimizer steps.
+
+        Returns:
+          float32 [B, S, T] in [0, 1): for each image a number for each of T words of S captions.
+          The numbers depend only on `task.seed`, the step and the replica.
         """
         shape = [tf.shape(batch["mask"])[0], self.options.samples, self.task_config.max_length]
         return tf.random.stateless_uniform(shape, self.seed(done))
 
     def draw(self, model: Captioner, context: Any, numbers: tf.Tensor) -> Draws:
-        """Samples captions, and decodes greedily, in one loop over the words without dropout.
+        """Samples captions without dropout, in one loop over the words.
+
+        If the baseline is that of greedy decoding, the same loop decodes the greedy captions.
 
         Args:
           model: the captioner.
-          context: the images, encoded by the captioner.
+          context: the images, as `model.encode` returns them.
           numbers: the result of `random_numbers`.
         """
         if self.options.baseline != "greedy":
@@ -218,7 +243,7 @@ class SelfCriticalTask(CaptionTask):
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
     def with_advantages(self, draws: Draws, batch: dict[str, tf.Tensor]) -> Samples:
-        """Rewards captions, and subtracts the baseline from their rewards.
+        """Rewards drawn captions, and subtracts the baseline from their rewards.
 
         Args:
           draws: the captions.
@@ -257,7 +282,12 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def score(self, aggregated_logs, start):
-        """Computes the scores; at the start, compares them with those of `init_checkpoint`."""
+        """Computes the scores of the captions of a validation, see `CaptionTask.score`.
+
+        Before the first step, it also compares the score of greedy decoding with the one that
+        `init_checkpoint` was saved with. A note tells the result; `start.check_start` raises
+        ValueError if the two differ too much.
+        """
         logs = super().score(aggregated_logs, start)
         images = len(self.captions)
         # A run that goes on from a checkpoint at step 0, as a converted one, has loaded none.
@@ -274,14 +304,15 @@ def build_task(
     hook: Callable | None = None,
     workers: Workers | None = None,
 ) -> CaptionTask:
-    """Makes the task that trains with the objective of a configuration.
+    """Makes the task for the objective of a configuration: cross-entropy or self-critical training.
 
     Args:
       params: the configuration.
-      data: the prepared data set.
+      data: the prepared data set; None if only `train_step` is used, with cross-entropy.
       replicas: number of replicas that share a global batch.
       start_step: the step from which training goes on.
-      hook: a Python function that computes a further reward, for self-critical training only.
+      hook: a Python function whose result is added to the reward, see `rewards.Reward`. ValueError
+        is raised if the objective has no reward.
       workers: the processes that train together; None for a single process.
     """
     # A TPU compiles each shape, too.
@@ -296,5 +327,8 @@ def build_task(
     if params.task.objective == "scst":
         return SelfCriticalTask(params.task, data, hook=hook, **options)
     if hook:
-        raise ValueError("A reward hook needs task.objective=scst.")
+        raise ValueError(
+            "`hook` needs a reward, to which it is added. Set task.objective=scst, or leave `hook` "
+            "out."
+        )
     return CaptionTask(params.task, data, **options)

@@ -17,11 +17,12 @@ NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[int]]:
-    """Yields a list that receives SIGTERM and Ctrl-C; training reads it after each loop of steps.
+    """Context that notes SIGTERM and Ctrl-C: it yields a list which receives their numbers.
 
-    Python's signal handlers wait until TensorFlow has finished the loop, which may take minutes. So
-    a thread, which gets a signal at once, prints an answer, and ends the process at a second
-    Ctrl-C. Outside the main thread signals are not handled.
+    Training reads the list after each loop of steps. Python's signal handlers wait until TensorFlow
+    has finished the loop, which may take minutes. So a thread, which gets a signal at once, prints
+    an answer, and kills the process at a second Ctrl-C. Outside the main thread signals are not
+    handled, and the list stays empty.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

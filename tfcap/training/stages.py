@@ -36,14 +36,18 @@ def train(
     mode: str = "train_and_eval",
     hook: Callable | None = None,
 ) -> CaptionTask:
-    """Runs an experiment in `model_dir`; returns the task, with the last validation.
+    """Runs one experiment in a directory: trains, validates, or does both.
 
     Args:
-      params: the result of `configs.resolve`.
+      params: the configuration, a result of `configs.resolve`.
       experiment: the name of the experiment.
-      model_dir: the directory of the run; an existing run is continued.
-      mode: one of `training.MODES`.
-      hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
+      model_dir: the directory of the run; a run that is already there is continued.
+      mode: what to do, one of `training.MODES`.
+      hook: a Python function whose result is added to the reward, see `rewards.Reward`; for
+        self-critical training only.
+
+    Returns:
+      the task of the run. Its attributes `captions` and `scores` are those of the last validation.
     """
     _check_validation(params, mode)
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
@@ -94,8 +98,8 @@ def _check_validation(params: configs.Experiment, mode: str) -> None:
         )
     if "eval" in mode and "CLIPScore" in params.task.metrics:
         raise errors.UsageError(
-            "Training cannot compute CLIPScore of task.metrics. Leave it out, and score the run "
-            "with tfcap.evaluate: `scores=CLIPScore` and `clip=DIRECTORY`."
+            "task.metrics has CLIPScore, which training cannot compute. Remove it there, and score "
+            "the run with `clip=DIRECTORY` of tfcap.evaluate."
         )
 
 
@@ -104,7 +108,10 @@ def _common_data(
 ) -> PreparedData:
     """Loads the data, and checks that all workers have the same code, configuration and data."""
     if workers.count > 1 and mode == "continuous_eval":
-        raise errors.UsageError("`mode=continuous_eval` needs a single worker.")
+        raise errors.UsageError(
+            f"`mode=continuous_eval` runs in a single process, but this run has {workers.count} "
+            "workers. Start it without TF_CONFIG and runtime.worker_hosts."
+        )
     options = params.as_dict()
     options["runtime"].pop("task_index", None)
     workers.compare(version=__version__, experiment=experiment, mode=mode, configuration=options)
@@ -128,9 +135,10 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
         size = getattr(params.task, name).global_batch_size
         parts = replicas * (params.task.micro_batches if name == "train_data" else 1)
         if size % parts:
+            of = "replicas times task.micro_batches" if parts > replicas else "replicas"
             raise errors.UsageError(
                 f"task.{name}.global_batch_size={size} is not a multiple of {parts}, the number of "
-                "replicas times micro-batches."
+                f"{of}. Set it to a multiple, such as {size + parts - size % parts}."
             )
     return strategy
 
@@ -220,7 +228,7 @@ def _validated(loop: Loop) -> int:
 
 
 class Stage(NamedTuple):
-    """A stage of training.
+    """One stage of training: a run with its own configuration and directory.
 
     Attributes:
       params: the configuration.
@@ -240,15 +248,21 @@ def resolve_stages(
     config_files: Sequence[str] = (),
     override: str = "",
 ) -> list[Stage]:
-    """Resolves the configurations of all stages before the first stage runs.
+    """Makes the configurations of all stages, so that errors appear before the first one runs.
+
+    A later stage starts from the best checkpoint of the stage before it, and has its data and
+    model.
 
     Args:
       mode: the mode of training; later stages need `train_and_eval`.
       first: the first stage: its experiment, directory, YAML files and override. An empty
         experiment goes on with the run in the directory.
-      then: the later stages, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
+      then: the later stages, each as text: `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
       config_files: YAML files for every later stage, applied after its files in `then`.
-      override: an override for every later stage, applied last.
+      override: changes to the configuration of every later stage, applied last.
+
+    Returns:
+      the stages, in the order in which they run.
 
     Raises:
       UsageError: a stage has no valid configuration.
@@ -262,14 +276,18 @@ def resolve_stages(
         )
     then = list(filter(None, [then] if isinstance(then, str) else then))
     if then and mode != "train_and_eval":
-        raise errors.UsageError("`then` needs `mode=train_and_eval`.")
+        raise errors.UsageError(
+            f"`then` needs `mode=train_and_eval`, not `mode={mode}`: a later stage starts from the "
+            "best checkpoint of the stage before it."
+        )
     try:
         if experiment:
             params = configs.resolve(experiment, first_files, first_override)
             if experiment in (FINETUNE, f"{FINETUNE}_scst") and not params.task.data_dir:
                 raise errors.UsageError(
-                    f"`experiment={experiment}` needs photographs of your own, prepared with the "
-                    "backbone of the packaged captioner: `params_override=task.data_dir=data/mine`"
+                    f"`experiment={experiment}` needs photographs of your own. Prepare them with "
+                    "the backbone of the packaged captioner, and name their directory: "
+                    "`params_override=task.data_dir=DIRECTORY`."
                 )
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(saved, first_files, first_override)
@@ -302,7 +320,7 @@ def _after(
         if isinstance(task, dict) and key in task:
             raise errors.UsageError(
                 f"`then_override` cannot set task.{key}: a stage of `then` reads the data of the "
-                "stage before it and starts from its best checkpoint."
+                "stage before it and starts from its best checkpoint. Leave this key out."
             )
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
     options = before.params.task.as_dict()
@@ -327,7 +345,10 @@ def _after(
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Logs the scores, the CIDEr of the references, three captions, and the next commands.
+    """Logs what a finished run has reached, and the next commands.
+
+    It logs the scores of the best checkpoint, the CIDEr that the references of an image reach
+    against each other, and three captions.
 
     Args:
       task: the task, after the last validation.

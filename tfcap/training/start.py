@@ -28,14 +28,18 @@ def data_directory(configured: str) -> str:
 
     Args:
       configured: the value of `task.data_dir`; empty means the built-in shapes.
+
+    Raises:
+      ValueError: the directory holds no prepared data, and is none of the built-in data.
     """
     directory = configured or DEFAULT_DIRECTORY
     if not files.exists(os.path.join(directory, FINGERPRINT)):
         source = {"": "shapes", CLIPS_DIRECTORY: "moving_shapes"}.get(configured)
         if source is None:
             raise ValueError(
-                f"{directory} has no {FINGERPRINT}. Prepare the data, or name the directory: "
-                "`params_override=task.data_dir=DIRECTORY`"
+                f"task.data_dir={directory} is no prepared data set: it has no {FINGERPRINT}. "
+                "Prepare the data with tfcap.prepare, or name the directory of prepared data: "
+                "`params_override=task.data_dir=DIRECTORY`."
             )
         from tfcap.preparing.build import prepare
         from tfcap.preparing.settings import Settings
@@ -45,12 +49,12 @@ def data_directory(configured: str) -> str:
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Checks that the data has the splits, images and captions that a run needs.
+    """Checks that the data has the splits, images, captions and pictures that a run needs.
 
     Args:
       task: the configuration of the task.
       data: the prepared data set.
-      mode: one of `training.MODES`.
+      mode: what the run does, one of `training.MODES`.
 
     Raises:
       ValueError: the data lacks one of them.
@@ -61,8 +65,8 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
         if part in mode and split not in splits:
             remedy = " To train without validation: `mode=train`." * (part == "eval")
             raise ValueError(
-                f"task.{key}.split={split}: {data.folder} has only {', '.join(splits)}."
-                f"{did_you_mean(split, splits)}{remedy}"
+                f"task.{key}.split={split}: {data.folder} has only the splits {', '.join(splits)}. "
+                f"Choose one of them.{did_you_mean(split, splits)}{remedy}"
             )
     if task.backbone.trainable:
         data.require_pictures()
@@ -71,13 +75,14 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
     if "train" in mode and size > (images := splits[task.train_data.split]["images"]):
         raise ValueError(
             f"task.train_data.global_batch_size={size} is more than the {images} images of the "
-            f"split {task.train_data.split} of {data.folder}. Lower it."
+            f"split {task.train_data.split} of {data.folder}. Set it to at most {images}."
         )
     references = list(data.references(config.split).values()) if "eval" in mode else [True]
     if not any(references[: config.limit or None]):
         raise ValueError(
             f"The validation images of {data.folder} (split={config.split}, limit={config.limit}) "
-            "have no captions. Choose others, or train without validation: `mode=train`."
+            "have no captions. Set another split or limit of task.validation_data, or train "
+            "without validation: `mode=train`."
         )
 
 
@@ -87,15 +92,19 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
     """Finds the words of the data in the vocabulary of a checkpoint.
 
+    That vocabulary is a file in the run of the checkpoint.
+
     Args:
       path: the checkpoint.
-      data: the prepared data set.
-      remap: whether the two vocabularies may differ.
+      data: the prepared data set, with a vocabulary of V words.
+      remap: true allows that the two vocabularies differ; false raises ValueError if they do.
 
     Returns:
-      the id in the checkpoint of each word of the data, int [V], -1 for a word that the checkpoint
-      does not know. None if both vocabularies are equal, or if there is no vocabulary beside the
-      checkpoint.
+      for each word of the data its id in the checkpoint, int [V]; -1 for a word that the checkpoint
+      does not know. None if the vocabularies are equal, or if the checkpoint has none.
+
+    Raises:
+      ValueError: the vocabularies differ without `remap`, or the checkpoint has none with `remap`.
     """
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
@@ -112,7 +121,7 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
         raise ValueError(
             f"{path} has another vocabulary than {data.folder}. Set task.remap_vocab=true to keep "
             "the weights of the words that both have, or prepare the data with the words of the "
-            f"checkpoint: `vocab={words}`."
+            f"checkpoint: `vocab={words}` of tfcap.prepare."
         )
     ids = {word: number for number, word in enumerate(other.words)}
     rows = np.array([ids.get(word, -1) for word in data.vocab.words])
@@ -124,7 +133,12 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
 
 
 def other_features(path: str, data: PreparedData) -> str:
-    """Returns a warning if a checkpoint was trained on features of another network, else ''."""
+    """Returns a warning if a checkpoint was trained on features of another network, else "".
+
+    Args:
+      path: the checkpoint.
+      data: the prepared data set, with the features of this run.
+    """
     run = _run_of(path)
     mine = runs.source_of_features(data.fingerprint)
     if not os.path.exists(os.path.join(run, FINGERPRINT)):
@@ -147,7 +161,11 @@ def _run_of(path: str) -> str:
 
 
 def signature_of_start(task: configs.Task) -> str:
-    """Returns the objective that the weights of `init_checkpoint` were trained for, as text."""
+    """Says in a line of text how the weights of `init_checkpoint` were trained.
+
+    Args:
+      task: the configuration that names the checkpoint. Without one the text is `runs.UNKNOWN`.
+    """
     if not task.init_checkpoint:  # a converted run, whose checkpoint of step 0 was restored
         return runs.UNKNOWN
     path = find(task.init_checkpoint)
@@ -159,18 +177,19 @@ def signature_of_start(task: configs.Task) -> str:
 
 
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
-    """Compares the greedy score before the first step with the score of `init_checkpoint`.
+    """Compares the score of greedy decoding before the first step with that of `init_checkpoint`.
 
-    This finds a changed order of words or features, which shapes do not show.
+    Words or features in another order have the same shapes, so that the weights can be loaded. This
+    check finds them by the score.
 
     Args:
       task: the configuration of the task.
       data: the prepared data set.
-      score: greedy_CIDEr-D of the model before the first step, times 100.
+      score: the CIDEr-D of greedy decoding before the first step (`greedy_CIDEr-D`), times 100.
       images: the number of validation images with this score.
 
     Returns:
-      a note to print.
+      a note to print: the two scores, or why they cannot be compared.
 
     Raises:
       ValueError: the scores differ by more than `task.self_critical.start_tolerance`.
@@ -185,10 +204,10 @@ def check_start(task: configs.Task, data: PreparedData, score: float, images: in
     expected = info["greedy_CIDEr-D"]
     if abs(score - expected) > task.self_critical.start_tolerance:
         raise ValueError(
-            f"The start has greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f} "
-            "on the same images. Most likely this run has another vocabulary, other features or "
-            "other model options than the checkpoint. task.self_critical.start_tolerance accepts "
-            "a larger difference."
+            f"Before its first step this run has greedy_CIDEr-D {score:.2f}, but its checkpoint "
+            f"{path} was saved with {expected:.2f} on the same images. Most likely the run has "
+            "another vocabulary, other features or other model options than the checkpoint: set "
+            "them as there. A larger task.self_critical.start_tolerance accepts the difference."
         )
     return (
         f"the start reaches greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f}: "

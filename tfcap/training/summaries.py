@@ -30,13 +30,14 @@ SHARED = ("loss", "perplexity")
 
 
 class Summaries:
-    """Writes the curves of TensorBoard.
+    """Writes the curves that TensorBoard shows.
 
     Args:
       model_dir: the directory of the run; None writes nothing.
-      name: the directory inside it for the event files.
+      name: the name of the directory inside it that gets the event files.
       step: a variable that counts the steps.
-      group: the group of the curves in TensorBoard. Those of `SHARED` have the group `loss`.
+      group: the group of TensorBoard that shows the curves. Loss and perplexity (`SHARED`) have the
+        group `loss` in any case.
     """
 
     def __init__(self, model_dir: str | None, name: str, step: tf.Variable, group: str):
@@ -47,7 +48,10 @@ class Summaries:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Context in which functions of `tf.summary` write the values of this step."""
+        """Context for functions of `tf.summary`: what they write appears beside these curves.
+
+        It has the present step as its step.
+        """
         if self._writer is None:  # the directory exists once there is a value
             self._writer = tf.summary.create_file_writer(self._directory)
         with self._writer.as_default(step=int(self._step.numpy())):
@@ -55,7 +59,11 @@ class Summaries:
         self._writer.flush()
 
     def write(self, values: Mapping[str, float]) -> None:
-        """Writes values by name."""
+        """Adds a point to the curve of each name, at the present step.
+
+        Args:
+          values: the values of the curves by name.
+        """
         if self._directory is None:
             return
         with self.writing():
@@ -64,15 +72,15 @@ class Summaries:
 
 
 class Progress:
-    """A progress bar of training: the step, the rate, the time left and `loss`, a text.
+    """A progress bar of training: the step, the steps per second, the time left, and a note.
 
     Use it as a context manager. A loop of steps may take minutes inside TensorFlow, so a thread
-    reads the step.
+    reads the step. Set the attribute `loss` to the text of the note.
 
     Args:
       global_step: a variable that counts the steps.
       train_steps: the number of the last step.
-      stream: where the bar is shown; standard error by default.
+      stream: where the bar is shown; None for standard error.
     """
 
     def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):
@@ -98,9 +106,10 @@ class Progress:
 
 
 def peak_memory() -> tuple[int, int | None]:
-    """Returns the peak memory of this process and of the first GPU, in bytes; None without a GPU.
+    """Returns the peak memory of this process and that of the first GPU, each in bytes.
 
-    On Linux the peak of a process is at least that of the process that started it.
+    The second number is None without a GPU. On Linux the peak of a process is at least that of the
+    process that started it.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -110,7 +119,7 @@ def peak_memory() -> tuple[int, int | None]:
 
 
 def say_peak_memory() -> None:
-    """Logs the peak memory so far."""
+    """Logs the peak memory of the first GPU so far, or of the process if there is no GPU."""
     process, gpu = peak_memory()
     size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
     _log.info(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
@@ -124,7 +133,13 @@ def say_time_left(steps: int, rate: float) -> None:
 
 
 def slow_processor(path: str = "/proc/cpuinfo") -> str:
-    """Returns a remark if the processor (x86, Linux) has AVX2 and no AVX-512, else ''."""
+    """Returns a remark if the processor has AVX2 but no AVX-512 instructions, else "".
+
+    With AVX-512 training takes about a third of the time.
+
+    Args:
+      path: the file in which Linux describes an x86 processor. The remark is "" without this file.
+    """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             flags = set(file.read().split())
@@ -136,24 +151,29 @@ def slow_processor(path: str = "/proc/cpuinfo") -> str:
 
 
 def say_scores(step: int, scores: Mapping[str, float]) -> None:
-    """Logs one line of scores after a validation."""
+    """Logs one line with the main scores of a validation.
+
+    Args:
+      step: the number of finished training steps.
+      scores: the scores by name.
+    """
     shown = "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
     values = [f"{name} {float(scores[name]):.2f}" for name in shown if name in scores]
     _log.info(f"step {step}: " + ", ".join(values))
 
 
 def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, count: int) -> None:
-    """Writes captions of the same few images to TensorBoard after a validation.
+    """Writes captions of a few validation images to TensorBoard, of the same images each time.
 
-    The table has the captions and the references. If the data has pictures, they are shown, too. If
+    A table has the captions and the references. If the data has pictures, they are shown, too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
-    the regions if the system has no attention.
+    the regions if the model has no attention.
 
     Args:
       summaries: the curves of the validation.
       task: the task, with the captions of the validation.
       model: the captioner.
-      count: the number of images.
+      count: the largest number of images; 0 writes nothing.
     """
     if not count:
         return
@@ -187,13 +207,16 @@ def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, cou
 
 
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
-    """Reads a picture and turns it upright: uint8 [H, W, 3]; None if there is no readable file.
+    """Reads a picture or clip from its file, and turns it upright.
 
     Args:
-      directory: the directory of the pictures; None if the data has none.
+      directory: the directory of the files; None if the data has none.
       name: the file name.
-      frames: the number of frames that a clip gives, side by side in one picture; None for data of
-        single pictures.
+      frames: the number of frames to read of a clip, which become one picture side by side; None if
+        the file is a single picture.
+
+    Returns:
+      uint8 [height, width, 3], red, green and blue; None if there is no readable file.
     """
     if not directory:
         return None

@@ -38,7 +38,7 @@ DRAWS = -1  # second number of the seeds of draws; in those of the data order it
 
 
 class Perplexity(keras.metrics.Mean):
-    """Computes exp of the mean negative log-likelihood per word, without label smoothing.
+    """A Keras metric: exp of the mean of its values, the negative log-likelihoods of words in nats.
 
     Example:
       >>> metric = Perplexity()
@@ -54,14 +54,22 @@ class Perplexity(keras.metrics.Mean):
 class CaptionTask(base_task.Task):
     """Cross-entropy training of a captioner on a prepared data set.
 
+    It is a task of TF Model Garden: `Loop` calls its methods. A subclass trains with another
+    objective.
+
     Args:
       config: the configuration of the task.
       data: the prepared data set; None if only `train_step` is used.
       optimizer_config: the configuration of the optimizer.
       replicas: number of replicas that share a global batch.
       start_step: the step from which training goes on; the first batch is that of this step.
-      xla: whether XLA compiles the network and the search. Then all batches have one shape.
+      xla: true compiles the network and the search with XLA. Then all batches have one shape.
       workers: the processes that train together; None for a single process.
+
+    Attributes:
+      captions: the captions of the last validation, by image id.
+      scores: the scores of these captions; None before the first validation.
+      notes: texts that say what the last validation could not score, and why.
     """
 
     validates_start = False  # whether training begins with a validation
@@ -100,7 +108,11 @@ class CaptionTask(base_task.Task):
             self.search = runs.build_search(config, data.vocab, data.document_frequencies)
 
     def build_model(self) -> Captioner:
-        """Makes the captioner with all variables, and with its backbone if that is trained."""
+        """Makes the captioner and all of its variables.
+
+        If the configuration trains the backbone, the network that computes the features of
+        pictures, the captioner has it inside.
+        """
         data = self.data
         config = self.task_config
         width = runs.width_of(config, data.fingerprint["features"])
@@ -113,11 +125,11 @@ class CaptionTask(base_task.Task):
     def build_optimizer(
         self, model: Captioner, plateau: optim.Plateau
     ) -> keras.optimizers.Optimizer:
-        """Makes the optimizer with all variables; under float16 it scales the loss.
+        """Makes the optimizer and all of its variables; under float16 it scales the loss.
 
         Args:
           model: the captioner, with its backbone if that is trained.
-          plateau: multiplies the learning rate if validations get no better.
+          plateau: lowers the learning rate if validations get no better.
         """
         config = self.optimizer_config
         scale = plateau.scale if plateau.patience else None
@@ -134,10 +146,10 @@ class CaptionTask(base_task.Task):
     def build_inputs(
         self, params: configs.Data, input_context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """Makes the batches of one replica.
+        """Makes the data set of batches of one replica: endless for training, or one validation.
 
         Args:
-          params: the options of the data.
+          params: the group `train_data` or `validation_data` of the task's configuration.
           input_context: the replicas that this process feeds; None for all of them.
         """
         options = pipeline.BatchOptions(
@@ -162,20 +174,32 @@ class CaptionTask(base_task.Task):
         return pipeline.decoding_batches(self.data, options, limit=params.limit or None)
 
     def with_references(self, options: pipeline.BatchOptions) -> pipeline.BatchOptions:
-        """Returns the options of training batches, with the references that the objective reads."""
+        """Returns the options of training batches, with references if the objective needs them.
+
+        Cross-entropy needs none and leaves the options as they are. A subclass may set which
+        references a batch holds.
+
+        Args:
+          options: the options of the batches.
+        """
         return options
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
-        """Makes two metrics, with the same names for training and validation in TensorBoard."""
+        """Makes the Keras metrics `loss` and `perplexity`, for training and validation alike.
+
+        Args:
+          training: not used; a subclass may have other metrics for training.
+        """
         return [keras.metrics.Mean(name="loss"), Perplexity(name="perplexity")]
 
     # AutoGraph would rewrite every function below, though none has a loop over tensors in Python:
     # a third of the time that tracing takes.
     @tf.autograph.experimental.do_not_convert
     def train_step(self, inputs, model, optimizer, metrics=None):
-        """Runs one step on one replica; the loss is a mean over the words of all replicas.
+        """Computes the loss of a batch on one replica, and updates the weights.
 
-        TensorBoard shows the objective without the penalty of `l2`.
+        The loss is the mean over the words of all replicas. TensorBoard shows it without the
+        penalty of `l2`.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
@@ -184,7 +208,7 @@ class CaptionTask(base_task.Task):
           metrics: the metrics to update; None updates none.
 
         Returns:
-          the loss, under the name that TF Model Garden gives it.
+          {"loss": the loss, a float32 scalar}.
         """
         done = tf.convert_to_tensor(optimizer.iterations)
         # Each image has its own seed, so that micro-batches draw different words.
@@ -212,7 +236,14 @@ class CaptionTask(base_task.Task):
         return self.apply(objective, inputs, model, optimizer, metrics)
 
     def seed(self, done: tf.Tensor) -> tf.Tensor:
-        """Returns the seed [2] for the draws of this replica in the step after `done` steps."""
+        """Returns the seed of the random draws of this replica in one step.
+
+        Args:
+          done: number of finished optimizer steps, an integer scalar.
+
+        Returns:
+          the seed for TensorFlow's stateless random functions, [2] of the dtype of `done`.
+        """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
         return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
@@ -225,26 +256,27 @@ class CaptionTask(base_task.Task):
         optimizer: keras.optimizers.Optimizer,
         metrics: Sequence[keras.metrics.Metric] | None,
     ) -> dict[str, tf.Tensor]:
-        """Updates the weights by the gradient of an objective, and the metrics.
+        """Computes the gradient of an objective, and updates the weights and the metrics.
 
-        With `l2` the gradient of lambda |weights|^2 of m-RNN is added (docs/systems.md 6.3). The
-        cost of the paper is in bits, and the loss here in nats: multiply the lambda of the paper by
-        ln 2.
+        With `l2` the gradient of the penalty lambda |weights|^2 of m-RNN is added (docs/systems.md
+        6.3). The cost in that paper is in bits, but the loss here is in nats: multiply the lambda
+        of the paper by ln 2.
 
         Args:
-          objective: maps a batch to a summed loss, its number of words and the sums of the metrics.
-          batch: a nest of tensors [B, ...], which micro-batches divide.
+          objective: a function of a batch. It returns the loss summed over words, the number of
+            words, and for each metric the sum and the number to divide by.
+          batch: nested tensors [B, ...] of B images; micro-batches are parts of them along B.
           model: the captioner.
           optimizer: the optimizer.
           metrics: the metrics to update; None updates none.
 
         Returns:
-          the loss, under the name that TF Model Garden gives it.
+          {"loss": the loss, a float32 scalar}.
         """
         config = self.optimizer_config
         weights = model.trainable_variables
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        gradients, loss, sums = mean_gradient(
+        gradients, loss, sums = _mean_gradient(
             objective,
             batch,
             weights,
@@ -273,13 +305,15 @@ class CaptionTask(base_task.Task):
         """Computes the loss by teacher forcing, and captions by beam search and greedy search.
 
         Args:
-          inputs: a batch of `pipeline.decoding_batches`.
+          inputs: a batch of B images of `pipeline.decoding_batches`.
           model: the captioner.
           metrics: the metrics to update; None updates none.
 
         Returns:
-          `id` int64 [B], `tokens` int32 [B, T] of the best caption, and `greedy` float32 [B], the
-          CIDEr-D of the greedy caption.
+          a dictionary: `id`, the image ids, int64 [B]; `tokens`, the word ids of the best caption
+          of each image, at most T words, int32 [B, T]; and `greedy`, the CIDEr-D of the greedy
+          caption, float32 [B]. The last is NaN if the data has no document frequencies or its
+          vocabulary is too large.
         """
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
@@ -301,7 +335,12 @@ class CaptionTask(base_task.Task):
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
-        """Returns the function compiled with XLA, if the task uses XLA and it is `possible`."""
+        """Returns a function compiled with XLA, or unchanged if the task does not use XLA.
+
+        Args:
+          function: the function.
+          possible: false returns the function unchanged, too, because XLA cannot compile it.
+        """
         if not (self.xla and possible):
             return function
         return tf.function(function, autograph=False, jit_compile=True)
@@ -324,11 +363,16 @@ class CaptionTask(base_task.Task):
             metric.update_state(tf.math.divide_no_nan(total, count), sample_weight=count)
 
     def aggregate_logs(self, state, step_logs):
-        """Collects caption and greedy score by image id: a repeated image counts once.
+        """Adds the captions of a batch to those of the batches before it.
 
         Args:
           state: the result for the batches before; None for the first batch.
-          step_logs: the results of `validation_step`, a list with a tensor of each replica.
+          step_logs: the results of `validation_step`: for each key a list with a tensor of each
+            replica.
+
+        Returns:
+          image id -> (the caption as text, the CIDEr-D of the greedy caption). An image that was
+          repeated to fill up a batch is there once.
         """
         captions = {} if state is None else state
         columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
@@ -339,11 +383,14 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Collects the captions of all workers in the chief, and computes the scores.
+        """Collects the captions of all workers in the first one, which computes the scores.
 
         Args:
           aggregated_logs: the result of `aggregate_logs` in this worker.
-          global_step: the number of finished steps.
+          global_step: the number of finished steps, a variable.
+
+        Returns:
+          the scores by name, the same in all workers.
         """
         start = global_step is not None and int(global_step.numpy()) == 0
         if self.workers.count > 1:
@@ -357,14 +404,20 @@ class CaptionTask(base_task.Task):
         return scores
 
     def score(self, aggregated_logs: Mapping[int, tuple], start: bool) -> dict[str, float]:
-        """Computes the official scores of the captions, each times 100.
+        """Computes the scores of captions, and keeps the captions and scores as attributes.
 
-        `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
-        document frequencies of the training split. Images without references do not count.
+        Images without references do not count.
 
         Args:
-          aggregated_logs: caption and greedy score by image id.
-          start: whether this is the validation before the first step.
+          aggregated_logs: image id -> (the caption as text, the CIDEr-D of the greedy caption).
+          start: whether this is the validation before the first step. Cross-entropy ignores it; a
+            subclass may check the scores then.
+
+        Returns:
+          the scores by name, each times 100: the official ones of `task.metrics`;
+          `distinct_captions`, the share of different captions; and `greedy_CIDEr-D`, the CIDEr-D of
+          greedy decoding, computed on word ids with the document frequencies of the training split.
+          The last is left out if it cannot be computed.
         """
         references = self.data.references(self.task_config.validation_data.split)
         scored = {image: log for image, log in aggregated_logs.items() if references[image]}
@@ -377,16 +430,21 @@ class CaptionTask(base_task.Task):
         if not self.data.has_document_frequencies:
             self.notes.append(
                 f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies. "
-                "Prepare it with `document_frequency=FILE`"
+                "Prepare it with `document_frequency=FILE` of tfcap.prepare"
             )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
         return logs if np.isnan(self.greedy) else logs | {"greedy_CIDEr-D": self.greedy}
 
     def initialize(self, model: Captioner) -> None:
-        """Loads the weights of `init_checkpoint`, or else measures the features to standardise.
+        """Gives the model its first weights, from `init_checkpoint` if the configuration names one.
 
-        The random states of dropout are not loaded. With `remap_vocab` a word in both vocabularies
-        gets the weights of the checkpoint; any other word has new weights.
+        The random states of dropout are not loaded. With `remap_vocab` a word that both
+        vocabularies have gets the weights of the checkpoint; any other word keeps its random
+        weights. Without `init_checkpoint` all weights stay random, and a model that standardises
+        its features measures their mean and deviation on images of the training split.
+
+        Args:
+          model: the captioner, with all variables.
         """
         if source := self.task_config.init_checkpoint:
             path = self._start_of(source)
@@ -415,7 +473,7 @@ class CaptionTask(base_task.Task):
             raise ValueError(f"task.init_checkpoint={source}: {error}{remedy}") from None
 
 
-def mean_gradient(
+def _mean_gradient(
     objective: Objective,
     batch: Batch,
     variables: Sequence[keras.Variable],

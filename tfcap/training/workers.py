@@ -43,11 +43,14 @@ _ADDRESS = re.compile(r"(?:\[[\da-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.IGNORECAS
 
 
 def cluster_position(several: bool = False) -> tuple[int, int]:
-    """Returns the number of workers of `TF_CONFIG` and the index of this one; without it, (1, 0).
+    """Reads from the environment variable `TF_CONFIG` which worker this process is.
 
     Args:
-      several: whether the strategy is one for several workers, so that even the address of a single
-        worker matters.
+      several: true also checks the address of a single worker, to which a strategy for several
+        workers connects; false checks addresses only if there are several.
+
+    Returns:
+      the number of workers, and the index of this one, from 0; (1, 0) without `TF_CONFIG`.
 
     Raises:
       UsageError: this `TF_CONFIG` cannot be used.
@@ -95,7 +98,10 @@ def _fault(addresses: Sequence[Any], cluster: Mapping[str, Any]) -> str:
 
 
 class Workers:
-    """The processes that train together, with what they say to each other.
+    """The processes (workers) that train one model together, and how they exchange values.
+
+    Worker 0 is the chief, which writes the run. All workers must call the same methods in the same
+    order, because each call waits for all of them.
 
     Args:
       strategy: the distribution strategy; None for a single process.
@@ -115,13 +121,17 @@ class Workers:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes files and prints."""
+        """True in worker 0, the only process that writes files and prints."""
         return self.index == 0
 
     # ---- values of all workers ------------------------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all workers, in order; a `value` is anything that JSON can hold."""
+        """Sends a value to all workers; returns the values of all, in the order of their indices.
+
+        Args:
+          value: anything that JSON can hold.
+        """
         if self.count == 1:
             return [value]
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -157,7 +167,13 @@ class Workers:
         return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
 
     def everywhere(self, function: Callable[[], T]) -> T:
-        """Calls a function in each worker; a ValueError of one worker is raised in all."""
+        """Calls a function in each worker, and returns the result of this worker.
+
+        A ValueError of one worker is raised in all workers.
+
+        Args:
+          function: a function without arguments.
+        """
         result: Any = None
         failure = None
         try:
@@ -174,11 +190,21 @@ class Workers:
         return result
 
     def share(self, function: Callable[[], T]) -> T:
-        """Calls a function in the chief, and returns its result in all workers, as JSON."""
+        """Calls a function in worker 0 only, and returns its result in all workers.
+
+        A ValueError is raised in all workers, too.
+
+        Args:
+          function: a function without arguments, whose result JSON can hold.
+        """
         return self.gather(self.everywhere(lambda: function() if self.is_chief else None))[0]
 
     def compare(self, **values: Any) -> None:
-        """Raises ValueError in all workers if a worker has other values than the chief."""
+        """Raises ValueError in all workers if a worker has other values than worker 0.
+
+        Args:
+          **values: the values that must be equal; the error tells their names.
+        """
         texts = {k: json.dumps(v, sort_keys=True, default=os.fspath) for k, v in values.items()}
         digests = {k: hashlib.sha256(text.encode()).hexdigest() for k, text in texts.items()}
         chief, *others = self.gather(digests)
@@ -192,23 +218,32 @@ class Workers:
     # ---- the end --------------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Waits for all workers, because TensorFlow treats a worker that has ended as lost."""
+        """Waits until all workers call it.
+
+        TensorFlow treats a worker that has ended as lost, so no worker may end before the others.
+        """
         self.gather(None)
 
     def leave(self) -> None:
-        """Waits until all workers have read the last sum; call it before the process ends."""
+        """Waits like `wait`, but raises nothing if another worker is lost. Call it last.
+
+        Without it a worker could end while another still reads what `wait` has exchanged.
+        """
         with contextlib.suppress(tf.errors.OpError):
             self.wait()
 
     def quiet(self) -> contextlib.AbstractContextManager:
-        """Hides what the workers other than the chief print on standard output."""
+        """Returns a context that hides the standard output of every worker but worker 0."""
         if self.is_chief:
             return contextlib.nullcontext()
         return contextlib.redirect_stdout(io.StringIO())
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns TensorFlow's errors after the loss of a worker into `errors.Interrupted`."""
+        """Context that turns TensorFlow's errors after the loss of a worker into one `Interrupted`.
+
+        Its message says that the same command goes on from the last checkpoint.
+        """
         try:
             yield
         except tf.errors.OpError as error:
@@ -227,15 +262,15 @@ class Workers:
 
 
 def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
-    """Runs `python -m tfcap.train` in several processes of this machine.
+    """Runs `python -m tfcap.train` in several processes of this machine, and waits for them.
 
     Args:
       arguments: the command line without the program.
       workers: the number of processes.
-      restarts: how often all start again after one of them was lost.
+      restarts: how many times all of them are started again after one was lost.
 
     Returns:
-      0, or the exit code of the first process that failed.
+      the exit code: 0, that of the first process that failed, or 130 after Ctrl-C.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = (
@@ -244,8 +279,9 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
     devices = [device for device in devices if device]
     if 0 < len(devices) < workers:
         raise errors.UsageError(
-            f"Each of {workers} `workers` needs a GPU, and this machine has {len(devices)}. "
-            "Without GPUs (CUDA_VISIBLE_DEVICES=) all workers train on the processor."
+            f"`workers={workers}`: each worker needs a GPU, but this machine has {len(devices)}. "
+            "Start fewer workers, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the "
+            "processor."
         )
     command = [sys.executable, "-m", "tfcap.train", *arguments, "--workers=1", "--restarts=0"]
     for left in range(restarts, -1, -1):
@@ -318,7 +354,11 @@ def _show(process: subprocess.Popen, index: int) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns unused ports of this machine."""
+    """Returns the numbers of TCP ports of this machine that no program uses now.
+
+    Args:
+      count: how many ports to find.
+    """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for item in sockets:

@@ -14,14 +14,16 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attended:
-    """A caption and the weights of the regions for each of its words.
+    """A caption, and for each of its words how much the captioner used each region of the image.
 
     Attributes:
-      words: the words of the caption, without the end mark.
-      weights: float32 [T', R], for each word a distribution over the regions. Contributions of a
-        word are all 0 if no region has a positive contribution.
-      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1; for a grid the boxes of its cells.
-      kind: `attention` or `contribution`.
+      words: the T' words of the caption, without the end mark.
+      weights: weights of the R regions for each word, float32 [T', R]: at least 0, with the sum 1
+        over the regions. Contributions of a word are all 0 if no region has a positive one.
+      boxes: corners of the regions, float32 [R, 4]: x1, y1, x2, y2 in 0..1. Regions of a grid have
+        the boxes of its cells.
+      kind: what the weights are: `attention` (attention weights of the decoder) or `contribution`
+        (from gradients), see `attention.attend`.
     """
 
     words: list[str]

@@ -41,7 +41,7 @@ function drawAttention(picture, { attended, position, boxes: boxesOfWord, tiles 
   const weights = attended.bytes.subarray(position * boxes.length, (position + 1) * boxes.length);
   const strongest = weights.indexOf(Math.max(...weights));
   const peak = attended.peaks[position], uniform = 1 / boxes.length;
-  // As `figures.spread_evenly`: shading would only darken the whole picture.
+  // As `figures._spread_evenly`: shading would only darken the whole picture.
   if (peak > 0 && peak < uniform * (2 - uniform))
     return `spread evenly, ${attended.kind} at most ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`;
   const svg = element("svg:svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", class: "overlay" });

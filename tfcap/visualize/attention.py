@@ -37,10 +37,10 @@ def attend(
     captions: Sequence[str],
     kind: str = "attention",
 ) -> list[Attended]:
-    """Computes the weights of the regions for each word of each caption.
+    """Computes how much a captioner used each region of an image for each word of its caption.
 
-    * `attention`: the attention over the regions in the decoder's last layer that has one, mean
-      over its heads; for an ensemble the mean over the members with attention. A model without
+    * `attention`: the attention weights over the regions in the decoder's last layer that has any,
+      mean over its heads; for an ensemble the mean over the members with attention. A model without
       attention gives the contribution instead.
     * `contribution`: x_r . d log p(word) / d x_r for the features x_r of region r, positive parts
       only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713; our
@@ -49,21 +49,25 @@ def attend(
     The computation runs eagerly, with all images in one batch.
 
     Args:
-      model: the captioner, with its weights restored.
+      model: the captioner, with its trained variables restored.
       vocab: the vocabulary of the captioner.
-      inputs: `features` [B, R, F] and `mask` bool [B, R]; if the data has vectors of whole images
-        also `image` [B, F2]. Other entries are ignored.
+      inputs: tensors of B images: `features` [B, R, F] with F features of each of R regions, and
+        `mask` bool [B, R], true for real regions; if the data has vectors of whole images, also
+        `image` [B, size of a vector]. Other entries are ignored.
       boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
 
+    Returns:
+      For each image its caption with the weights of its regions, without padding.
+
     Raises:
       ValueError: the regions have no boxes, or a caption has more words than the model can decode.
     """
-    if not has_boxes(boxes):
+    if not _has_boxes(boxes):
         raise ValueError(
-            "Attention needs features with boxes: prepare the data from pictures, or from "
-            "features with boxes."
+            "Attention is drawn over the boxes of regions, but the regions have none. Prepare the "
+            "data from pictures, or from features with boxes."
         )
     tensors = {
         key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)
@@ -73,8 +77,8 @@ def attend(
     longest = max(texts, key=len)
     if len(longest) > model.max_length:
         raise ValueError(
-            f"Attention needs captions of at most {model.max_length} words, and this one is "
-            f"longer: {' '.join(longest)}"
+            f"The model reads captions of at most {model.max_length} words. Shorten this one: "
+            f"{' '.join(longest)}"
         )
     targets = np.full((len(texts), max(1, len(longest))), PAD, np.int32)  # [B, T']
     for row, words in zip(targets, texts, strict=True):
@@ -101,18 +105,20 @@ def attend_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> dict[int, Attended]:
-    """Computes the attention of every word of the captions of a split.
+    """Computes the attention for every word of captions of a split, in batches, see `attend`.
 
     Args:
-      model, vocab: see `attend`.
-      data: the prepared data that the images are in.
-      split: the split of the data that the images are in.
+      model: the captioner, with its trained variables restored.
+      vocab: the vocabulary of the captioner.
+      data: the prepared data that has the images.
+      split: name of the split that has the images.
       captions: image id -> caption.
       batch_size: number of images that are computed together.
-      max_regions: number of regions of an image that are read; None reads all.
+      max_regions: largest number of regions of an image that are read; None reads all.
 
     Returns:
-      Image id -> attention. Images whose regions have no boxes are left out.
+      Image id -> its caption with the weights of its regions. Images whose regions have no boxes
+      are left out.
     """
     images = list(captions)
     result: dict[int, Attended] = {}
@@ -120,7 +126,7 @@ def attend_split(
     for start in progress.progress(starts, len(starts), "attention"):
         ids = images[start : start + batch_size]
         batch = data.read(split, ids, max_regions)
-        rows = [row for row, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
+        rows = [row for row, boxes in enumerate(batch["boxes"]) if _has_boxes(boxes)]
         if not rows:
             continue
         inputs = {key: tf.gather(value, rows) for key, value in inputs_of(batch).items()}
@@ -137,13 +143,14 @@ def shown_paths(
     directory: str | os.PathLike | None = None,
     ids: Collection[int] | None = None,
 ) -> dict[int, str]:
-    """Returns image id -> path of the picture over which figures draw the regions.
+    """Returns the pictures over which figures draw the regions: image id -> path.
 
-    For a clip, the picture shows all frames; these temporary pictures are removed when the program
-    ends.
+    For a clip the picture is made here and shows all frames, row by row; such files are temporary
+    and are removed when the program ends.
 
     Args:
-      data, split: the prepared data, and one of its splits.
+      data: the prepared data.
+      split: name of one of its splits.
       directory: where the pictures are; None means the directory that the data names.
       ids: the images whose pictures are wanted; None means all images of the split.
     """
@@ -170,23 +177,33 @@ def shown_paths(
 def require_shown_paths(
     data: PreparedData, split: str, directory: str | os.PathLike | None, ids: Sequence[int]
 ) -> dict[int, str]:
-    """Returns `shown_paths`; raises UsageError if there is no picture or if regions have no box."""
+    """Returns the same as `shown_paths`, but checks that attention can be drawn.
+
+    Args:
+      data: the prepared data.
+      split: name of one of its splits.
+      directory: where the pictures are; None means the directory that the data names.
+      ids: the images whose pictures are wanted.
+
+    Raises:
+      UsageError: there is no picture, or the regions of the first image have no boxes.
+    """
     paths = shown_paths(data, split, directory, ids)
     if not paths:
         where = f" in {directory or data.images}" if directory or data.images else ""
         raise errors.UsageError(
             f"`attention` finds no picture of split {split}{where}. Give `images`, the directory "
-            "that the file names of the data are relative to."
+            "to which the file names in the data are relative."
         )
-    if not has_boxes(data.read(split, ids[:1])["boxes"]):
+    if not _has_boxes(data.read(split, ids[:1])["boxes"]):
         raise errors.UsageError(
-            f"`attention` needs features with boxes, and {data.folder} has none: prepare it from "
-            "pictures, or from features with boxes."
+            f"`attention` needs features with boxes, but those in {data.folder} have none. Prepare "
+            "the data from pictures, or from features with boxes."
         )
     return paths
 
 
-def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
+def _has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
     """True if all images of `boxes` [..., R, 4] have boxes. Only zeros mean that there are none."""
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 

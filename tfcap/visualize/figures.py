@@ -44,11 +44,11 @@ _TITLES = {
 
 
 def full_strength(weights: np.ndarray) -> float:
-    """Returns the weight that is drawn at full strength, one for all words of a caption.
+    """Returns the weight that is drawn with the strongest colour, for all words of a caption.
 
-    It is the largest weight of any word, but at least 4 / R and at most 1. So small differences
-    between nearly uniform weights are not drawn strongly. If each word had its own scale, a weight
-    of 0.03 among weights of 0.02 would be as red as 0.9.
+    It is the largest weight of any word, but at least 4 / R for R regions, and at most 1. So small
+    differences between nearly uniform weights are not drawn strongly. If each
+    word had its own, a weight of 0.03 among weights of 0.02 would be as red as 0.9.
 
     Args:
       weights: weights of the regions for each word, [..., R]; NaN counts as 0.
@@ -57,7 +57,7 @@ def full_strength(weights: np.ndarray) -> float:
     return max(largest, min(1.0, TIMES_UNIFORM / max(1, np.shape(weights)[-1])))
 
 
-def spread_evenly(weights: np.ndarray) -> bool:
+def _spread_evenly(weights: np.ndarray) -> bool:
     """True if the weights [R] of a word are nearly uniform, so that no region stands out.
 
     The largest weight is then below u (2 - u), where u = 1 / R is the uniform weight: nearly 2 u
@@ -70,10 +70,16 @@ def spread_evenly(weights: np.ndarray) -> bool:
 
 
 def grid(boxes: np.ndarray) -> tuple[int, int] | None:
-    """Returns the numbers of rows and columns if `boxes` [R, 4] are the cells of a grid, or None.
+    """Finds out whether boxes are the cells of a grid over the whole picture, row by row.
 
-    The cells of a grid are in order, row by row, and together they cover the picture. Neighbours
-    may overlap: they do if the grid of a network was averaged to a size that does not divide it.
+    Neighbouring cells may overlap: they do if the grid of a network was averaged to a size that
+    does not divide it.
+
+    Args:
+      boxes: corners of R boxes [R, 4], x1, y1, x2, y2 in 0..1.
+
+    Returns:
+      The number of rows and the number of columns; None if the boxes are no grid.
     """
     boxes = np.round(np.asarray(boxes, np.float64), 4)
     columns = np.unique(boxes[:, [0, 2]], axis=0)
@@ -97,20 +103,22 @@ def panel(
 ) -> np.ndarray:
     """Draws the weights of one word over a picture.
 
-    Boxes that are a grid give a heat map. Otherwise a pixel is as bright as the strongest of its
-    boxes is strong, and the strongest box has an outline.
+    Boxes that are a grid give a heat map. Otherwise each pixel is as bright as the largest weight
+    of the boxes around it, and the box with the largest weight has an outline. Nearly uniform
+    weights draw nothing: the result is the picture itself.
 
     Args:
-      picture: uint8 [h, w, 3].
-      weights: the weight of each region, [R].
+      picture: pixels of the picture, uint8 [height, width, 3].
+      weights: the weight of each of R regions, [R].
       boxes: corners of the regions [R, 4], x1, y1, x2, y2 in 0..1.
-      full: the weight that is drawn at full strength, see `full_strength`.
-      outline_cell: whether the strongest cell of a grid has an outline, too.
+      full: the weight that is drawn with the strongest colour, see `full_strength`.
+      outline_cell: whether the cell with the largest weight has an outline, too, if the boxes are a
+        grid.
 
     Returns:
-      The panel, uint8 [h, w, 3].
+      The pixels, in the form of `picture`.
     """
-    if spread_evenly(weights):
+    if _spread_evenly(weights):
         return picture
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
     cells = grid(boxes)
@@ -129,18 +137,22 @@ def figure(
     scale: int = 1,
     form: str = "png",
 ) -> bytes:
-    """Draws the picture and a panel for each word of a caption, as the content of a file.
+    """Draws a picture, and next to it the picture again for each word of a caption.
 
-    All panels have one scale, see `full_strength`. The weight of a uniform distribution is printed
-    below the picture.
+    The pictures for the words show the weights of the regions, all with one scale of colours, see
+    `full_strength`. Below the first picture stands the weight that each region has if all are
+    equal.
 
     Args:
-      picture: uint8 [H, W, 3].
+      picture: pixels of the picture, uint8 [height, width, 3].
       attended: the caption and its weights.
-      size: the longer side of a panel, in units.
-      columns: number of panels per row.
-      scale: number of pixels of a unit.
+      size: the longer side of each picture of the figure, in 1/100 inch.
+      columns: number of pictures in a row.
+      scale: number of pixels per 1/100 inch.
       form: kind of the file: `png`, `pdf` or `svg`.
+
+    Returns:
+      The content of the file.
     """
     small = _resized(picture, size, scale)
     full = full_strength(attended.weights)
@@ -167,16 +179,18 @@ def figure(
 def compared(
     picture: np.ndarray, models: Sequence[tuple[str, Attended]], size: int = SIZE
 ) -> bytes:
-    """Draws a block for each model: its name and caption, the picture, and a panel for each word.
+    """Draws a figure that shows what several models looked at for each word of their captions.
 
-    The region with the largest weight is outlined, as in figure 5 of the X-LAN paper (Pan et al.,
-    CVPR 2020). A long caption goes on in the next row. Each model has its own scale, because models
-    may read different regions; the weight of a uniform distribution stands beside the name.
+    Each model has a block: its name and caption, the picture, and the picture again for each word
+    with the weights of the regions. The region with the largest weight is outlined, as in figure 5
+    of the X-LAN paper (Pan et al., CVPR 2020). A long caption goes on in the next row. Each model
+    has its own scale of colours, because models may read different regions; the weight that each
+    region has if all are equal stands beside the name.
 
     Args:
-      picture: uint8 [H, W, 3].
+      picture: pixels of the picture, uint8 [height, width, 3].
       models: the name of each model, and its caption with the weights.
-      size: the longer side of a panel, in pixels.
+      size: the longer side of each picture of the figure, in pixels.
 
     Returns:
       The content of a PNG file.
@@ -210,14 +224,17 @@ def compared(
 
 
 def figure_paths(directory: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
-    """Returns image id -> path of the figure.
+    """Chooses the paths of the figures of several pictures.
 
-    A figure gets the name of its picture, with the ending .png. If two pictures, which are in
-    different directories, have the same name, the names of all figures begin with the image id.
+    A figure gets the name of its picture, with the ending .png. If two pictures from different
+    directories have the same name, the names of all figures begin with the image id.
 
     Args:
       directory: the directory for the figures.
       pictures: image id -> path of the picture.
+
+    Returns:
+      Image id -> path of the figure.
 
     Raises:
       UsageError: a figure would overwrite one of the pictures.
@@ -232,7 +249,7 @@ def figure_paths(directory: str | os.PathLike, pictures: Mapping[int, str]) -> d
     for path in paths.values():
         if os.path.realpath(path) in sources:
             raise errors.UsageError(
-                f"A figure would overwrite the picture {path}. Give another directory."
+                f"A figure would overwrite the picture {path}. Give another directory for figures."
             )
     return paths
 
@@ -242,7 +259,9 @@ def write_figures(
     pictures: Mapping[int, str],
     models: Mapping[str, Mapping[int, Attended]],
 ) -> int:
-    """Writes a figure of `compared` for each image with a picture and weights of the first model.
+    """Writes a figure for each image, as a PNG file that compares the models, see `compared`.
+
+    Images need a picture and weights of the first model; others are left out.
 
     Args:
       directory: the directory for the files; `figure_paths` gives their names.
@@ -267,23 +286,32 @@ def write_figures(
 
 
 def write_figure(path: str | os.PathLike, picture: np.ndarray, attended: Attended) -> None:
-    """Writes the figure of a caption as a PNG, PDF or SVG file.
+    """Writes the figure of a caption, see `figure`, as a PNG, PDF or SVG file.
 
     Args:
-      path: the file, whose ending is one of `ENDINGS` and says its kind.
-      picture: uint8 [H, W, 3].
+      path: the file; its ending, .png, .pdf or .svg, says its kind.
+      picture: pixels of the picture, uint8 [height, width, 3].
       attended: the caption and its weights.
+
+    Raises:
+      ValueError: the path has another ending.
     """
     path = os.path.expanduser(path)
     if not path.lower().endswith(ENDINGS):
-        raise ValueError(f"The name of a figure, {path}, must end in {', '.join(ENDINGS)}.")
+        raise ValueError(
+            f"A figure needs a file name that ends in one of {', '.join(ENDINGS)}, not {path}."
+        )
     _write(path, figure(picture, attended, scale=_PRINTED, form=path[-3:].lower()))
 
 
 def figure_path(path: str, picture: str, several: bool) -> str:
-    """Returns the path of the figure of a picture, such as "dog.jpg".
+    """Returns the path of the figure of one of the captioned pictures.
 
-    It is `path`; if there are `several` pictures, "out-dog.png" for the `path` "out.png".
+    Args:
+      path: the path that the user gave, such as "out.png".
+      picture: path of the picture, such as "dog.jpg".
+      several: whether there are several pictures. If so, the name of the picture is added:
+        "out-dog.png". If not, the result is `path`.
     """
     if not several:
         return path
@@ -358,7 +386,7 @@ def _uniform(attended: Attended) -> str:
 
 def _share(weights: np.ndarray) -> str:
     """Returns the largest weight [R] of a word as text."""
-    if spread_evenly(weights):
+    if _spread_evenly(weights):
         return f"{weights.max():.2f}, spread evenly"
     return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 

@@ -22,9 +22,10 @@ _SAID: set[str] = set()  # the subjects of the notes so far
 
 
 def families(text: str) -> list[str]:
-    """Returns the families of fonts for a text: matplotlib's own, and others for letters it lacks.
+    """Returns the names of font families that together have the letters of a text.
 
-    A warning names letters that no installed font has.
+    The first ones are those that matplotlib is set to. Others follow for letters that these lack. A
+    warning names letters that no installed font has.
     """
     import matplotlib
     from matplotlib import font_manager
@@ -52,7 +53,7 @@ def families(text: str) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Returns the width of a text, in letters of the Latin script."""
+    """Returns the width of a text in Latin letters; a Chinese character counts as two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 

@@ -50,16 +50,19 @@ def write(
     title: str = "Captions",
     notes: Sequence[str] = (),
 ) -> int:
-    """Writes the report of runs. The file appears only when it is complete.
+    """Writes an HTML report that shows captions of runs, their scores and the pictures.
+
+    The file needs no other file and no network. It appears only when it is complete.
 
     Args:
       path: the file, for example "report.html"; its directory must exist.
-      captions: name of the run -> image id -> caption; the first run is the evaluated one.
+      captions: name of the run -> image id -> caption. The first run is the one that is evaluated;
+        the others are shown for comparison.
       compared: scores, intervals and differences of the same runs.
       references: image id -> reference captions, for the images of the runs.
       pictures: image id -> path of the picture; a picture that cannot be read is left out.
-      attention: name of the run -> image id -> weights of the regions; runs and images may be
-        missing.
+      attention: name of the run -> image id -> caption with the weights of the regions, which are
+        drawn over the picture. Runs and images may be missing.
       title: the title of the page.
       notes: lines to show under the scores.
 
@@ -78,11 +81,11 @@ def write_captions(
     pictures: Sequence[str | os.PathLike],
     title: str,
 ) -> int:
-    """Writes a page of captions that have no references.
+    """Writes an HTML page that shows pictures with their captions, for pictures without references.
 
     Args:
       path: the file; its directory must exist.
-      rows: for each caption the name of its picture, its text, and its score as text.
+      rows: for each caption three texts: the name of its picture, the caption, and its score.
       pictures: the path of the picture of each caption; a picture that cannot be read is left out.
       title: the title of the page.
 
@@ -106,19 +109,30 @@ def write_captions(
 
 
 def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
-    """Yields the rows of a page of `write_captions`; raises ValueError for any other file."""
+    """Reads the captions of a page that `write_captions` wrote.
+
+    Args:
+      path: the file.
+
+    Yields:
+      For each caption three texts: the name of its picture, the caption, and its score.
+
+    Raises:
+      ValueError: the file is something else.
+    """
     with open(path, encoding="utf-8", errors="replace") as file:
         data = re.search('id="data">(.*?)</script>', file.read(), re.S)
     try:
         content = json.loads(data[1]) if data else {}
         if content["keys"] != _SCORE:
-            raise ValueError("its scores are others")
+            raise ValueError  # it is a report of runs
         for image in content["images"]:
             [run] = image["runs"]
             yield [image["name"], run["text"], str(run["scores"][0])]
     except (ValueError, LookupError, TypeError):
         raise ValueError(
-            f"{os.fspath(path)} is no page of captions. Give `out` another name."
+            f"{os.fspath(path)} is no page of captions, so it cannot be continued. Give another "
+            "file as `out`."
         ) from None
 
 
@@ -139,15 +153,17 @@ def _write(
 
 
 def page(name: str, title: str, package: str = __package__) -> list[str]:
-    """Returns a page as the parts before, between and after its {{data}} and {{pictures}}.
-
-    The styles and scripts to which the page links are put into it.
+    """Reads an HTML page of a package, and puts the styles and scripts to which it links into it.
 
     Args:
       name: the name of the page, whose file is NAME.html.
       title: the title of the page.
-      package: the package that has the files of the page. What it lacks is taken from this package,
-        which has the styles and scripts of all pages.
+      package: the package that has the files of the page. A file that it lacks is taken from
+        `tfcap.visualize`, which has the styles and scripts of all pages.
+
+    Returns:
+      The page as a list of texts: the parts before, between and after the marks {{data}} and
+      {{pictures}}.
     """
     text = _resource(package, f"{name}.html")
     assert text is not None, f"{package} has no page {name}"
@@ -244,9 +260,13 @@ def _json(content: object) -> str:
 
 
 def thumbnail(picture: Image.Image, side: int = _SIDE) -> str:
-    """Returns a picture as base64 of a JPEG file.
+    """Returns a small copy of a picture, as the base64 text of a JPEG file.
 
-    Its longer side has at most `side` pixels, and transparent pixels become white.
+    Transparent pixels become white.
+
+    Args:
+      picture: the picture.
+      side: the most pixels of the longer side.
     """
     if "A" in picture.getbands() or "transparency" in picture.info:
         picture = picture.convert("RGBA")
@@ -279,9 +299,14 @@ def _thumbnails(
 
 
 def packed_weights(weights: np.ndarray) -> dict[str, Any]:
-    """Encodes weights [T', R] as `weights`, base64 of uint8 [T', R], and `peaks` of the words.
+    """Encodes the weights of the regions for each word of a caption, for the script of a page.
 
-    255 stands for `figures.full_strength` of all words. A peak is the largest weight of a word.
+    Args:
+      weights: T' words and R regions, [T', R].
+
+    Returns:
+      A dictionary for JSON. "weights": base64 text of uint8 [T', R], where 255 stands for the
+      weight `figures.full_strength` of the caption. "peaks": for each word its largest weight.
     """
     weights = np.nan_to_num(np.asarray(weights, np.float64)).clip(0.0)
     scaled = np.rint(255 * weights / full_strength(weights)).astype(np.uint8)
@@ -293,6 +318,13 @@ def packed_weights(weights: np.ndarray) -> dict[str, Any]:
 
 
 def packed_boxes(boxes: np.ndarray) -> str:
-    """Encodes boxes [R, 4] (x1, y1, x2, y2 in 0..1) as base64 of little-endian uint16."""
+    """Encodes the boxes of regions for the script of a page.
+
+    Args:
+      boxes: corners of R regions [R, 4], x1, y1, x2, y2 in 0..1.
+
+    Returns:
+      Base64 text of little-endian uint16 [R, 4], where 65535 stands for 1.
+    """
     boxes = np.nan_to_num(np.asarray(boxes, np.float64)).clip(0.0, 1.0)
     return base64.b64encode(np.rint(65535 * boxes).astype("<u2").tobytes()).decode()

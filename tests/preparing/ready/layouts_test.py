@@ -176,8 +176,8 @@ def test_each_layout_gives_the_features_that_were_written(tmp_path, name):
     reader = ReadyFeatures([path], ENTRIES, images_dir)
     assert reader.about().startswith(title) and reader.named_by == "image id"
     assert (reader.regions, reader.image_dim) == (3, 5 if vectors else None)
-    *found, missing = reader.read(ENTRIES + entries(77))
-    for one in found:
+    *result, missing = reader.read(ENTRIES + entries(77))
+    for one in result:
         wanted = images[one.entry.id]
         np.testing.assert_array_equal(one.features, wanted.features)
         assert one.features.dtype == np.float32 and (one.boxes is not None) == boxes
@@ -216,8 +216,8 @@ def test_a_whole_line_behind_a_cut_one_is_read(tmp_path):
     path = features.bottom_up(tmp_path / "a.tsv", IMAGES)
     line = features.bottom_up_line(9, IMAGES[9])
     path.write_bytes(line[: len(line) // 2] + b"\n" + path.read_bytes())
-    (found,) = ReadyFeatures([path], ENTRIES).read(entries(9))
-    np.testing.assert_array_equal(found.features, IMAGES[9].features)
+    (result,) = ReadyFeatures([path], ENTRIES).read(entries(9))
+    np.testing.assert_array_equal(result.features, IMAGES[9].features)
 
 
 def test_the_index_of_a_tsv_is_kept_until_the_file_changes(tmp_path, capsys):
@@ -226,9 +226,9 @@ def test_the_index_of_a_tsv_is_kept_until_the_file_changes(tmp_path, capsys):
     for change in (None, None, {9: IMAGES[30], 30: IMAGES[9], 391895: IMAGES[391895]}):
         if change:
             features.bottom_up(path, change)
-        found = list(ReadyFeatures([path], ENTRIES, cache=cache).read(ENTRIES))
+        result = list(ReadyFeatures([path], ENTRIES, cache=cache).read(ENTRIES))
         images = change or IMAGES
-        for entry, one in zip(ENTRIES, found, strict=True):
+        for entry, one in zip(ENTRIES, result, strict=True):
             np.testing.assert_array_equal(one.features, images[entry.id].features)
     assert capsys.readouterr().out.count("index of features: 3 images") == 2
 
@@ -279,9 +279,9 @@ OUTSIDE = IMAGES[9].boxes + 50
 )
 def test_an_image_that_cannot_be_used_says_why(tmp_path, write, reason):
     reader = ReadyFeatures([write(tmp_path)], ENTRIES)
-    found = {one.entry.id: one for one in reader.read(ENTRIES)}
-    assert found[30].reason is None and found[9].features is None
-    assert re.search(f"9 in .*{reason}", found[9].reason)
+    result = {one.entry.id: one for one in reader.read(ENTRIES)}
+    assert result[30].reason is None and result[9].features is None
+    assert re.search(f"9 in .*{reason}", result[9].reason)
 
 
 def cut(path):

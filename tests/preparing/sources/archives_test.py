@@ -180,7 +180,7 @@ def test_settings_have_no_images_if_the_captions_alone_name_the_folder(tmp_path)
     made = sources.sidecar(tmp_path)
     prepare(tmp_path / "out", made.captions[0], backbone="pixels", min_count=1)
     state = json.loads((tmp_path / "out" / ".prepare.json").read_text())
-    assert state["settings"]["images"] is None  # as in directories of older versions
+    assert state["settings"]["images"] is None
 
 
 def write(path, *members):
@@ -264,8 +264,8 @@ def test_the_last_ending_of_a_member_counts_if_the_full_one_is_unknown(
         for seed, name in enumerate(names.split())
     ]
     entries, skipped = read("webdataset", write(tmp_path / "a.tar", *members))
-    found = {entry.file_name: (entry.captions or (None,))[0] for entry in entries}
-    assert found == expected and not skipped
+    result = {entry.file_name: (entry.captions or (None,))[0] for entry in entries}
+    assert result == expected and not skipped
     out = capsys.readouterr().out
     assert f"note: {left}. A key has one picture" in out if left else not out
 
@@ -294,8 +294,8 @@ def test_records_have_the_features_of_their_own_pictures(tmp_path, name, capsys)
     made = sources.FIXTURES[name](tmp_path)
     content = {e.file_name: e.content.read() for e in READERS[name].read(made.source())}
     paths = [os.fspath(path) for path in made.captions]
-    given = {"backbone": "pixels", "min_count": 1}
-    data = PreparedData.load(prepare(tmp_path / "out", paths, **given))
+    values = {"backbone": "pixels", "min_count": 1}
+    data = PreparedData.load(prepare(tmp_path / "out", paths, **values))
     assert f"source: {name} (" in capsys.readouterr().out
     stored = {}
     for split in data.fingerprint["splits"]:

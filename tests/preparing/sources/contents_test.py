@@ -109,6 +109,6 @@ def test_further_splits_are_told(tmp_path, capsys):
     path = tmp_path / "captions.csv"
     rows = [f"{n}.jpg,A dog.,{split}" for n, split in enumerate(("train", "qual_dev", "qual_dev"))]
     path.write_text("image,caption,split\n" + "\n".join(rows))
-    found = inputs.read(Settings(captions=path, images=tmp_path, out="out", backbone="pixels"))
-    assert [entry.split for entry in found.entries] == ["train", "qual_dev", "qual_dev"]
+    result = inputs.read(Settings(captions=path, images=tmp_path, out="out", backbone="pixels"))
+    assert [entry.split for entry in result.entries] == ["train", "qual_dev", "qual_dev"]
     assert "there are the splits qual_dev (2 images)" in capsys.readouterr().out

@@ -27,15 +27,15 @@ def chosen(divided):
 
 
 def counts(divided):
-    found = [entry.split for entry in divided.entries]
-    return [found.count(split) for split in ("train", "val", "test")]
+    result = [entry.split for entry in divided.entries]
+    return [result.count(split) for split in ("train", "val", "test")]
 
 
 def test_splits_of_the_source_are_kept():
-    given = [*entries(2, "train"), Entry(7, "y.jpg", "test", ())]
-    assert divide(given) == (given, None) and divide(given).digest is None
+    values = [*entries(2, "train"), Entry(7, "y.jpg", "test", ())]
+    assert divide(values) == (values, None) and divide(values).digest is None
     with pytest.raises(ValueError, match="1 of 2 images have no split, .*y.jpg"):
-        divide([given[0], given[2]._replace(split=None)])
+        divide([values[0], values[2]._replace(split=None)])
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, [1, 0, 0]), (2, [2, 0, 0]), (3, [1, 1, 1]),
@@ -126,8 +126,8 @@ def test_images_of_further_splits_keep_them(way, tmp_path):
     further = [e._replace(id=e.id + 90, split="test2014") for e in entries(3)]
     path = tmp_path / "splits.json"
     path.write_text(json.dumps(divide(entries(30)).written))
-    given = {"split_ids": path} if way == "lists" else {"way": way}
-    alone, divided = divide(entries(30), **given), divide([*further, *entries(30)], **given)
+    values = {"split_ids": path} if way == "lists" else {"way": way}
+    alone, divided = divide(entries(30), **values), divide([*further, *entries(30)], **values)
     assert divided.entries == [*alone.entries, *further]
     assert divided.written == alone.written and divided.digest == alone.digest
     assert divide(further).entries == further and divide(further).written is None
@@ -177,14 +177,14 @@ def test_lists_hold_ids_or_names_of_images_or_ids_of_captions(tmp_path, lists, c
 def test_names_of_lists_are_read_as_those_of_the_captions(tmp_path):
     """Two folders have pictures of the same names, so names without folders say nothing."""
     folder = tmp_path / "pictures"
-    given = [Entry(n, f"{'ab'[n % 2]}/{n // 2}.jpg", None, ("a",)) for n in range(4)]
+    values = [Entry(n, f"{'ab'[n % 2]}/{n // 2}.jpg", None, ("a",)) for n in range(4)]
     (tmp_path / "link").symlink_to(folder)
     folder.mkdir()
     path = tmp_path / "lists.json"
     names = [f"{folder}/a/0.jpg", f"{tmp_path}/link/b/0.jpg", "./a/1.jpg", "b\\1.jpg"]
     path.write_text(json.dumps({"train": names[:2], "val": names[2:3], "test": names[3:]}))
-    found = chosen(divide(given, split_ids=path, images=folder))
-    assert found == {"a/0.jpg": "train", "b/0.jpg": "train", "a/1.jpg": "val", "b/1.jpg": "test"}
+    result = chosen(divide(values, split_ids=path, images=folder))
+    assert result == {"a/0.jpg": "train", "b/0.jpg": "train", "a/1.jpg": "val", "b/1.jpg": "test"}
 
 
 def test_lists_that_do_not_fit_are_refused(tmp_path):
@@ -198,12 +198,12 @@ def test_lists_that_do_not_fit_are_refused(tmp_path):
 
 def test_a_name_counts_before_the_id_beside_it(tmp_path):
     names = sorted(f"img_{number}.png" for number in range(12))  # img_0, img_1, img_10, img_11
-    given = [Entry(place, name, None, ("a",), has_id=True) for place, name in enumerate(names)]
+    values = [Entry(place, name, None, ("a",), has_id=True) for place, name in enumerate(names)]
     lines = [f"img_{number}.png {number}" for number in range(12)]
     folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
-    found = chosen(divide(given, split_ids=folder))
-    assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
-    renamed = [entry._replace(file_name=f"{entry.id}.jpg") for entry in given]
+    result = chosen(divide(values, split_ids=folder))
+    assert [name for name in names if result[name] == "test"] == ["img_10.png", "img_11.png"]
+    renamed = [entry._replace(file_name=f"{entry.id}.jpg") for entry in values]
     assert chosen(divide(renamed, split_ids=folder))["11.jpg"] == "test"  # by the id
 
 

@@ -265,14 +265,14 @@ def test_no_line_of_a_table_has_a_null_character(tmp_path):
     """Python 3.10 refuses one, so that no table at all would be read."""
     path = tmp_path / "captions.csv"
     path.write_text("image,caption\na.jpg,A dog.\n")
-    seen = []
+    calls = []
 
     def reader(lines, **options):
-        return csv.reader((seen.append(line) or line for line in lines), **options)
+        return csv.reader((calls.append(line) or line for line in lines), **options)
 
     with mock.patch.object(tables, "csv", mock.Mock(wraps=csv, reader=reader, Error=csv.Error)):
         assert len(list(tables.table_rows(path, ","))) == 2
-    assert seen and "\0" not in "".join(seen)
+    assert calls and "\0" not in "".join(calls)
 
 
 def test_absolute_paths_are_found_below_a_folder_of_another_name(tmp_path, monkeypatch):

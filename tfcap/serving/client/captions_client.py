@@ -25,25 +25,26 @@ BUSY = (429, 502, 503, 504)  # HTTP answers after which the same request may suc
 
 
 class ServerError(Exception):
-    """The server has no such model, or did not answer in time."""
+    """The server is missing, does not have the model, or did not answer in time."""
 
 
 class Rejected(ServerError):
-    """The server refuses the content of a request."""
+    """The server refuses a request because of its content."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The captions of a picture.
+    """The captions of a picture, as `Client.caption` yields them.
 
     Attributes:
-      source: the path of the picture; "" for bytes.
+      source: the path of the picture; "" for a picture that was given as bytes.
       caption: the best caption; "" if there is none.
-      score: the score of the best caption, a summed natural log-probability unless the export has a
-        length penalty or another order.
+      score: the score of the best caption: the sum of the natural logarithms of its words'
+        probabilities. An export with a length penalty or another order of captions has other
+        scores.
       status: "ok", or a short reason why there is no caption.
       captions: all K captions, best first.
-      scores: their scores.
+      scores: the score of each caption.
     """
 
     source: str
@@ -55,15 +56,16 @@ class Result:
 
 
 class Client:
-    """Captions pictures; threads can share a client.
+    """Captions pictures with a server of an exported captioner. Threads can share a client.
 
     Args:
-      url: `http://HOST:PORT` or `https://...`.
+      url: address of the server, `http://HOST:PORT` or `https://...`.
       name: the name of the model at the server.
       batch_size: largest number of pictures in a request.
-      timeout: largest number of seconds for one try of a request.
-      deadline: largest number of seconds for all tries of a request.
-      headers: further headers of each request, for example `{"Host": ...}` behind a gateway.
+      timeout: largest number of seconds that the client waits for one answer.
+      deadline: largest number of seconds for a request and its repetitions while the server is
+        busy.
+      headers: further HTTP headers of each request, for example `{"Host": ...}` behind a gateway.
     """
 
     def __init__(
@@ -84,16 +86,18 @@ class Client:
     def caption(
         self, pictures: Iterable[str | bytes | os.PathLike], seed: int | None = None
     ) -> Iterator[Result]:
-        """Yields a `Result` for each picture, in order.
+        """Sends pictures to the server; yields a `Result` for each, in their order.
 
-        A picture that cannot be captioned has a `status` that is not "ok".
+        The `status` of a `Result` says why a picture cannot be captioned; it is "ok" for the
+        others.
 
         Args:
-          pictures: paths or contents of picture files.
-          seed: only for an export that samples: the picture at position i gets `seed` + i.
+          pictures: paths of picture files, or their bytes.
+          seed: a random seed, only for an export that draws captions at random: the picture at
+            position i gets `seed` + i. None sends no seed.
 
         Raises:
-          ServerError: the server is missing, has no such model, or did not answer in time.
+          ServerError: the server is missing, does not have the model, or did not answer in time.
         """
         numbered = iter(enumerate(pictures, seed or 0))
         while batch := list(itertools.islice(numbered, self.batch_size)):
@@ -149,7 +153,10 @@ class Client:
                 reason = f"{type(error).__name__}: {error}"
             wait = pause * random.uniform(0.5, 1.5)  # clients that failed together come apart
             if time.monotonic() + wait > end:
-                raise ServerError(f"No answer after {self.deadline:g} s. {reason}")
+                raise ServerError(
+                    f"No answer after {self.deadline:g} s ({reason}). "
+                    f"Check that a server runs at {self.url}, or raise `deadline`."
+                )
             time.sleep(wait)
             pause = min(2 * pause, 5.0)
 
@@ -162,7 +169,16 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Prints a line per picture: path, caption and score. The exit code is 1 after an error."""
+    """Runs the command: captions the picture files that its arguments name.
+
+    It prints a line for each picture: path, caption and score. Errors go to standard error.
+
+    Args:
+      args: arguments of the command line; None takes those of the process.
+
+    Returns:
+      The exit code: 0, or 1 if a picture has no caption or the server fails.
+    """
     parser = argparse.ArgumentParser(description="Captions pictures with a server.")
     parser.add_argument("pictures", nargs="+", help="Picture files.")
     parser.add_argument("--url", default="http://127.0.0.1:8501", help="Address of the server.")
