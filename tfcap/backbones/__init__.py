@@ -39,7 +39,8 @@ def check_name(name: str) -> None:
 def default_weights(name: str) -> str | None:
     """Returns the weights that a backbone has if the user names none.
 
-    It is "imagenet", or None for a backbone without weights, with random ones, or whose weights the
-    user must name.
+    It is "imagenet", also for networks that have no such weights: `networks.build` then raises an
+    error that says which file to give. It is None for `pixels`, which has no weights, `small_cnn`,
+    whose weights are then random, `bottom_up`, and presets of keras-hub, which bring their own.
     """
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

@@ -29,39 +29,46 @@ class Backbone(tf.Module):
 
     It uses TensorFlow operations only, so it also runs in a SavedModel. The networks are
 
-    * `mobilenet_v2`, the `resnet`s and `vgg16` of keras.applications without their classifier.
-      Their grid has image_size / 32 cells along a side. A smaller `grid` of G cells averages the n
-      cells
-      adaptively: cell i covers rows floor(i*n/G) to ceil((i+1)*n/G). This is the rule of
-      torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made.
-    * `efficientnet_lite2`, which is the same with weights from a Python package.
-    * the `swin`s, see `backbones.swin`, `small_cnn`, `alexnet`, and `hub:PRESET`, a preset of
-      keras-hub.
+    * `mobilenet_v2`, the `resnet`s and `vgg16` of keras.applications without their classifier;
+    * `efficientnet_lite2`, whose weights are in a Python package;
+    * the `swin`s, Swin Transformers, see `backbones.swin`;
+    * `small_cnn` and `alexnet`, see the functions of these names in `backbones.networks`;
+    * `hub:PRESET`, a preset of keras-hub;
     * `pixels`, which has no weights. It averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
       in [-1, 1], and appends x and y of the middle of the cell in [-1, 1], which makes 194 numbers.
 
-    With `vector` a picture becomes one vector: the layer fc7 of `vgg16` and `alexnet` after its
-    ReLU, 4096 numbers (our reading: the papers of m-RNN do not say); the class token or the
-    embedding of a preset that has one; the picture averaged to 16 x 16 points of `pixels`, 768
-    numbers; otherwise the mean of the grid. `alexnet` always makes one vector.
+    A network has a grid of n x n cells: n = image_size / 32; image_size / 16 for `pixels` and
+    `small_cnn`; for `hub:PRESET` it depends on the preset. If `grid` is smaller, each of its G x G
+    cells is a mean: cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the last one excluded. This
+    is the rule of torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were
+    made.
 
-    With ten crops the vector is the mean over the crops, as in the m-RNN papers (Mao et al., ICLR
-    2015). For an `image_size` of 224 the shorter side is resized to 256, and squares of 224 are cut
-    from the corners and the middle, and mirrored.
+    With `vector` a picture becomes one vector:
 
-    B is the number of pictures, R = G * G that of regions, and F the width of a feature vector.
+    * for `vgg16` and `alexnet` the 4096 numbers of the layer fc7 after its ReLU (our reading: the
+      papers of m-RNN do not say);
+    * for a preset that has one, the embedding of the picture or the class token;
+    * for `pixels` the 768 numbers of the picture averaged to 16 x 16 points;
+    * otherwise the mean of the grid.
+
+    `alexnet` always makes one vector. With ten crops the vector is the mean over the crops, as in
+    the m-RNN papers (Mao et al., ICLR 2015). For an `image_size` of 224 the shorter side is resized
+    to 256, and squares of 224 are cut from the corners and the middle, and mirrored.
+
+    B is the number of pictures, R = G * G that of regions (1 for one vector), and F the width of a
+    feature vector.
 
     Args:
-      name: one of `BACKBONES`, or `hub:PRESET`.
-      grid: number of cells along a side of the grid, G. None takes all cells of the network: 7, or
-        6 for `pixels`, if `image_size` is the default.
-      weights: "imagenet" (downloaded by Keras, or from the package of `efficientnet_lite2`), a file
-        of weights, or the directory of a saved preset. None is for `pixels` and `hub:PRESET`, and
-        gives `small_cnn` random weights.
+      name: one of `BACKBONES` except `bottom_up`, which is a `Detector`; or `hub:PRESET`.
+      grid: number of cells along a side of the grid, G, at most n. None takes all n.
+      weights: "imagenet" for the networks of keras.applications (Keras downloads them) and for
+        `efficientnet_lite2`; or a file of weights; or the directory of a saved preset. With None,
+        `hub:PRESET` loads the preset of that name, `small_cnn` gets random weights, and `pixels`
+        needs none; the other networks raise ValueError.
       image_size: pixels along a side of the square to which a picture is resized. None takes the
-        default of the network: mostly 224, 96 for `pixels`, and that of the preset for
-        `hub:PRESET`.
-      crops: 1 reads the whole picture; 10 reads ten crops of it.
+        default of the network: 96 for `pixels` and `small_cnn`, 384 for the `swin`s with 384 in
+        their name, the size of the preset for `hub:PRESET`, else 224.
+      crops: 1 reads the whole picture; 10 reads ten crops of it and gives one vector.
       vector: whether a picture becomes one vector instead of a grid.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
         pictures are scaled as there. None scales them as keras.applications does.
@@ -74,6 +81,10 @@ class Backbone(tf.Module):
         with a captioner, and for converted runs, whose released code does not round.
       boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, in 0..1 of what the network
         sees.
+
+    Raises:
+      ValueError: there is no such network, an argument cannot be used for it, or its weights cannot
+        be loaded.
 
     Example:
       >>> import tensorflow as tf
@@ -97,13 +108,13 @@ class Backbone(tf.Module):
         super().__init__(name="backbone")
         if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
             raise ValueError(
-                f"`crops` of {name} must be 1, not {crops}. Other networks than pixels and presets "
-                "of keras-hub may have 10."
+                f"`crops` of {name} cannot be {crops}. It must be 1, or 10 for networks other than "
+                "pixels and presets of keras-hub."
             )
         if (vector or crops > 1) and grid not in (None, 1):
             raise ValueError(
                 "`grid` cannot be used with `vector` or `crops=10`, which give one vector. Leave "
-                "out one of them."
+                "out `grid` or the other."
             )
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
@@ -132,6 +143,10 @@ class Backbone(tf.Module):
         Args:
           fingerprint: the content of dataset.json of a prepared directory, or of the copy in a run.
           data_dir: the prepared directory or the run, which has the weights.
+
+        Returns:
+          A `Detector` if it made the features, else a `Backbone`. For data of clips it is the
+          `Backbone` of the single frames; `clips.from_fingerprint` returns the network of clips.
 
         Raises:
           ValueError: the features were not made by a network, or its weights are missing or
@@ -163,13 +178,14 @@ class Backbone(tf.Module):
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        It always has `name`, `grid`, `image_size`, `weights` and `weights_sha256`; other settings
-        only if they are not at their defaults.
+        It always has `name`, `grid`, `image_size`, `weights` and `weights_sha256`; `crops`,
+        `vector`, `rounds` and `scaling` only if they are not at their defaults; and for a preset
+        `files`, the SHA-256 of each file.
 
         Args:
-          weights: name of the file or directory with the weights; None for a network without
-            weights.
-          digest: the SHA-256 of the weights; None for a network without weights.
+          weights: name of the file or directory to which `saved.save` wrote the weights; None for a
+            network without weights.
+          digest: the digest that `saved.save` returned with it; None for a network without weights.
         """
         entry: dict[str, Any] = {
             "name": self.backbone_name,
@@ -231,8 +247,8 @@ class Backbone(tf.Module):
         """Resizes a picture for `extract`.
 
         The resizing is bilinear and antialiased, unless a preset does it in another way. The aspect
-        ratio is lost; with ten crops it is preserved up to a ratio of 16. A preset may crop the
-        middle square.
+        ratio is lost; with ten crops it is preserved, unless one side is more than 16 times the
+        other. A preset may crop the middle square.
 
         Args:
           image: an upright picture, uint8 [height, width, 3] of any size, RGB.
@@ -267,7 +283,7 @@ class Backbone(tf.Module):
         return record.rounded(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes the features as `extract` does, but without rounding, which has no gradient.
+        """Computes the features as `extract` does, but unrounded, so that they have gradients.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
@@ -287,11 +303,12 @@ class Backbone(tf.Module):
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled function that does what `extract` does, for many pictures.
 
-        The weights are constants of its graph. TensorFlow then prepares them once instead of at
-        every call, which makes it about 1.7 times as fast on a CPU as `extract`; the numbers are
-        the same. It ignores later changes of the weights. With ten crops the weights are no
-        constants, because the crops share a call, and the fc layers of `vgg16` are too large for
-        constants.
+        It takes any number of pictures, as `extract` does. The weights are constants of its graph.
+        TensorFlow then prepares them once instead of at every call, which makes it about 1.7 times
+        as fast on a CPU as `extract`; the numbers are the same. It ignores later changes of the
+        weights. The weights stay variables with ten crops, where ten pictures share each call, and
+        in networks of more than 64 million weights, such as `swin_large_384`, which would fill the
+        memory as constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         model = self.model

@@ -39,15 +39,15 @@ _CONFIDENCE = np.float32(0.2)  # least score of a region in some class
 def anchors(cells: tf.Tensor) -> tf.Tensor:
     """Returns the anchors of a feature map: fixed boxes around each cell, which the network moves.
 
-    Each cell covers 16 x 16 pixels of the picture and has A = 12 anchors of several sizes and
-    forms.
+    Each cell covers 16 x 16 pixels of the picture that the network reads, and has A = 12 anchors:
+    three ratios of width to height, each in four sizes.
 
     Args:
       cells: the feature map [1, h, w, channels] with h rows and w columns.
 
     Returns:
-      float32 [h w A, 4], corners x1, y1, x2, y2 in pixels of the picture, cells row by row. Anchors
-      may reach beyond the picture.
+      float32 [h w A, 4], corners x1, y1, x2, y2 in pixels of that picture: cells row by row, and
+      for each cell its 12 anchors in the order of `ANCHORS`. Anchors may reach beyond the picture.
     """
     rows, columns = (tf.range(tf.shape(cells)[axis]) * _STRIDE for axis in (1, 2))
     x, y = tf.meshgrid(tf.cast(columns, tf.float32), tf.cast(rows, tf.float32))
@@ -58,15 +58,16 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
     """Moves and scales boxes by the output of the network.
 
-    As in Caffe, a side is x2 - x1 + 1 long, and the corners of the result lie half a side from its
-    centre. So the result is one pixel larger than a side of this length.
+    As in Caffe, a box from x1 to x2 counts as x2 - x1 + 1 pixels wide, but the new x1 and x2 are
+    the centre minus and plus half the new width. So zero deltas make a box one pixel wider and
+    higher.
 
     Args:
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
       deltas: float32 [N, 4], the output of the network: how far the centre moves in x, as a
         multiple of the width, and in y, as a multiple of the height; then the natural logarithms of
         the factors by which width and height grow.
-      most: largest value to which these logarithms are cut; None does not cut them.
+      most: upper limit of these logarithms; larger ones are set to it. None sets no limit.
 
     Returns:
       The new corners, float32 [N, 4].
@@ -84,20 +85,21 @@ def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tenso
 def suppressed(
     boxes: tf.Tensor, scores: tf.Tensor, most: int, milvlg: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Suppresses boxes whose overlap with a box of a better score is 0.7 or more.
+    """Suppresses each box that overlaps a kept box with a better score by more than 0.7.
 
     The overlap is the common area divided by that of the union. A box includes its last pixel.
 
     Args:
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
-      scores: float32 [N]; a box with a negative score is left out.
+      scores: float32 [N], probabilities; a box with the score -1 is left out.
       most: largest number of boxes that are kept, P.
-      milvlg: whether an overlap of exactly 0.7, as float32, suppresses a box, as in
-        MILVLG/bottom-up-attention.pytorch. In Caffe it does not, because it compares with 0.7 in
-        double precision, which is a little more.
+      milvlg: whether an overlap that equals the float32 number 0.7 suppresses a box too, as in
+        MILVLG/bottom-up-attention.pytorch. It does not in Caffe, which compares with the double
+        0.7, a slightly larger number.
 
     Returns:
-      Indices of the kept boxes, best first, int32 [P], and how many of these P count, int32 [].
+      Indices of the kept boxes, best first, int32 [P]; and the number of kept boxes, int32 []. If
+      it is less than P, the indices after them are padding.
     """
     threshold = np.float32(_RPN_OVERLAP)
     if milvlg:
@@ -120,15 +122,16 @@ def suppressed(
 def running_maxima(cells: tf.Tensor) -> tf.Tensor:
     """Computes the maxima of all windows of 1, 2 or 4 rows and 1, 2 or 4 columns of a feature map.
 
-    `roi_pool` takes the maximum of a rectangle as that of two overlapping windows along each side.
-    No number is rounded.
+    With them `roi_pool` need not read all cells of a rectangle: two windows in each direction,
+    which may overlap, cover it.
 
     Args:
       cells: the feature map [h, w, D] with h rows, w columns and D channels.
 
     Returns:
-      [9 h w, D]: for each of the nine sizes of windows, the maxima of the windows that begin at
-      each cell, row by row. Those of windows that reach beyond the map have no meaning.
+      [9 h w, D], of the dtype of `cells`: for each of the nine sizes (rows x columns: 1 x 1, 1 x 2,
+      1 x 4, 2 x 1, ...), the maxima of the windows that begin at each cell, row by row. Of a window
+      that reaches beyond the map only the cells inside count.
     """
 
     def along(x: tf.Tensor, axis: int) -> list[tf.Tensor]:
@@ -144,15 +147,15 @@ def running_maxima(cells: tf.Tensor) -> tf.Tensor:
 
 
 def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> tf.Tensor:
-    """Divides boxes into 14 x 14 bins and takes the largest value of each, as RoIPool does.
+    """Divides boxes into 14 x 14 bins and takes the maximum of each channel in each bin: RoIPool.
 
     Girshick, "Fast R-CNN", ICCV 2015.
 
     Args:
       maxima: the result of `running_maxima` for the feature map.
       size: int32 [2], number of rows and columns of the feature map.
-      rois: float32 [N, 4], N boxes, corners x1, y1, x2, y2 in pixels of the picture that the
-        network reads, at least 0.
+      rois: float32 [N, 4], corners x1, y1, x2, y2 of N boxes in pixels of the picture that the
+        network reads; none is negative.
       long: largest possible side of that picture in pixels.
 
     Returns:
@@ -203,12 +206,12 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
 def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Returns the confidence of boxes: the best score among the classes in which a box is kept.
 
-    In each class, a kept box suppresses boxes of a lower score whose overlap with it is 0.3 or
-    more.
+    In each class, a kept box suppresses boxes of a lower score whose overlap with it (the common
+    area divided by that of the union) is 0.3 or more.
 
     Args:
       boxes: float32 [P, 4], corners x1, y1, x2, y2 in pixels of P boxes, the same for all classes.
-      scores: float32 [P, C], the score of each box in each of C classes.
+      scores: float32 [P, C], the score of each box in each of C classes, without the background.
       number: int32 [], how many of the P boxes are real; the others are padding.
 
     Returns:
@@ -244,8 +247,9 @@ def choose(
     """Chooses the regions of a picture among the proposals.
 
     These are the proposals with a confidence of 0.2 or more, in their order. If they are fewer than
-    `least` or more than `most`, that many of the most confident proposals are taken instead, best
-    first. Of equal ones the earlier proposal comes first (Caffe leaves this open).
+    `least`, the `least` most confident proposals are taken instead; if they are more than `most`,
+    the `most` most confident ones. Both come best first. Of equal ones the earlier proposal comes
+    first (Caffe leaves this open).
 
     Args:
       confidence: float32 [P], the confidence of P proposals, see `confidences`.
@@ -254,8 +258,8 @@ def choose(
       most: the largest number of regions.
 
     Returns:
-      Indices of the chosen proposals, int32 [min(most, P)], and how many of them count as regions,
-      int32 [].
+      Indices of proposals, int32 [min(most, P)], of which only the first are regions; and how many
+      these are, int32 [].
     """
     good = confidence >= _CONFIDENCE
     count = tf.reduce_sum(tf.cast(good, tf.int32))

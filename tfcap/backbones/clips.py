@@ -21,11 +21,12 @@ from tfcap.data import clips
 class Clips(tf.Module):
     """Turns the bytes of a clip into features: one vector per frame.
 
-    It has the methods of `Backbone`, so a server can use either. It uses TensorFlow operations
-    only.
+    It has `decode`, `resize`, `extract` and `boxes_in` as `Backbone` has, so a server can use
+    either. It uses TensorFlow operations only.
 
     Args:
-      backbone: the network; it must give one vector per picture.
+      backbone: the network of a frame. It must give one vector per picture: of a grid only the
+        first cell would be used.
       frames: number of frames that are used of a clip, N.
 
     Example:
@@ -51,18 +52,27 @@ class Clips(tf.Module):
         return [self.frames, *self.backbone.decoded_shape]
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns boxes that show the order of the frames, float32 [N, 4].
+        """Returns where each frame is on the sheet of a clip, for pictures of attention.
 
-        They are corners x1, y1, x2, y2 in 0..1 of a sheet on which the N frames lie in order. They
-        do not depend on the arguments.
+        The sheet is a picture of the N frames in order, row by row, see `data.clips.sheet`.
+
+        Args:
+          height: not used.
+          width: not used.
+
+        Returns:
+          float32 [N, 4], corners x1, y1, x2, y2 in 0..1 of the sheet.
         """
         return self.boxes
 
     def decode(self, content: tf.Tensor) -> tf.Tensor:
-        """Decodes a clip, chooses its frames and resizes them for `extract`.
+        """Decodes N evenly spaced frames of a clip and resizes them for `extract`.
+
+        A clip of fewer frames repeats its last one.
 
         Args:
-          content: the bytes of the file, string [].
+          content: the bytes of a GIF file, string []. Another picture is a clip of one frame. A
+            film such as MP4, or a damaged file, raises InvalidArgumentError.
 
         Returns:
           float32 [N, H, W, 3] in 0..255: N frames of H x W pixels, as the network reads them.

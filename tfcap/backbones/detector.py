@@ -68,16 +68,21 @@ class Sizes:
       rpn: number of channels of the convolution of the proposal network.
       classes: number of classes without the background.
       attributes: number of attributes without the background; 0 for a detector without attributes.
-      embedding: width of the vector of a class that the attribute head reads.
+      embedding: width of the learned vector of a class. The attribute head reads that of the most
+        probable class.
       hidden: width of the hidden layer of the attribute head.
       candidates: number of boxes with the best scores that are kept before overlapping ones are
         suppressed.
       proposals: largest number of boxes after that.
-      boxes: the smallest and the largest number of regions; (36, 36) always gives 36.
+      boxes: the smallest and the largest number of regions; (36, 36) gives 36. A picture with fewer
+        proposals has fewer regions.
       short: pixels of the shorter side of the resized picture, which the network reads.
       long: largest number of pixels of its longer side.
-      form: "caffe", or "milvlg" for the arithmetic of MILVLG/bottom-up-attention.pytorch.
-      dtype: precision of res5, "float32" or "bfloat16".
+      form: "caffe", or "milvlg" for MILVLG/bottom-up-attention.pytorch, which chooses proposals
+        slightly differently: an anchor grows at most 62.5-fold, a side of exactly 16 pixels is too
+        small, and an overlap of exactly 0.7 suppresses.
+      dtype: the dtype in which res5 is computed, "float32" or "bfloat16". All else, also the
+        features, is float32.
     """
 
     stem: int = 64
@@ -103,12 +108,16 @@ class Sizes:
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Returns the name and shape of every array of weights of a detector.
 
-    The names are those of the state dict of MILVLG/bottom-up-attention.pytorch, without its batch
-    normalisation, which `fold` folds into the convolution before it. Kernels are [rows, columns,
-    in, out], matrices [in, out], and the embeddings of classes [classes + 1, width]. Class 0 and
-    attribute 0 are the background. Of the outputs of the proposal network, the scores are those of
-    the background for each anchor, then those of an object; the boxes have four numbers for each
-    anchor.
+    The names are those of the state dict of MILVLG/bottom-up-attention.pytorch, without `bbox_pred`
+    and without batch normalisation, which `fold` folds into the convolution before it.
+
+    * Kernels of convolutions are [rows, columns, in, out], matrices [in, out].
+    * `cls_embed`, the vectors of the classes, is [classes + 1, embedding].
+    * Class 0 and attribute 0 are the background.
+    * The 24 outputs of `objectness_logits` are the scores of the background for the 12 anchors,
+      then the scores of an object for them.
+    * The 48 outputs of `anchor_deltas` are the four deltas of the first anchor, then those of the
+      next, see `boxes.decoded`.
     """
     result: dict[str, tuple[int, ...]] = {}
 
@@ -141,16 +150,21 @@ def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
 def fold(
     kernel: np.ndarray, mean: np.ndarray, var: np.ndarray, gamma: np.ndarray, beta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Folds the batch normalisation behind a convolution into the convolution.
+    """Folds the batch normalisation after a convolution without bias into the convolution.
+
+    With f = gamma / sqrt(var + 1e-5), the new kernel is f kernel and the new bias beta - f mean.
+    They are computed in float64. If the convolution has a bias, subtract it from
+    `mean` first.
 
     Args:
       kernel: the kernel of the convolution, [..., out].
-      mean, var: mean and variance of the normalisation, [out]. Caffe stores them as sums in two
-        arrays: divide both by the number in the third array first, or take zeros if it is 0.
-      gamma, beta: scale and shift of the normalisation, [out].
+      mean, var: mean and variance of the normalisation, [out]. In Caffe they are the first two
+        blobs of the layer BatchNorm, each to be divided by the number in the third blob; if that
+        is 0, pass zeros.
+      gamma, beta: scale and shift, [out]. In Caffe they are the two blobs of the layer Scale.
 
     Returns:
-      The new kernel and the new bias, float32.
+      The new kernel, of the shape of `kernel`, and the new bias [out], float32.
     """
     factor = gamma.astype(np.float64) / np.sqrt(var.astype(np.float64) + EPSILON)
     bias = beta - mean * factor
@@ -160,14 +174,16 @@ def fold(
 def write(
     directory: str | os.PathLike, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]
 ) -> None:
-    """Writes a detector into a directory, for `load`.
+    """Writes a detector into a directory, for `load`: detector.npz and card.json.
 
     Args:
-      directory: the directory to write; it need not exist.
-      arrays: the weights, float32 arrays with the names and shapes of `shapes`.
-      card: a dict about the detector: `sizes`, the fields of `Sizes` that differ from the defaults;
-        `classes` and `attributes`, the lists of their names; and about the weights `source`,
-        `licence` and `sha256` of the file.
+      directory: the directory to write; it need not exist. Earlier files are replaced.
+      arrays: the weights with the names and shapes of `shapes`; they are written as float32.
+      card: a dict about the detector, whose keys may be missing. `sizes` is a dict of the fields of
+        `Sizes` that differ from the defaults. `classes` and `attributes` are the lists of their
+        names, without the background; of names with commas the part before the first counts. The
+        other keys are only information: `source` and `licence` of the released weights, and
+        `sha256` of the released file that was converted (not of detector.npz).
 
     Raises:
       ValueError: the arrays do not have the names and shapes of `shapes`.
@@ -183,7 +199,7 @@ def load(directory: str | os.PathLike) -> "Detector":
     """Reads a detector from a directory that `write` or tfcap.convert has written.
 
     Raises:
-      ValueError: a file is missing or damaged.
+      ValueError: a file is missing or damaged, or the weights do not fit the sizes in the card.
     """
     card = files.read_json(os.path.join(directory, CARD), _REMEDY)
     names = list(shapes(_sizes(card)))
@@ -204,10 +220,14 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
     for name in sorted({*expected, *arrays}):
         shape = tuple(arrays[name].shape) if name in arrays else None
         if shape != expected.get(name):
+            fault = f"has the shape {shape}, but must have {expected.get(name)}"
+            if shape is None:
+                fault = "is missing"
+            elif name not in expected:
+                fault = "is not one of its weights"
             raise ValueError(
-                f"The weights do not fit the detector: {name} has the shape {shape}, but must have "
-                f"{expected.get(name)} (None: no such weights). Convert the weights again, with "
-                "the sizes of their network."
+                f"The weights do not fit the detector: {name} {fault}. Convert the released file "
+                "again with tfcap.convert, or give the sizes of the network in `sizes` of the card."
             )
 
 
@@ -224,10 +244,11 @@ class Regions(NamedTuple):
       features: features of the regions, float32 [R, F], all at least 0.
       boxes: corners x1, y1, x2, y2 in pixels of the original picture, float32 [R, 4].
       count: number of regions, int32 []; 0 if the detector finds no box.
-      classes: index of the most probable class, not counting the background, int32 [R].
+      classes: index of the most probable class in the list of classes, which has no background,
+        int32 [R].
       class_scores: probability of this class, float32 [R].
-      attributes: index of the most probable attribute, int32 [R]; 0 for a detector without
-        attributes.
+      attributes: index of the most probable attribute in the list of attributes, int32 [R]; 0 for a
+        detector without attributes.
       attribute_scores: probability of this attribute, float32 [R].
     """
 
@@ -243,8 +264,8 @@ class Regions(NamedTuple):
 class Detector(tf.Module):
     """Finds regions in pictures and computes their features, with a Faster R-CNN.
 
-    It has the methods of `Backbone`, except for `extract` and `features`: `regions` takes their
-    place.
+    It is used as a `Backbone` is, but `regions` takes the place of `extract`, and `boxes_in`
+    returns something else.
 
     Args:
       arrays: the weights, float32 arrays with the names and shapes of `shapes`.
@@ -252,8 +273,8 @@ class Detector(tf.Module):
 
     Attributes:
       sizes: the sizes of the detector.
-      feature_dim: width of a feature vector.
-      num_regions: the largest number of regions.
+      feature_dim: width of a feature vector, F.
+      num_regions: the largest number of regions, R.
       rounds: whether `regions` rounds the features to float16, the precision of records.
     """
 
@@ -284,21 +305,30 @@ class Detector(tf.Module):
         self.rounds = True
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the detector into a directory, for `load`."""
+        """Writes the detector into a directory, for `load`.
+
+        The weights are written as they are now, the card as it was given: its `sha256` is still
+        that of the released file.
+
+        Args:
+          path: the directory to write; it need not exist.
+        """
         write(path, {name: v.numpy() for name, v in self.weights.items()}, self.card)
 
     def made_by(self, weights: str, digest: Digest) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `Backbone.from_fingerprint` reads.
 
         Args:
-          weights: name of the directory with the weights.
-          digest: the SHA-256 of the weights.
+          weights: name of the directory to which `saved.save` wrote the detector.
+          digest: the digest that `saved.save` returned with it.
         """
         made = {"name": DETECTOR, "grid": None, "image_size": self.image_size, "weights": weights}
         return made | {"weights_sha256": digest.sha256, "files": digest.files}
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns the factors by which boxes in pixels are divided to be in 0..1.
+        """Returns what boxes in pixels of a picture must be divided by to be in 0..1 of it.
+
+        `Backbone.boxes_in` returns boxes instead, because its cells are fixed.
 
         Args:
           height: height of the picture in pixels.
@@ -313,7 +343,7 @@ class Detector(tf.Module):
         """Decodes a picture file and resizes the picture for `regions`.
 
         Args:
-          image_bytes: the bytes of the file, string [].
+          image_bytes: the bytes of the file, string []. A damaged file raises InvalidArgumentError.
 
         Returns:
           float32 [long, long, 4], see `resize`.
@@ -327,9 +357,9 @@ class Detector(tf.Module):
           image: an upright picture, uint8 [height, width, 3], RGB.
 
         Returns:
-          float32 [long, long, 4], where `long` is that of `Sizes`. The channels are blue, green and
-          red, 0 to 255 minus their mean, and the factor by which the picture was resized. All are 0
-          in the padding.
+          float32 [long, long, 4], where `long` is that of `Sizes`. The first three channels are the
+          pixels as `resized` returns them; the fourth is everywhere the factor by which the picture
+          was resized. All four are 0 in the padding, which is below and to the right.
         """
         pixels, scale = resized(image, self.sizes.short, self.sizes.long)
         scales = tf.fill(tf.concat([tf.shape(pixels)[:2], [1]], 0), tf.cast(scale, tf.float32))
@@ -339,12 +369,14 @@ class Detector(tf.Module):
         return tf.ensure_shape(padded, self.decoded_shape)
 
     def regions(self, images: tf.Tensor) -> Regions:
-        """Finds the regions of pictures, one picture at a time.
+        """Finds the regions of B pictures.
 
-        A batch of pictures of several sizes would change the borders of the convolutions.
+        They are computed one after the other, each without its padding, because convolutions would
+        mix the padding into the cells at the border.
 
         Args:
-          images: B pictures as `resize` returns them, float32 [B, long, long, 4].
+          images: the pictures as `resize` returns them, float32 [B, long, long, 4]. One that is all
+            zeros has no regions.
 
         Returns:
           The regions; each array has a first axis of B.
@@ -401,9 +433,9 @@ class Detector(tf.Module):
           size: width and height of the picture in pixels.
 
         Returns:
-          `image/size`, and if the detector has the names, `objects/classes`,
-          `objects/classes/scores`, `objects/attributes` and `objects/attributes/scores`: a list
-          each, with one item per region.
+          `image/size`, which is `size` as a list. If the card has the names of classes, also
+          `objects/classes` and `objects/classes/scores`: a name and a probability for each region.
+          The same for `attributes`.
         """
         count = int(regions.count[row])
         result: dict[str, list] = {"image/size": list(size)}
@@ -422,8 +454,7 @@ class Detector(tf.Module):
         """Finds the regions of one picture.
 
         Args:
-          pixels: the picture as `resized` returns it, float32 [height, width, 3]: blue, green and
-            red minus their mean.
+          pixels: the picture as `resized` returns it, float32 [height, width, 3].
           scale: the factor by which it was resized, float32 [].
 
         Returns:
@@ -556,9 +587,9 @@ class Detector(tf.Module):
 def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Resizes a picture as py-faster-rcnn does with OpenCV: bilinear, without antialiasing.
 
-    Pixels are mapped by the factor itself, and not by the ratio of the rounded sizes, as in
-    `tf.image.resize`. Their coordinates are float64: with float32 a value is off by up to 0.02 of
-    255.
+    The same factor maps pixels along both sides. `tf.image.resize` instead takes the ratio of the
+    new and the old size of each side, which are rounded. Coordinates are float64: with float32 a
+    value is off by up to 0.02 of 255.
 
     Args:
       image: uint8 [height, width, 3], RGB.
@@ -567,8 +598,8 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
       long: largest number of pixels of the longer side.
 
     Returns:
-      The picture float32 [new height, new width, 3], blue, green and red, 0 to 255 minus their
-      mean; and the factor by which it was resized, float64 [].
+      The picture float32 [new height, new width, 3]: blue, green and red of 0 to 255, minus the
+      constants 102.9801, 115.9465 and 122.7717; and the factor by which it was resized, float64 [].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float64)
     scale = short / tf.reduce_min(size)

@@ -49,7 +49,8 @@ class Hub(Network):
         `preset`.
       image_size: pixels along a side of the pictures that the network reads; None takes the size of
         the preset.
-      vector: whether a picture becomes one vector instead of a grid.
+      vector: whether a picture becomes one vector: its embedding or the class token. A preset that
+        has neither still gives a grid, which `Backbone` averages.
 
     Raises:
       ValueError: keras-hub is not installed, or the preset cannot be loaded or used.
@@ -128,7 +129,7 @@ class Hub(Network):
 
         Args:
           images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
-          call: a function that computes the Keras model.
+          call: the function that runs the Keras model on scaled pictures.
 
         Returns:
           The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each
@@ -190,7 +191,7 @@ class Hub(Network):
         return tf.clip_by_value(tf.round(cropped[0]), 0, 255)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """Returns the part of a picture that the network sees, which depends on its crop.
+        """Returns the part of a picture that the network sees: all of it, or what a crop leaves.
 
         Args:
           height: height of the picture in pixels.
@@ -472,8 +473,8 @@ def _of_size(preset: str, backbone: keras.Model, fixed: int, side: int) -> keras
 
 def _only(preset: str, fixed: int, side: int) -> ValueError:
     return ValueError(
-        f"hub:{preset} must read squares of [{fixed}] pixels, because its position embeddings "
-        f"cannot be resized for {side}: give `image_size={fixed}`."
+        f"hub:{preset} must read pictures of {fixed} x {fixed} pixels, because its position "
+        f"embeddings cannot be resized for {side} x {side}: give `image_size={fixed}`."
     )
 
 
@@ -502,7 +503,8 @@ def _interpolated(embeddings: np.ndarray, tokens: int, smooth: bool) -> np.ndarr
 def _not_loaded(what: str, error: Exception) -> ValueError:
     return ValueError(
         f"{what} could not be loaded ({type(error).__name__}: {one_line(str(error))}): check the "
-        "name and the network, or give a directory that save_to_preset of keras-hub has written."
+        "name and the internet connection, or give a directory that save_to_preset of keras-hub "
+        "has written."
     )
 
 

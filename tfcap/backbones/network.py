@@ -24,14 +24,14 @@ class Network:
     decoding. B is the number of pictures, F the width of a feature vector.
 
     Args:
-      model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
-        no weights.
+      model: the Keras model, from scaled pictures [B, H, W, 3] to features. It is made not
+        trainable. None if the network has no weights.
       width: width of a feature vector, F.
       cells: number of cells along a side of the grid, n; 1 if the network gives one vector.
       image_size: pixels along a side of the pictures that it reads, H = W.
       is_vector: whether the network gives one vector that is not the mean of a grid.
       scale: a function that scales pictures float32 [B, H, W, 3] of 0 to 255 as the model expects.
-      keys: further keys for the entry `backbone` of dataset.json.
+      keys: further keys of the entry `backbone` of dataset.json, with their values.
 
     Attributes:
       name: the name for dataset.json, if it differs from the requested name; else "".
@@ -70,7 +70,8 @@ class Network:
 
         Args:
           images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
-          call: a function that computes the Keras model, with weights as variables or as constants.
+          call: the function that runs the Keras model on scaled pictures: `model` itself, or a copy
+            of it whose weights are constants.
 
         Returns:
           The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each

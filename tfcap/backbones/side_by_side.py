@@ -11,8 +11,8 @@ from tfcap.backbones.detector import Detector
 class Backbones(tf.Module):
     """The backbones of an ensemble as one: the same network several times, with different weights.
 
-    It has the methods of `Backbone`. The feature vectors of the members are joined to one long
-    vector.
+    It has `decode`, `resize`, `extract` and `boxes_in` as `Backbone` has. The feature vectors of
+    the members are joined to one long vector.
 
     Args:
       members: the backbones. Pictures are decoded and resized as the first one does it.
@@ -34,7 +34,7 @@ class Backbones(tf.Module):
         """Computes the features of B pictures with every member.
 
         Args:
-          images: pictures as `decode` returns them, float32 [B, H, W, 3].
+          images: pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
 
         Returns:
           float32 [B, R, M F]: for each of R regions, the F numbers of each of M members one after

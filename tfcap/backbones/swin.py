@@ -64,7 +64,9 @@ SIZES = {
 def build(size: Size, image_size: int) -> keras.Model:
     """Builds a Swin Transformer without its classifier.
 
-    The kernels are zeros: random ones would take seconds to draw, and a file replaces all.
+    The kernels are zeros: random ones would take seconds to draw, and a file replaces all. In
+    training, a picture skips parts of a block with a probability that rises from 0 in the first
+    block to 0.1 in the last.
 
     Args:
       size: its size, such as `SIZES["swin_base_224"]`.
@@ -102,7 +104,8 @@ def build(size: Size, image_size: int) -> keras.Model:
 class Block(keras.layers.Layer):
     """A block of a Swin Transformer: attention in windows, then a feed-forward network.
 
-    Both read normalised cells and are added to their input.
+    Each of the two reads cells after a layer normalisation of epsilon 1e-5, and its result is added
+    to the cells before that. The feed-forward network has 4 C hidden units and an exact GELU.
 
     Args:
       cells: number of cells along a side of the grid, G.
@@ -186,11 +189,11 @@ class Block(keras.layers.Layer):
 
 
 class RelativeBias(keras.layers.Layer):
-    """Adds to attention scores a learned number for each offset between key and query.
+    """Adds to attention scores a learned number for each head and offset from key to query.
 
-    The sum is float32 in every precision, because half precision would round it before the softmax.
-    Input and output are scores [B, M, H, N, N] of B pictures, M windows and H heads, for N queries
-    (last axis but one) and N keys, where N is the number of cells of a window.
+    The result is float32 whatever the dtype policy: half precision would round it before the
+    softmax. Input and output are scores [B, M, H, N, N] of B pictures, M windows and H heads, for N
+    queries (last axis but one) and N keys, where N is the number of cells of a window.
 
     Args:
       window: number of cells along a side of a window, W; N = W * W.
@@ -308,7 +311,7 @@ def name_of(tensors: Mapping[str, np.ndarray]) -> str:
     if patches is None or table is None or table.ndim != 2:
         raise ValueError(
             "the state dict is not that of a Swin Transformer: it lacks patch_embed.proj.weight or "
-            "layers.0.blocks.0.attn.relative_position_bias_table."
+            "layers.0.blocks.0.attn.relative_position_bias_table. Give the file as it was released."
         )
     blocks = {match[0]: int(match[1]) for key in tensors if (match := _BLOCK.match(key))}
     depths = tuple(collections.Counter(blocks.values()).values())
@@ -320,7 +323,7 @@ def name_of(tensors: Mapping[str, np.ndarray]) -> str:
             return name
     raise ValueError(
         f"no known Swin Transformer has {width} channels, {depths} blocks, {heads} heads and "
-        f"windows of {window} cells. The known ones are {', '.join(SIZES)}."
+        f"windows of {window} cells. Give the weights of one of {', '.join(SIZES)}."
     )
 
 
