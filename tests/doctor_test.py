@@ -65,7 +65,7 @@ def lose_a_caption(features) -> None:
     [
         (lambda f: flip(f / SHARD, 80), "records of train", "is damaged"),
         (lambda f: cut(f / "train-00001-of-00002.tfrecord"), "data", "it was cut or changed"),
-        (lambda f: rewrite(f / SHARD, lose_a_caption), "records of train", "does not fit"),
+        (lambda f: rewrite(f / SHARD, lose_a_caption), "records of train", "does not agree with"),
     ],
 )
 def test_damaged_data(folder, damage, check, word):

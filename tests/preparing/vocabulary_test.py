@@ -77,7 +77,7 @@ def test_document_frequencies_of_other_words_are_refused(photos, prepared):
         run(photos, **values)
     (other / "vocab.txt").unlink()
     Vocab(words[:-1]).save(folder / "v.txt")
-    with pytest.raises(ValueError, match="and `vocab` has 7 words"):
+    with pytest.raises(ValueError, match="but `vocab` has 7 words"):
         run(photos, **values)
     Vocab(words).save(folder / "v.txt")
     assert run(photos, **values).fingerprint["document_frequency"] == "file"

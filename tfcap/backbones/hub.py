@@ -120,8 +120,8 @@ class Hub(Network):
         if not same_shape or not np.allclose(result, expected, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures, which tfcap cannot do. Extract the features with keras-hub and give "
-                "them with `features`."
+                "pictures, and tfcap can do only these two steps. Extract the features with "
+                "keras-hub, and give them with `features`."
             )
 
     def grid(self, images: tf.Tensor, call: Call) -> tf.Tensor:

@@ -130,7 +130,7 @@ class Model:
         try:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
-            raise RequestError(400, f"`decoding={changes}`: {error}") from None
+            raise RequestError(400, str(error)) from None  # it names the key
         if captioner.runtime.exported:
             kind = None
         predictions = []
@@ -139,7 +139,7 @@ class Model:
                 [content], attention=kind, attention_captions=_MOST_ATTENDED, seed=seed
             )
             if isinstance(result, Failure):
-                raise RequestError(422, f"The picture cannot be captioned: {result.reason}")
+                raise RequestError(422, f"{result.reason[0].upper()}{result.reason[1:]}")
             predictions.append(_prediction(result, captioner.runtime.reads_clips))
         if by_columns:
             return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}

@@ -53,7 +53,9 @@ class _Cell:
         value = column[self.row].as_py()
         value = value["bytes"] if isinstance(value, dict) else value
         if value is None:
-            raise ValueError("the cell of the picture has no bytes")
+            raise ValueError(
+                "the cell of the picture has no bytes. Store the content of the picture file in it"
+            )
         check_size(len(value))
         return value
 

@@ -141,8 +141,8 @@ def shares(way: str) -> tuple[float, ...]:
         parts = ()
     if not math.isclose(sum(parts), 100) or not parts[0]:
         raise ValueError(
-            f"`splits` must be one of {', '.join(WAYS)}, or random: with the percentages of train, "
-            f"val and test, which sum to 100, as in random:70,15,15; not {way!r}"
+            f"`splits` must be one of {', '.join(WAYS)}, or random:TRAIN,VAL,TEST with percentages "
+            f"which sum to 100, as in random:70,15,15; not {way!r}"
         )
     return parts
 

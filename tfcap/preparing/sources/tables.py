@@ -456,7 +456,8 @@ def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[s
             cells = next(table, [_END])
         except csv.Error as error:
             raise ValueError(
-                f"{path}: line {start}: {error}. Leave out columns with whole pictures or pages."
+                f"{path}: line {start}: {error}. If a cell is too long, remove its "
+                "column, which may hold encoded pictures or web pages."
             ) from None
         if cells == [_END]:
             return
