@@ -218,7 +218,7 @@ def define(cls: type) -> None:
 
 
 def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any]:
-    """Returns the arguments of a command, as the command line sets them: name -> value.
+    """Returns the arguments of a command, from the command line or their defaults: name -> value.
 
     Args:
       cls: the class of the arguments, whose flags `define` has defined.

@@ -183,13 +183,13 @@ def _run(argv: list[str]) -> None:
 
 @takes(Compare)
 def compare(args: Compare) -> Compared:
-    """Compares the scores of runs or files of captions with those of the first of `paths`.
+    """Compares the scores of runs or files of captions with the scores of the first of `paths`.
 
     All are scored with the same references. The comparison is a paired bootstrap over the images.
 
     Returns:
-      The scores of each run or file by its name with 95 % intervals, and the differences to the
-      first one.
+      For each run or file, by its name, the scores with 95 % intervals; and for all but the first,
+      the differences to the scores of the first.
     """
     paths = _paths(args)
     task = _caption(args, paths) if any(map(os.path.isdir, paths.values())) else _read(args, paths)

@@ -65,8 +65,8 @@ class Doctor:
 def findings(args: Doctor) -> Iterator[Finding]:
     """Checks the machine, and each of the directories that the caller names.
 
-    A run is compared with the data in `data_dir`, or without `data_dir` with the data that it was
-    trained on.
+    A run is compared with the data in `data_dir`. If `data_dir` is not given, it is compared with
+    the data that it was trained on.
 
     Yields:
       A `Finding` for each result. A check that fails gives a problem, and the others go on.

@@ -124,12 +124,12 @@ def _run() -> None:
 def evaluate(args: Evaluate) -> Scores:
     """Captions a split with a run, or reads captions, and scores them against references.
 
-    The scores are those of COCO's official code, pycocoevalcap, times 100. Without Java, the scores
-    that need Java are left out, and `Scores.unavailable` says why.
+    The scores are those of COCO's official code, pycocoevalcap, times 100. Without Java, METEOR and
+    SPICE are left out, and `Scores.unavailable` says why.
 
     Returns:
-      The scores: `scores.corpus["CIDEr"]` of all captions, and `scores.per_image`. Both are empty
-      if the split has no references.
+      The `Scores`: `corpus`, the scores of all captions together, as in `corpus["CIDEr"]`; and
+      `per_image`. Both are empty if the split has no references.
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.

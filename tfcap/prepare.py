@@ -44,8 +44,8 @@ def prepare(settings: Settings) -> pathlib.Path | str:
       The path of the prepared directory; a string, not a Path, if it lies in remote storage.
 
     Raises:
-      ValueError: the input is bad, too many images cannot be read, or `out` holds files that were
-        made with other settings.
+      ValueError: the input is bad, more images than `max_skipped` allows cannot be read, or `out`
+        holds files that were made with other settings.
     """
     from tfcap.preparing import build
 

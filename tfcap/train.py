@@ -119,7 +119,8 @@ def train(args: Train) -> str:
     """Trains a captioner, or continues the training of a run.
 
     Returns:
-      The directory of the run; with `then` that of the last stage. `tfcap.load` loads it.
+      The directory of the run, which `tfcap.load` loads. If `then` is given, it is the directory of
+      the last stage.
     """
     from tfcap.training import stages
 

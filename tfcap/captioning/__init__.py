@@ -46,10 +46,10 @@ def load(
         run it can also be the path of a checkpoint.
       decoding: changes to the decoding options of the run, as in `search=sample,top_p=0.9`. The
         name of a preset (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other
-        changes.
+        changes, as in `mrnn,beam=10`.
       beam: the beam width; 0 uses the beam width of the run.
       data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
-        decoding option `order=consensus` uses them. None takes those of the run.
+        decoding option `order=consensus` uses them. None takes those of the training captions.
       dtype: `float32` or `bfloat16`, the precision of the computation. bfloat16 is faster where the
         processor has units for it (docs/speed.md).
 
@@ -95,7 +95,7 @@ def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCapti
     Args:
       run: the run, a result of `tfcap.runs.load`.
       data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
-        decoding option `order=consensus` uses them. None takes those of the run.
+        decoding option `order=consensus` uses them. None takes those of the training captions.
     """
     from tfcap.captioning.runtimes import TrainedRun
 

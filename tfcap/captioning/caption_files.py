@@ -93,7 +93,6 @@ class Texts:
     """Writes each caption into a text file beside its picture, such as dog.txt beside dog.jpg.
 
     A clip can be a directory of frames; the caption of the directory `clip` goes into `clip.txt`.
-    If neither `overwrite` nor `skip_existing` is True, a text file that exists is an error.
 
     Args:
       pictures: the paths of the pictures that will be captioned.
@@ -105,8 +104,8 @@ class Texts:
       count: number of captions written so far.
 
     Raises:
-      ValueError: a text file exists, two pictures would have the same text file, or a picture is
-        no local file.
+      ValueError: a text file exists, and both `overwrite` and `skip_existing` are False; two
+        pictures would have the same text file; or a picture is no local file, such as a URL.
     """
 
     def __init__(self, pictures: Sequence[str], overwrite: bool, skip_existing: bool):
@@ -170,7 +169,7 @@ class Table:
 
     The column image holds the path of the picture. It is relative to the directory of the table if
     the picture lies in or below that directory. Until `finish`, the rows are in the file
-    `PATH.part`. If neither `overwrite` nor `skip_existing` is True, an existing table is an error.
+    `PATH.part`.
 
     Args:
       path: the path of the table. Its ending sets the format: `.csv` or `.jsonl`.
@@ -180,6 +179,10 @@ class Table:
 
     Attributes:
       count: number of captions written so far.
+
+    Raises:
+      ValueError: the table exists, and both `overwrite` and `skip_existing` are False; or the rows
+        to keep cannot be read.
     """
 
     def __init__(self, path: str, overwrite: bool, skip_existing: bool):
@@ -301,8 +304,8 @@ class Page(Table):
     """Writes an HTML page with small pictures, their captions and their scores.
 
     It has the arguments of `Table`; `path` ends with `.html`. Until `finish` writes the page, the
-    captions are in the file `PATH.part`. With `skip_existing`, a new page keeps the captions of the
-    old one.
+    captions are in the file `PATH.part`. If `skip_existing` is True, the new page also has the
+    captions of the existing page.
     """
 
     def finish(self) -> str:
@@ -331,7 +334,7 @@ class Several:
 
     @property
     def count(self) -> int:
-        """The number of captions written so far, in the output that has most."""
+        """The number of captions written so far, in the output with the most captions."""
         return max(output.count for output in self._outputs)
 
     def has(self, picture: str) -> bool:
@@ -372,7 +375,8 @@ def open_output(
       skip_existing: True leaves out a picture whose caption all files already have.
 
     Raises:
-      ValueError: a file exists, and both `overwrite` and `skip_existing` are False.
+      ValueError: a file exists, and both `overwrite` and `skip_existing` are False; or `Texts` or
+        `Table` raises it for another reason.
     """
     outputs: list[Texts | Table] = []
     if "txt" in kinds:

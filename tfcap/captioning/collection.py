@@ -82,11 +82,14 @@ class Collection:
           texts: a text, or several.
           top: number of images to return for a text.
           candidates: number of images that the model scores for a text. A fast search by vectors
-            (`inference.nearest.Candidates`) chooses them. It needs the split train. 0 scores all
-            images, which is slower.
+            (`inference.nearest.Candidates`) chooses these images; it needs data with a split train.
+            0 scores all images, which is slower.
 
         Returns:
           A list of `Match`, most probable first, for one text; a list of such lists for several.
+
+        Raises:
+          ValueError: a text has no word of the model's vocabulary.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         chosen = None
@@ -107,8 +110,8 @@ class Collection:
         """Finds the images of the collection that are most similar to a picture.
 
         The vector of an image is the mean of its regions' features, minus the mean vector of the
-        training images. The similarity of two images is the cosine of the angle between their
-        vectors.
+        training images, so the data must have a split train. The similarity of two images is the
+        cosine of the angle between their vectors.
 
         Args:
           images: a picture, or several, in the forms that `ImageCaptioner` accepts.

@@ -99,17 +99,19 @@ class Model:
         Args:
           request: a request in one of the two forms of TF Serving's REST interface: with the key
             `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, one for each
-            picture; or with the key `inputs`, a dictionary of the same keys, each with the list of
-            the values of all pictures. The seed may be left out. Two more keys may be in the
-            request: `decoding` (text, as for `tfcap.load`) and `attention` (`attention` or
-            `contribution`).
+            picture; or with the key `inputs`, a dictionary with the keys `image_bytes` and `seed`,
+            each with the list of the values of all pictures. `seed` may be left out. Two more keys
+            may be in the request: `decoding` (text, as for `tfcap.load`) and `attention`
+            (`attention` or `contribution`, see `ImageCaptioner.stream`). A SavedModel ignores
+            `attention`.
 
         Returns:
           For `instances`, `{"predictions": [...]}` with a dictionary for each picture. Its keys
           `captions` (best first), `scores`, `words` and `log_probs` each have a list with an entry
-          for each caption. If the request has `attention`, there are also the weights (`attention`)
-          of the best captions and what a figure needs: `boxes`, `tiles` and, for clips, `picture`.
-          For `inputs`, `{"outputs": {...}}` with the same keys, each with a list over the pictures.
+          for each caption. If the request has `attention`, the dictionary also has the key
+          `attention`, the attention weights or contributions for the best captions, and what a
+          figure needs: `boxes`, `tiles` and, for clips, `picture`. For `inputs`,
+          `{"outputs": {...}}` with the same keys, each with a list over the pictures.
 
         Raises:
           RequestError: the request is wrong, or a picture cannot be read.

@@ -176,6 +176,10 @@ class ImageCaptioner:
           a `Failure` with the reason why the picture has no caption. A failure does not stop the
           other pictures. A `Caption` keeps the features of its batch in memory until its
           `log_probs` are read.
+
+        Raises:
+          ValueError: `images` is of a type that holds no pictures; `attention` is wrong; or
+            `attention` is given, but the captioner is an exported SavedModel.
         """
         if attention not in (None, *KINDS):
             raise ValueError(f"`attention` must be {', '.join(KINDS)} or None, not {attention!r}.")
@@ -260,7 +264,11 @@ class ImageCaptioner:
 
     @property
     def model(self) -> "Captioner":
-        """The Keras model of the captioner. Raises ValueError for an exported SavedModel."""
+        """The Keras model of the captioner.
+
+        Raises:
+          ValueError: the captioner is an exported SavedModel.
+        """
         return self.runtime.trained.model
 
     @property
@@ -273,7 +281,8 @@ class ImageCaptioner:
 
         Args:
           decoding: the changes, as in `search=sample,top_p=0.9`. The name of a preset
-            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes.
+            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes, as
+            in `mrnn,beam=10`.
 
         Raises:
           ValueError: a change is wrong, or the captioner is an exported SavedModel.
@@ -319,6 +328,9 @@ class ImageCaptioner:
 
         Returns:
           A list of `Match`, most probable first, for one text; a list of such lists for several.
+
+        Raises:
+          ValueError: a text has no word, or the captioner is an exported SavedModel.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
@@ -354,6 +366,10 @@ class ImageCaptioner:
 
         Returns:
           A `Collection`, with the methods `search` (by text) and `nearest` (by picture).
+
+        Raises:
+          ValueError: the captioner is an exported SavedModel, the data cannot be read or does not
+            fit the run, or the split has no images.
         """
         from tfcap.captioning.collection import Collection
 
@@ -388,8 +404,10 @@ class ImageCaptioner:
         """Exports the captioner as a SavedModel for TF Serving.
 
         The SavedModel is written into a new subdirectory, the next version: `directory/1`, then
-        `directory/2`. The result is the path of the subdirectory. A captioner that is an exported
-        SavedModel itself raises ValueError.
+        `directory/2`. The result is the path of the subdirectory.
+
+        Raises:
+          ValueError: the captioner is itself an exported SavedModel.
         """
         return self.runtime.trained.export(os.path.expanduser(directory))
 

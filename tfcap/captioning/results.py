@@ -30,23 +30,24 @@ class Caption:
 
     Attributes:
       text: the caption, words in lower case separated by spaces.
-      score: the number that orders the captions of a picture; the best caption has the highest. For
-        plain beam search and plain sampling it is log P(caption | picture), natural logarithm. A
-        length penalty divides it by a measure of length. With a temperature, beam search gives the
-        log-probability under the tempered distribution. The decoding option `order=consensus` and
-        a reranker replace it by the similarity to other captions.
+      score: the number that orders the captions of a picture; the best caption has the highest. By
+        default it is log P(caption | picture), natural logarithm. Decoding options change it. With
+        `length_power` it is divided by a measure of the length, see
+        `decoding.scores.normalise_by_length`. With `temperature` a beam search computes it from
+        logits divided by the temperature. With `order=consensus` it is the mean CIDEr-D to the
+        other samples. A reranker replaces it by the mean similarity to captions of similar images.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
-        the end of the caption; a caption that was cut at the largest length has no end. Their sum
-        is the score wherever the score is log P(caption | picture). They are computed when they are
-        first read. None for an exported SavedModel.
+        the end of the caption; a caption that was cut at the largest length has no end. The sum of
+        `log_probs` is log P(caption | picture). They are computed when they are first read. None
+        for an exported SavedModel.
       alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
       source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
       position: the position of the picture in the input, from 0.
       picture: the pixels of the picture, uint8 [H, W, 3], upright; None if the captioner was called
         without `attention`.
-      attended: the attention weights and the boxes of the regions; None if the captioner was called
-        without `attention`.
+      attended: the attention weights or contributions, and the boxes of the regions; None if the
+        captioner was called without `attention`. `weights` and `boxes` read them from here.
       compute_log_probs: a function that computes `log_probs` when they are first read; None for an
         exported SavedModel.
     """
@@ -75,11 +76,14 @@ class Caption:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weight of each region for each word, float32 [T', R]: T' words and R regions.
+        """How much each region matters for each word, float32 [T', R]: T' words and R regions.
 
-        They are attention weights or contributions, by the argument `attention` of the captioner;
-        if it was None, ValueError is raised. The weights of a word have the sum 1, but its
-        contributions are all 0 if no region has a positive one.
+        The argument `attention` of the captioner selected attention weights or contributions. The
+        values of a word have the sum 1. Contributions to a word are all 0 if no region contributed
+        positively.
+
+        Raises:
+          ValueError: the captioner was called without `attention`.
         """
         return self._attention.weights
 
@@ -88,17 +92,20 @@ class Caption:
         """The boxes of the R regions, float32 [R, 4].
 
         They are corners x1, y1, x2, y2, as fractions (0..1) of the width and height of the picture.
-        Raises ValueError if the captioner was called without `attention`.
+
+        Raises:
+          ValueError: the captioner was called without `attention`.
         """
         return self._attention.boxes
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Writes a figure that shows, for each word, where in the picture its attention lies.
-
-        Raises ValueError if the captioner was called without `attention`.
+        """Writes a figure that shows, for each word, which regions of the picture matter for it.
 
         Args:
           path: the file to write; it ends with .png, .pdf or .svg.
+
+        Raises:
+          ValueError: the captioner was called without `attention`.
         """
         attention = self._attention
         assert self.picture is not None

@@ -80,9 +80,12 @@ class Runtime(Protocol):
 
     @property
     def trained(self) -> "TrainedRun":
-        """The runtime itself if it is a `TrainedRun`; an exported SavedModel raises ValueError.
+        """The runtime itself, for what only a `TrainedRun` can do.
 
-        Use it for what only a run can do: features, scores, attention and export.
+        That is to compute features, scores and attention, and to export.
+
+        Raises:
+          ValueError: the runtime is an exported SavedModel.
         """
 
     def prepare(self, content: Content) -> Any:
@@ -113,7 +116,7 @@ class TrainedRun:
     Args:
       run: the run.
       data_dir: a prepared directory whose captions give the document frequencies of CIDEr. Only the
-        decoding option `order=consensus` uses them. None takes those of the run.
+        decoding option `order=consensus` uses them. None takes those of the training captions.
 
     Attributes:
       reranker: puts the captions of each picture into a new order; None keeps the order of their
@@ -172,7 +175,8 @@ class TrainedRun:
 
         Args:
           changes: the changes, as in `search=sample,top_p=0.9`. The name of a preset
-            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes.
+            (`tfcap.decoding.PRESETS`) replaces all options, and may stand before other changes, as
+            in `mrnn,beam=10`.
         """
         from tfcap.serving import saved_model
 
@@ -295,8 +299,8 @@ class TrainedRun:
             contributed to the word, by gradients.
 
         Returns:
-          For each picture and each of its captions an `Attended` with the weights. The boxes of a
-          detector are in pixels; `in_picture` makes them fractions of the picture.
+          For each picture and each of its captions an `Attended`. The boxes of a detector are in
+          pixels; `in_picture` makes them fractions of the picture.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(batch.features, rows)
@@ -311,6 +315,9 @@ class TrainedRun:
 
     def in_picture(self, attended: Attended, height: int, width: int) -> Attended:
         """Returns a result of `attend` with boxes as fractions (0..1) of the whole picture.
+
+        A backbone may read only a part of the picture. In the result of `attend`, the boxes of a
+        grid are fractions of this part.
 
         Args:
           attended: a result of `attend` for one caption.
@@ -332,6 +339,9 @@ class TrainedRun:
         Returns:
           log P(text | picture), natural logarithm, float32 [B, S]; and a line of text that names
           unknown words and cut texts, "" if there are none.
+
+        Raises:
+          ValueError: a text has no word.
         """
         from tfcap.inference.likelihood import PairScorer, encode_captions
 
@@ -413,7 +423,10 @@ class ExportedModel:
 
         Args:
           content: the bytes of a picture file, which stay as they are; or pixels uint8 [H, W, 3],
-            which become a PNG file. The path of a clip raises ValueError.
+            which become a PNG file.
+
+        Raises:
+          ValueError: `content` is the path of a clip.
         """
         if isinstance(content, ClipPath):
             raise ValueError(

@@ -70,7 +70,7 @@ def encode_captions(vocab: Vocab, captions: Sequence[str], max_length: int) -> E
     Args:
       vocab: the vocabulary.
       captions: N captions, as plain sentences.
-      max_length: largest number of tokens of a caption, T; longer captions are cut.
+      max_length: largest number of tokens of a caption, EOS included, T; longer captions are cut.
 
     Raises:
       ValueError: a caption has no word.
@@ -140,8 +140,8 @@ class Prefixes(NamedTuple):
 
     A prefix is the first t words of a caption, t = 0 ... L - 1. The 5,000 validation captions of
     Flickr8k have 59,206 words but only 40,161 different prefixes. Row t of an array with L rows
-    describes the different prefixes of t words; it has U entries, the largest number in any row,
-    and its end is padding.
+    describes the different prefixes of t words. U is the number of prefixes in the longest row;
+    shorter rows end with padding.
 
     Attributes:
       tokens: the captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
@@ -233,9 +233,9 @@ class PairScorer:
 
     `scorer(features, mask)` returns the natural logarithms, float32 [B, N], of N captions for B
     images. An image is encoded once for all captions. The captions are scored in blocks, which
-    limits the memory. A recurrent model computes a beginning that several captions share only once
-    (`Prefixes`). The caches of other models are too large for that: they score captions of the same
-    length in parallel.
+    limits the memory. If several captions share a beginning, a recurrent model computes it only
+    once (`Prefixes`). Other models would need too much memory for that, and score captions of the
+    same length in parallel.
 
     Args:
       model: the captioner.
@@ -296,8 +296,9 @@ class PairScorer:
           size: number of images for which a block of captions is scored at once.
 
         Returns:
-          For each block the positions of its captions in `captions`, and the captions: `Prefixes`
-          for a recurrent model, otherwise their tokens int32 [S, L], S captions of L words.
+          For each block the positions of its captions among all captions of the scorer; and these
+          captions: `Prefixes` for a recurrent model, otherwise their tokens int32 [S, L], for S
+          captions of L tokens.
         """
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
@@ -417,6 +418,9 @@ def perplexities_of_split(
       batch_size: number of images scored together.
       limit: number of images to score, from the start of the split; 0 scores all.
       references: image id -> the captions to score; None scores all captions of the split.
+
+    Raises:
+      ValueError: no image has a caption to score, or a caption has no word.
     """
     ids = data.index(split).id[: limit or None]
     if references is None:

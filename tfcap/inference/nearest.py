@@ -42,14 +42,17 @@ class Space:
     """Computes a vector of each image, so that similar images have near vectors.
 
     By default the vector is the mean of the features of the image's regions. With an m-RNN it is
-    the refined feature of the image, the output g2(V_I I) without bias (Mao et al., ICLR 2015,
-    section 8).
+    the refined feature of the image, g2(V_I I) without a bias (Mao et al., ICLR 2015, section 8): I
+    is the feature of the image, V_I is a trained matrix, and g2(x) = 1.7159 tanh(2 x / 3).
 
     Args:
       refine: an m-RNN, whose refined features are the vectors; None takes the mean of the features.
       mean: a vector, float32 [D], that is subtracted from each vector. The difference is scaled to
         length 1, so that the nearest vectors are those with the highest cosine. None leaves all
         vectors as they are.
+
+    Raises:
+      ValueError: `refine` is no m-RNN.
     """
 
     def __init__(self, refine: Captioner | None = None, mean: np.ndarray | None = None):
@@ -131,8 +134,8 @@ class Index:
 
         Returns:
           The positions of the images in the index, int64 [Q, k], and their distances, float64
-          [Q, k], nearest first. If the image left out makes a row too short, it ends with position
-          -1 and distance infinity.
+          [Q, k], nearest first. A row has fewer than k images if k = M and one is left out: it then
+          ends with the position -1 and the distance infinity.
         """
         k = min(k, len(self.ids))
         excluded = np.full(len(queries), -1)
@@ -256,9 +259,9 @@ def _compute(
 class Candidates:
     """Finds the images of a split that are most similar to a sentence or to another image.
 
-    They are candidates that a captioner then scores. The similarity is the cosine of the angle
-    between two vectors, from which the mean vector of the training images is subtracted: without
-    this, all vectors of images have nearly the same direction.
+    The images found are candidates, which a captioner then scores. The similarity is the cosine of
+    the angle between two vectors. The mean vector of the training images is subtracted from both
+    vectors, because otherwise all vectors of images have nearly the same direction.
 
     Args:
       data: prepared data with training images and their captions.
@@ -338,7 +341,9 @@ class SentenceVectors:
     `sentence_vectors(sentences)` returns float32 [Q, D] for Q sentences. The vector of a sentence
     is a weighted mean of vectors of images: of the images whose captions are most similar to the
     sentence. The similarities are the weights of this mean. The similarity of two sentences is the
-    cosine of their TF-IDF vectors of words and of pairs of neighbouring words.
+    cosine of their TF-IDF vectors. The terms of these vectors are words and pairs of neighbouring
+    words. A term that occurs c times in a sentence has the value c ln(n / m), where n images have
+    captions, and m of them have the term in a caption.
 
     Args:
       captions: the captions of each of M images.

@@ -42,13 +42,13 @@ def load_others(
     Args:
       paths: name -> a file of captions, a run directory or the name of a pretrained model.
       references: image id -> references. A file must have captions for all these images.
-      data: the prepared data of the evaluated run. None if no run is evaluated: then `paths` may
-        name files only.
+      data: the prepared data of the evaluated run. None if no run is evaluated; `paths` may then
+        name only files.
       split: the split of `data`.
       images: ids of the images that the models will caption.
       captioner_of: a function that makes a captioner of picture files from a run.
-      checkpoint: `best` or `latest`. A path, which is that of a checkpoint of the evaluated run, is
-        replaced by `best`.
+      checkpoint: the weights of each run, `best` or `latest`. The path of a checkpoint, which fits
+        only the evaluated run, counts as `best`.
       dtype: precision of the models, `float32` or `bfloat16`.
       decoding: changes to the decoding options of each run, as text for `configs.decoding`.
       beam: beam width; 0 takes the beam width of each run.
@@ -56,6 +56,10 @@ def load_others(
 
     Returns:
       Each name -> its `Other`: the captions of a file, or a model without captions yet.
+
+    Raises:
+      UsageError: `paths` names a run, but `data` is None.
+      ValueError: a model must read picture files, but one is missing.
     """
     paths = {name: pretrained.directory_of(path) for name, path in paths.items()}
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
@@ -100,8 +104,9 @@ def decode_others(
       batch_size: number of images captioned together.
       seed: random seed of sampling.
       attention: what models that read picture files also compute and store: `attention` for the
-        attention weights, `contribution` for gradients, None for neither. Models that read prepared
-        data get it in `attend_others`.
+        attention weights, `contribution` for how much each region contributed to each word, by
+        gradients, None for neither. For models that read prepared data, `attend_others` computes
+        the attention weights.
     """
     for name, other in others.items():
         if other.captioner is not None:
@@ -122,9 +127,10 @@ def decode_others(
 
 
 def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> None:
-    """Computes the attention weights of each model for its captions, and stores them in `Other`.
+    """Computes the attention weights of models that read prepared data, and stores them in `Other`.
 
-    Captions from files get no attention weights. A model that already has them keeps them.
+    For models that read picture files, `decode_others` computes them. Captions that came from files
+    have none.
 
     Args:
       others: the models with their captions, after `decode_others`.

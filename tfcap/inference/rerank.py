@@ -44,16 +44,16 @@ class Ranked(NamedTuple):
 
 
 def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked:
-    """Ranks the candidate captions of an image by their mean similarity to the nearest references.
+    """Ranks the candidate captions of an image by their mean similarity to references.
 
-    The released code of m-RNN ranks by the sum, which gives the same order. Captions with equal
-    scores keep their order; in the released code their order is undefined.
+    The score of a caption is the mean of its `best` largest similarities. The released code of
+    m-RNN ranks by their sum, which gives the same order. Captions with equal scores keep their
+    order; in the released code their order is undefined.
 
     Args:
       captions: the S candidate captions.
       similarities: similarity of each caption to each of C references, [S, C].
-      best: number of references that count for a caption, those with the largest similarities; if
-        there are fewer references, all count.
+      best: number of references that count for a caption; if there are fewer, all count.
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -71,22 +71,23 @@ class ConsensusReranker:
 
     Args:
       data: the prepared data with the reference images.
-      kind: `consensus` ranks by the captions of similar images, `oracle` by the references of the
-        image itself: an upper bound.
+      kind: `consensus` ranks by the captions of similar images. `oracle` ranks by the references of
+        the image itself, which shows how much reranking could gain.
       similarity: how two captions are compared: `cider` for CIDEr-D with a single reference (0 to
-        10), `bleu` for `ngrams.NgramF1` (0 to 1). Neither counts an end mark.
+        10), `bleu` for the mean F1 of n-grams, n = 1 ... 4 (`ngrams.NgramF1`, 0 to 1). Neither
+        counts an end mark.
       neighbours: number of similar images.
       best: number of captions of the similar images that count for a candidate caption, those most
         similar to it; 0 takes the number of the paper, 125 for `cider` and 175 for `bleu`.
       references: splits of the reference images. The paper uses 122,286 images, more than the
         split train of Karpathy and Fei-Fei has.
       frequencies: splits whose captions give the document frequencies of `cider`. The released code
-        uses the validation set. It contains the reranked images, so their references influence the
-        ranking a little.
+        uses the validation set. This set contains the reranked images, so the references of these
+        images influence the ranking a little.
       refine: an m-RNN, whose refined features decide which images are similar; None compares the
         means of the images' features.
       index: the directory that keeps the vectors of the images for the next time; "" takes the
-        directory `vectors` inside the prepared directory. None keeps them in memory only.
+        directory `vectors` inside the prepared directory. None keeps the vectors in memory only.
       max_regions: largest number of regions of an image to read; None reads all.
     """
 
@@ -156,8 +157,8 @@ class ConsensusReranker:
           vectors: the vectors of the images, float32 [B, D], a result of the method `vectors`.
           hypotheses: the candidate captions of each image, best first. Images may have different
             numbers of captions.
-          image_ids: the ids of the images, int64 [B], so that the captions of an image itself do
-            not count. None if the images are not in the prepared data.
+          image_ids: the ids of the images, int64 [B]. An image is not among its own similar images,
+            so its own captions do not count. None if the images are not in the prepared data.
 
         Returns:
           A `Ranked` for each image: its captions, best first, and their scores.
@@ -172,7 +173,9 @@ class ConsensusReranker:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """Ranks the candidate captions of each image by its own references: an upper bound.
+        """Ranks the candidate captions of each image by the references of this image.
+
+        The result shows how much reranking could gain.
 
         Args:
           hypotheses: the candidate captions of each image.
@@ -278,6 +281,10 @@ def reranker_of(
       run: the run that made the captions, which limits the regions of an image. None if the
         captions come from a file: then all regions are read.
       data: prepared data with the reference images.
+
+    Raises:
+      ValueError: `data` lacks a split that the arguments name; or the model `rerank_refined` is no
+        m-RNN, has another vocabulary, or reads other features than the captioner.
     """
     assert args.rerank is not None
     return ConsensusReranker(

@@ -71,8 +71,8 @@ class Pairs:
     def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
         """Returns a `PairScorer` that scores these captions.
 
-        All calls return the same scorer, which is traced once. So a scorer scores the captions of
-        the last call.
+        All calls return the same object, which is traced only once. So after a new call, results of
+        earlier calls score the new captions, too.
         """
         if self._scorer is None:
             self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
@@ -86,7 +86,7 @@ class Pairs:
 
         Args:
           scorer: the result of the method `scorer`.
-          split: name of the split.
+          split: name of the split of the images; it may be another split than that of the `Pairs`.
           positions: the positions of the images in the split, int64 [I].
 
         Returns:
@@ -132,8 +132,8 @@ class ScoredSplit(NamedTuple):
     Attributes:
       scores: log P(caption | image), natural logarithm, float32 [I, N].
       owners: for each caption the position of the image that it describes, int64 [N].
-      log_marginals: log P(caption), float64 [N], which is subtracted where captions are ranked for
-        an image; None ranks by `scores` alone.
+      log_marginals: log P(caption), natural logarithm, float64 [N]. To rank captions for an image,
+        it is subtracted from `scores`. None if it was not estimated; `scores` alone then rank.
       note: a line of text about unknown words and cut captions; "" if there are none.
     """
 

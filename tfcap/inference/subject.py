@@ -156,11 +156,11 @@ def subject_of_captions(
       references: the references, in the forms of `metrics.inputs.read_references`; None if the
         captions are not scored.
       split: the split of the images in `data`.
-      data: prepared data with the pictures and the features of the images; None shows no pictures
-        and cannot rerank.
+      data: prepared data with the pictures and the features of the images. Without it (None) no
+        pictures are shown, and the captions cannot be reranked.
       others: files of captions that are compared. Only images with references and with captions in
-        `predictions` and in all these files are taken. None takes all images, and an image without
-        a caption is an error.
+        `predictions` and in all these files are taken. None takes all images with references;
+        scoring then fails if one has no caption.
     """
     path = predictions if isinstance(predictions, str | os.PathLike) else ""
     name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
@@ -189,6 +189,9 @@ def named_paths(items: Sequence[str], name: str = "") -> dict[str, str]:
     Args:
       items: the values of the argument `beside`, such as "lstm=runs/lstm".
       name: the name of the evaluated captions, which an item must not use again.
+
+    Raises:
+      UsageError: an item does not have this form, or its name is already used.
     """
     paths: dict[str, str] = {}
     for item in items:
