@@ -63,10 +63,10 @@ def beam_search(
         excludes no word.
 
     Returns:
-      Three values. Tokens int32 [B, K, T], PAD after the end mark, best first. Their scores float32
-      [B, K], summed natural log-probabilities after `normalise_by_length`; if fewer than K captions
-      exist, the empty slots score about -1e9. The cache of the model after their last words, a nest
-      of tensors [B K, ...].
+      A tuple of three values. The captions of each image, best first: tokens int32 [B, K, T], PAD
+      after the end mark. Their scores float32 [B, K]: summed natural log-probabilities after
+      `normalise_by_length`; if fewer than K captions exist, the empty slots score about -1e9. The
+      cache of the model at the end of the captions, a nest of tensors [B K, ...].
     """
     size = options.beam // options.groups
     retire = options.finished == "retire"

@@ -67,7 +67,8 @@ class Options:
       diversity: penalty for each time that an earlier group has chosen the word at the same
         position; it is subtracted from the log-probability (natural logarithm).
       samples: number of captions drawn for each image, S.
-      top_k: number of most probable words that a word is drawn from (Fan et al. 2018); 0 means all.
+      top_k: a word is drawn from this number of most probable words (Fan et al. 2018); 0 means all
+        words.
       top_p: a word is drawn from the smallest set of most probable words whose probabilities sum
         to at least this number (nucleus sampling, Holtzman et al. 2020). It applies after `top_k`;
         1 means all words.
@@ -80,9 +81,9 @@ class Options:
       length_power: exponent of that measure; 0 does not divide.
       suppress_unk: whether the unknown word is excluded, so that no caption contains it.
       suppress: other words that are never chosen.
-      bad_endings: words that are never the last word of a caption ("a man with a"), also of a
-        caption that is cut at `max_length`. `default` is a list of articles, prepositions and forms
-        of "to be".
+      bad_endings: words that are never the last word of a caption ("a man with a"), even
+        if the caption is cut at `max_length`. The text `default` stands for a list of articles,
+        prepositions and forms of "to be".
       prefix: words with which every caption begins, even if other options exclude them.
       min_length: smallest number of words in a caption, the end mark not counted.
       max_length: largest number of words in a caption, the end mark counted, at most
@@ -186,14 +187,14 @@ def check(options: Options, prefix: str = "") -> None:
 
 
 def meant(name: str) -> list[str]:
-    """Translates the name of an option, as another library calls it, to the names here.
+    """Translates the name of an option in another library to the names of options here.
 
     Args:
       name: a name such as "num_beams" of Transformers, or a name that is used here, such as "beam".
 
     Returns:
-      The options that do the same here, as "name" or "name=value": ["beam"] for both examples. An
-      unknown name gives an empty list.
+      The options to set here, as "name" or "name=value": ["beam"] for both examples, ["samples",
+      "search=sample"] for "best_of". An unknown name gives an empty list.
     """
     fields = {field.name for field in dataclasses.fields(Options)}
     return [name] if name in fields else ELSEWHERE.get(name, "").split()

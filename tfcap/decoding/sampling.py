@@ -26,9 +26,9 @@ def sample(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes captions greedily, or draws them from the model's distribution.
 
-    A caption depends only on its own random numbers, so the batch size does not change it. If the
-    constraints allow no further word, the caption ends, and the log-probability of its end mark is
-    about -1e9.
+    A caption depends only on its own image and random numbers, so the batch size does not change
+    it. If the constraints of `options` allow no further word, the caption ends, and the
+    log-probability of its end mark is about -1e9.
 
     Args:
       model: the captioner.
@@ -153,7 +153,7 @@ def scheduled_sampling(
     padding stays padding. The released code may draw PAD, which is also its end mark; here PAD
     and BOS are never drawn.
 
-    It calls `model.step` for every word, so it works with every captioner.
+    The function calls `model.step` for every word, so it works with every captioner.
 
     Args:
       model: the captioner.

@@ -37,15 +37,15 @@ def word_log_probs(
 def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) -> tf.Tensor:
     """Divides the summed log-probability of each caption by a measure of its length.
 
-    So long and short captions can be compared. For a caption of n tokens with its end mark, the
-    option `length_penalty` selects the measure: `average` is (n + 1) ** power, which counts the
-    start mark as well; ExpansionNet uses power 1. `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016,
+    So long and short captions can be compared. The option `length_penalty` selects the measure, for
+    a caption of n tokens, the end mark counted. `average` is (n + 1) ** power, where the 1 counts
+    the start mark; ExpansionNet uses power 1. `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016,
     equation 14). The power is the option `length_power`; 0 keeps the plain sum.
 
     Args:
       sums: log-probabilities of K finished captions of each of B images, float32 [B, K].
       tokens: the captions without the start mark, int32 [B, K, T], PAD after EOS.
-      options: the options; only these two are read.
+      options: the options; only `length_penalty` and `length_power` are read.
 
     Returns:
       The scores, float32 [B, K].

@@ -58,10 +58,11 @@ class Search(tf.Module):
 
     Args:
       options: the options, with ids in place of words (`Options.with_ids`).
-      max_length: largest length of a caption in tokens, T; if `options.max_length` is not 0, it
-        counts instead. A longer caption is cut and has no end mark.
-      consensus: a function of samples int32 [B, K, T] of B images that returns scores float32 [B,
-        K], by which the samples are ordered, see `Consensus`. None orders them by probability.
+      max_length: largest length of a caption in tokens, T. `options.max_length` replaces this value
+        if it is not 0. A longer caption is cut and has no end mark.
+      consensus: a function that scores samples, such as a `Consensus`. It gets the tokens int32 [B,
+        K, T] for B images and returns float32 [B, K]. The samples are ordered by these scores. None
+        orders them by probability.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from tfcap.layers.trees import put
 
 @keras.saving.register_keras_serializable("tfcap")
 class AdditiveAttention(common.Layer):
-    """Additive attention: keys are weighted by the tanh of their sum with the query.
+    """Additive attention: averages values with weights from the sum of key and query.
 
     a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
 
@@ -68,7 +68,7 @@ class AdditiveAttention(common.Layer):
     def project(self, keys):
         """Projects the keys of B images, as `call` needs them.
 
-        Queries do not change the result: call it once per image, not once per word.
+        The result does not depend on the queries: call this once per image, not once per word.
 
         Args:
           keys: [B, S, key_width], S keys for each image.
@@ -86,8 +86,8 @@ class AdditiveAttention(common.Layer):
         Args:
           query: [N, query_width] or [N, T, query_width]. Row n reads the keys of image n // G,
             where G = N / B.
-          keys: with `values`: [B, S, attention_width], the result of `project`. Without:
-            [B, S, key_width], which are then projected here.
+          keys: with `values`: [B, S, attention_width], the result of `project`. Without `values`:
+            [B, S, key_width]; this call projects them.
           values: [B, S, V]; None means that `keys` are the values, too.
           visible: bool [B, S] or [B, 1, S], True where a key may be read. Each image needs at least
             one True. None means `keys_mask`.
@@ -160,7 +160,7 @@ class CachedAttention(common.Layer):
 
         Returns:
           A tuple of keys and values, each zeros [N, H, T, d] in the compute dtype: H heads of width
-          d.
+          d = D / H, for the model width D.
         """
         shape = (rows, self.heads, max_length, self.width // self.heads)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
@@ -234,8 +234,10 @@ class MultiHeadAttention(CachedAttention):
 
         Args:
           query: [N, T, D], or [N, D] for one query per row. Row n reads the keys of image n // G.
-          keys: [B, S, D]. If several calls read the same keys: [B, H, S, d] from `project`.
-          values: the shape of `keys`. None means that `keys` [B, S, D] are the values, too.
+          keys: [B, S, D], which this call projects; or [B, H, S, d], the keys that `project`
+            returned, so that several calls share one projection.
+          values: the values, in the shape of `keys`; with projected keys, those that `project`
+            returned. None means that `keys` [B, S, D] are the values, too.
           visible: True where a key may be read: bool [B, S], or a shape that broadcasts to
             [B, G T, S], with the T queries of the first row of an image, then those of the next.
             None means `keys_mask`.

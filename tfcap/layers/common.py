@@ -48,7 +48,7 @@ def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
 
 
 def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
-    """Makes an embedding layer for words that starts from N(0, 1), as `torch.nn.Embedding`.
+    """Makes an embedding layer for words. Its weights start from N(0, 1), as in PyTorch.
 
     Args:
       vocab_size: number of words, the special ones (PAD, BOS, EOS, UNK) included.
@@ -157,12 +157,15 @@ def activation(name: str) -> Callable:
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError if a value is not allowed; the message lists the allowed values.
+    """Checks that the value of an option is allowed.
 
     Args:
-      option: name of the option, for the message.
+      option: name of the option, for the message of the error.
       value: value of the option.
       choices: allowed values.
+
+    Raises:
+      ValueError: `value` is not in `choices`; the message lists the choices.
     """
     if value not in choices:
         raise ValueError(f"`{option}` must be one of {', '.join(choices)}, not {value!r}.")

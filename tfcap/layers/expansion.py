@@ -54,7 +54,9 @@ def glorot(layer: layers.Layer) -> layers.Layer:
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """Makes an affine map with a Glorot-uniform kernel and a bias from U(+-1/sqrt(inputs)).
+    """Makes an affine map with a Glorot-uniform kernel.
+
+    The bias starts from U(-1/sqrt(inputs), 1/sqrt(inputs)).
 
     Args:
       inputs: width of the input.
@@ -142,8 +144,7 @@ class StaticExpansion(_Expansion):
 
     Args:
       width: model width, D.
-      vectors: number of expansion vectors, E; or the sizes of the groups into which they are
-        divided, in order.
+      vectors: number of expansion vectors, E; or a sequence of group sizes, which add up to E.
       dropout: dropout rate, the same at all five places.
 
     Example:

@@ -105,8 +105,8 @@ class TiedHead(common.Layer):
     """Computes logits z E^T + b with the word table E [V, W] that also embeds the words.
 
     Source: Mao et al., "Learning like a Child", ICCV 2015. The product has the dtype of this layer,
-    not that of `words`. So construct the layer with `dtype="float32"` to get float32 logits in
-    lower precision, too.
+    not that of `words`. So construct the layer with `dtype="float32"` to get float32 logits
+    in a model of lower precision, too.
 
     Args:
       words: embedding layer whose table is E.

@@ -104,9 +104,10 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 class RegionPositions(common.Layer):
     """Adds to each region a code of its number: x_r + Lin(code(r)), r = 0, 1, ...
 
-    code(r) are the 64 numbers of `sinusoids`, with all sines before all cosines. Lin is a learned
-    affine map, so the codes can take the scale of the features. The layer works on the features as
-    the data has them, so that one layer serves all systems. The number of regions has no limit.
+    code(r) is the row r of `sinusoids` of width 64, reordered: all sines stand before all cosines.
+    Lin is a learned affine map to the width of the features, so the codes can take their scale. The
+    input is the features of the data set, before any layer of a captioner, so that this layer
+    serves all systems. The number of regions has no limit.
 
     Args:
       feature_dim: width of the feature vector of a region, F.

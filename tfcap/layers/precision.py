@@ -59,13 +59,14 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the global policy of Keras: the precision of layers that are made after this call.
 
-    The policy is that of `policy`. The function of TensorFlow Model Garden for this sets the policy
-    of tf_keras only.
+    The function `policy` makes the new policy. The function of TensorFlow Model Garden for
+    this sets only the policy of tf_keras.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
-      accelerated: True chooses the policy for a GPU or TPU, although TensorFlow may list none, as
-        before it connects to a TPU. False looks at the devices that TensorFlow lists.
+      accelerated: True chooses the policy for a GPU or TPU, even if TensorFlow lists no such
+        device, for example before it connects to a TPU. False chooses by the devices that
+        TensorFlow lists.
     """
     keras.config.set_dtype_policy(_of_devices(dtype, accelerated))
 
@@ -94,13 +95,14 @@ def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
 def scope(dtype: str | None, accelerated: bool = False) -> contextlib.AbstractContextManager[None]:
     """Sets the global policy of Keras inside a `with` block, then restores the old one.
 
-    The policy is that of `policy`: `float16` gives `mixed_float16`. `bfloat16` gives
+    The function `policy` makes the new policy: `float16` gives `mixed_float16`. `bfloat16` gives
     `mixed_bfloat16` on a GPU or TPU, and `Products` on a CPU.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
-      accelerated: True chooses the policy for a GPU or TPU, although TensorFlow may list none, as
-        before it connects to a TPU. False looks at the devices that TensorFlow lists.
+      accelerated: True chooses the policy for a GPU or TPU, even if TensorFlow lists no such
+        device, for example before it connects to a TPU. False chooses by the devices that
+        TensorFlow lists.
     """
     return using(_of_devices(dtype, accelerated))
 
@@ -115,7 +117,8 @@ def _of_devices(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DT
 def of_products(layer: keras.layers.Layer) -> str:
     """Returns the dtype in which a layer multiplies matrices, for example `bfloat16`.
 
-    It is the attribute `products` of the policy, if this is `Products`, else the compute dtype.
+    If the policy of the layer is a `Products`, the result is the attribute `products` of this
+    policy. Otherwise it is the compute dtype of the layer.
     """
     return getattr(layer.dtype_policy, "products", layer.compute_dtype)
 

@@ -128,9 +128,9 @@ class GRUCell(common.Layer):
     r and u are the reset and update gates, n is the new content, and h the state. The cell computes
     what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05, 0.05) as in the
     authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
-    kernel holds the columns of r, u and n in this order. The cell of Keras is not used: it starts
-    all biases with one value, and it has a random generator, a variable in checkpoints, even
-    without dropout.
+    kernel holds the columns of r, u and n in this order. The GRU cell of Keras is not used:
+    its biases all start with the same value, and even without dropout it has a random generator,
+    whose state is saved in every checkpoint.
 
     Args:
       inputs: width of the input.

@@ -51,7 +51,8 @@ class Standardize(common.Layer):
         """Measures mean and standard deviation of each channel, and keeps them as weights.
 
         The layer must be built. All regions count, padding does not. The deviation is that of
-        `np.std`; where it is at most 1e-6 max(1, |mean|), the channel is constant and gets 1.
+        `np.std`. If it is at most 1e-6 max(1, |mean|), the channel counts as constant, and 1 is
+        kept as its deviation.
 
         Args:
           batches: dictionaries with `features` [B, R, F], R regions of B images, and `mask` bool

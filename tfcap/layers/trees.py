@@ -55,8 +55,8 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
     """Replaces the slice of `buffer` at `index` of an axis by `row`, and returns the result.
 
     The operation has a gradient, unlike `keras.ops.slice_update` on TensorFlow. In a loop it writes
-    in place, while a select or a scatter would copy the buffer. XLA cannot compile it, so there a
-    select is used.
+    in place, while a select or a scatter would copy the buffer. XLA cannot compile it;
+    in code for XLA, this function uses a select.
 
     Args:
       buffer: tensor of any shape.

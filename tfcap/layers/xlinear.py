@@ -238,8 +238,8 @@ class XLinearEncoderLayer(common.Layer):
       dropout: dropout rate on the attended feature, g'.
       bifeat_dropout: dropout rate on the update of the regions.
       separate: whether the values have an update of their own; if not, they are the keys.
-      last: whether this is the last layer. With `separate` it then leaves the keys as they are,
-        because only the last values are read. Without `separate` it has no effect.
+      last: whether this is the last layer. With `separate`, the last layer does not update the
+        keys, because only its values are read. Without `separate`, `last` has no effect.
 
     Example:
       >>> def attention(name):

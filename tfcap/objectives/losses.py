@@ -73,7 +73,8 @@ def advantages(
       [B, S].
 
     Raises:
-      ValueError: `greedy` is missing, or `others` has only one sample of each image.
+      ValueError: `baseline` is neither `greedy` nor `others`. The baseline is `greedy`, but the
+        argument `greedy` is missing. The baseline is `others`, but S is 1.
 
     Example:
       >>> advantage, mean_of_others = advantages(tf.constant([[1.0, 2.0, 3.0]]), "others")

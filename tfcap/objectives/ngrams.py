@@ -56,11 +56,11 @@ class CiderD:
 
         idf(g) = ln N - ln max(1, df(g))
         cosine_n = sum_g min(c, r) r idf^2 / (|c idf| |r idf|), over the n-grams g of n words
-        CIDEr-D = 10 exp(-delta^2 / (2 * 6^2)) mean_n cosine_n
+        CIDEr-D = 10 exp(-delta^2 / (2 * 6^2)) mean_n cosine_n, over n = 1 ... 4
 
-    df(g) is the number of images, of N, with g in a reference. delta is the difference between the
-    numbers of bigrams of sample and reference, as in the released scorers. The result is the mean
-    over the references.
+    df(g) is the number of images that have g in a reference, out of N images in `table`. |.| is the
+    Euclidean norm over the n-grams of n words. delta is the number of bigrams of the sample minus
+    that of the reference, as in the released scorers. The result is the mean over the references.
 
     Args:
       table: document frequencies df of the n-grams in the references of N images.
@@ -69,9 +69,13 @@ class CiderD:
         it is ignored.
       unknown_matches: whether the unknown word (UNK) matches itself, as other words do. If False,
         an n-gram with UNK in a reference equals no other n-gram, and every n-gram with UNK has the
-        idf ln N, as if no image had it. The reward of ExpansionNet, which compares texts, is like
-        this, except that a word outside the vocabulary that several images share has a smaller idf:
-        ids cannot distinguish such words (our reading: they are rare by definition).
+        idf ln N, as if no image had it. This follows the reward of ExpansionNet, which compares
+        texts. One difference remains: there, an unknown word has a smaller idf if several images
+        have it. Ids cannot tell unknown words apart (our reading: these words are rare, so this
+        matters little).
+
+    Raises:
+      ValueError: `vocab_size` is above 55,106, so that four words do not fit in a 64-bit number.
 
     Example:
       >>> from tfcap.data.document_frequency import document_frequencies
@@ -174,13 +178,19 @@ class CiderD:
 class NgramF1:
     """Computes F1 of the n-grams of two captions, in 0 ... 1; m-RNN calls it BLEU in reranking.
 
-    Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. The
-    result is the mean over n = 1 ... 4 of the F1 of precision and recall of the matching n-grams;
-    an n-gram matches as often as it occurs in both captions. Unlike BLEU it has no brevity penalty.
-    It is 0 if a caption has fewer than four words.
+    Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. For a
+    sample with counts c(g) of its n-grams g, and a reference with counts r(g):
+
+        F1_n = 2 sum_g min(c, r) / (sum_g c + sum_g r), over the n-grams g of n words
+
+    The result is the mean of F1_n over n = 1 ... 4, or 0 if one of the two captions has fewer than
+    four words. Unlike BLEU, this score has no brevity penalty.
 
     Args:
       vocab_size, count_eos, unknown_matches: as in `CiderD`.
+
+    Raises:
+      ValueError: `vocab_size` is above 55,106, as in `CiderD`.
 
     Example:
       >>> f1 = NgramF1(vocab_size=10)
@@ -235,13 +245,22 @@ class NgramF1:
 class Bleu4:
     """Computes BLEU-4 of each sample against all references of its image, in 0 ... 1.
 
-    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The brevity
-    penalty uses the reference whose length is closest (the shorter of two equally close ones).
-    1e-15 is added to each number of matches and 1e-9 to each number of n-grams. There is no other
-    smoothing: a caption that shares no 4-gram with the references has a score of nearly 0.
+    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions:
+
+        BLEU-4 = min(1, exp(1 - r / c)) (p_1 p_2 p_3 p_4)^(1/4)
+        p_n = (matches_n + 1e-15) / (total_n + 1e-9)
+
+    c is the number of words of the sample, and r that of the reference with the closest length; of
+    two equally close references, the shorter one counts. total_n is the number of n-grams of n
+    words in the sample, and matches_n the number of these that are in a reference. An n-gram
+    matches at most as often as it occurs in the reference that has it most often. A sample that
+    shares no 4-gram with the references has a score of nearly 0.
 
     Args:
       vocab_size, count_eos, unknown_matches: as in `CiderD`.
+
+    Raises:
+      ValueError: `vocab_size` is above 55,106, as in `CiderD`.
 
     Example:
       >>> bleu = Bleu4(vocab_size=10)

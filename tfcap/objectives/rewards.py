@@ -62,6 +62,10 @@ class Reward:
       hook: the Python function, whose weight is 1; None leaves this term out.
       detokenize: a function that turns captions, int32 [..., T], into texts, string [...]. It is
         only needed for the hook.
+
+    Raises:
+      ValueError: a weight is not finite. Both weights are 0 and there is no hook. `table` is None,
+        but ``cider`` is not 0. The vocabulary is too large for `CiderD` or `Bleu4`.
     """
 
     def __init__(
@@ -154,8 +158,10 @@ def signature(convention: str, count_eos: bool, **weights: float) -> str:
     """Returns the settings of a reward as text, for example "STANDARD_wInit+Cider-D[n4,s6.0]".
 
     Such a text is reported with the scores of a model. The form is that of SacreEOS (Hu et al.
-    2023): "STANDARD" if the end mark counts, else "NO<EOS>"; then each term with its weight, if
-    this is not 1; then the convention, if it is not `jdai`.
+    2023): "STANDARD" if the end mark counts, else "NO<EOS>"; then always "_wInit"; then each term,
+    with its weight in front if this is not 1; then the convention, if it is not `jdai`. "_wInit"
+    means that document frequencies come from a corpus, n4 that n-grams have up to 4 words, and s6.0
+    that the length penalty of CIDEr-D has the deviation 6.
 
     Args:
       convention, count_eos: as in `Reward`.
