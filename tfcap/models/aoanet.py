@@ -76,10 +76,10 @@ class AoANet(RecurrentCaptioner):
     gated linear unit, and [a; b] joins two vectors. The model follows the code of the paper's
     authors (Huang et al., "Attention on Attention for Image Captioning", ICCV 2019; docs/systems.md
     4.8) with the options of its training script. Two facts of that code are easy to miss. Its layer
-    normalisations divide by the unbiased standard deviation plus 1e-6. Its refiner starts with
-    equal weights in all layers, and in each layer with equal weights of the maps for query, key and
-    value; so does the refiner here. One thing differs: in training, the captions of an image share
-    the dropout masks of the refiner; in the authors' code each caption has its own masks.
+    normalisations divide by the unbiased standard deviation plus 1e-6. All layers of its refiner
+    start from the same random weights, and within a layer so do the maps for query, key and value.
+    Both facts hold here, too. One thing differs: in training, the captions of an image share the
+    dropout masks of the refiner; in the authors' code each caption has its own masks.
 
     `encode` returns, for B images with R regions, `mean` [B, D], `keys` and `values` [B, H, R, d],
     d = D / H, and `mask` [B, 1, R]. The cache of `step` holds `h`, `c` and `ctx` [N, D] for N rows
@@ -94,8 +94,8 @@ class AoANet(RecurrentCaptioner):
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       weight_dropout: dropout rate on all attention weights.
-      aoa_dropout: dropout rate in the refiner, on the input of the gated linear units that follow
-        its attention.
+      aoa_dropout: dropout rate in the refiner, on the input of Lin in GLU(Lin [a; q]), where a is
+        what its attention returns for the query q.
       block_dropout: dropout rate on the output of each layer of the refiner.
       context_dropout: dropout rate on ctx_{t-1}, before the LSTM reads it.
       head_dropout: dropout rate on ctx_t, before the logits.
@@ -149,8 +149,8 @@ class AoANet(RecurrentCaptioner):
     def build(self, inputs_shape=None):
         """Creates all variables.
 
-        All layers of the refiner start with equal weights, and so do the maps for query, key and
-        value of a layer, as in the authors' code.
+        As in the authors' code, all layers of the refiner start from the same random weights, and
+        within a layer so do the maps for query, key and value.
 
         Args:
           inputs_shape: not used.

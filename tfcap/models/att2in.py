@@ -18,12 +18,13 @@ class Att2in(AttentionLSTM):
 
     v_t = attention(h_{t-1}; x);  h_t = MaxoutLSTM(e_t, W_v v_t);  logits = Lin(Dropout(h_t))
 
-    x are the regions. MaxoutLSTM is `layers.recurrent.MaxoutLSTMCell`, whose new content is the
-    maximum of two candidates. In Att2in, W_v v_t is added to the two candidates of the cell; in
-    Att2all it is added to the gates, too. Words e_t and regions x are embedded with ReLU and
-    dropout. The class follows the models `att2in2` and `att2all2` of ImageCaptioning.pytorch
-    (docs/systems.md 4.9). The paper (Rennie et al., CVPR 2017) embeds without ReLU, attends to the
-    grid of a ResNet-101, and trains the ResNet together with Att2in; its code was not released.
+    x are the regions, and attention is `layers.attention.AdditiveAttention`. MaxoutLSTM is
+    `layers.recurrent.MaxoutLSTMCell`, whose new content is the maximum of two candidates. In
+    Att2in, W_v v_t is added to the two candidates of the cell; in Att2all it is added to the gates,
+    too. Words e_t and regions x are embedded with ReLU and dropout. The class follows the models
+    `att2in2` and `att2all2` of ImageCaptioning.pytorch (docs/systems.md 4.9). The paper (Rennie et
+    al., CVPR 2017) embeds without ReLU, attends to the grid of a ResNet-101, and trains the ResNet
+    together with Att2in; its code was not released.
 
     `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A], A the
     `attention_width`, and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows

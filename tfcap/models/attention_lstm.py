@@ -19,7 +19,8 @@ class AttentionLSTM(RecurrentCaptioner):
 
     v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
 
-    The class follows the model SALSTM of xmodaler, the later toolkit of X-LAN's authors
+    attention(q; x) is `layers.attention.AdditiveAttention` of a query q over the regions x. The
+    class follows the model SALSTM of xmodaler, the later toolkit of X-LAN's authors
     (docs/systems.md 4.3). That model differs from the paper, "Show, Attend and Tell" (2015): the
     state starts from zeros, v_t has no gate, and the logits are computed from h_t alone. Words e_t
     and regions x are embedded with ReLU and dropout, and padded regions are not read.
@@ -67,7 +68,9 @@ class AttentionLSTM(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def add_cell(self, attention_width: int) -> None:
-        """Sets the attributes `attention` and `lstm`. A subclass with another cell overrides it.
+        """Sets the attributes `attention` and `lstm`.
+
+        A subclass with another cell overrides this method.
 
         Args:
           attention_width: width of the additive attention.

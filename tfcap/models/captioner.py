@@ -52,7 +52,7 @@ class Backbone(Protocol):
 
     @property
     def network(self) -> _Network:
-        """The network; `stochastic` says whether training draws random numbers in it."""
+        """The network; its `stochastic` says whether training draws random numbers in it."""
 
     @property
     def decoded_shape(self) -> list[int]:
@@ -69,7 +69,9 @@ class Backbone(Protocol):
         """
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Computes the features of pictures, rounded to float16 if `rounds` is True.
+        """Computes the features of pictures.
+
+        If the attribute `rounds` is True, the numbers are rounded to float16, but stay float32.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, height, width, 3].
@@ -79,7 +81,7 @@ class Backbone(Protocol):
         """
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes what `extract` does, but without rounding, which has no gradient.
+        """Computes the features of pictures without rounding, because rounding has no gradient.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, height, width, 3].
@@ -108,13 +110,13 @@ class Captioner(keras.Model):
         system does this.
 
     Attributes:
-      defaults: the options of its base class that a subclass offers, too: name -> default in the
-        subclass. The constructor of the subclass passes them on: `super().__init__(*sizes,
-        **(self.defaults | options))`.
-      reads_order: whether the system has the options `region_positions` and `standardize`. If it is
-        True, `encode` must read the features through `self.regions(inputs)`.
-      reads_image: whether `encode` reads the vectors of whole images, `image`, instead of regions,
-        if the data has them.
+      defaults: options that a subclass takes over from its base class, and their defaults in the
+        subclass: name -> default. The constructor of the subclass passes them on:
+        `super().__init__(*sizes, **(self.defaults | options))`.
+      reads_order: whether the system has the options `region_positions` and `standardize`. A system
+        that has them must read the features in `encode` through `self.regions(inputs)`.
+      reads_image: whether `encode` reads `image`, the vectors of whole images, instead of regions.
+        If the data has no `image`, such a system reads the regions, too.
       backbone: the network that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
@@ -357,7 +359,7 @@ class RecurrentCaptioner(Captioner):
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns the embedded words [N, T, W] of word ids `tokens` int32 [N, T].
 
-        N is the number of captions, T that of words of a caption, and W the width of an embedded
+        N is the number of captions, T the number of words of each, and W the width of an embedded
         word.
         """
         raise NotImplementedError
@@ -474,7 +476,8 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
 
     Args:
       name: name of the system in configurations.
-      small: options of the small model that differ from the defaults of the class.
+      small: options of the small model that differ from the defaults of the class; None means that
+        none differs.
     """
 
     def decorate(cls: Class) -> Class:
@@ -502,9 +505,9 @@ class Option(NamedTuple):
 def options_of(cls: type[Captioner]) -> list[Option]:
     """Returns the options of a captioner class.
 
-    They are the arguments of its constructor, then the options in its `defaults`, then, if
-    `reads_order` is True, those of `Captioner`. `vocab_size`, `max_length` and `feature_dim` are no
-    options.
+    They are, in this order: the arguments of its constructor; the options in its `defaults`; and,
+    if `reads_order` is True, `region_positions` and `standardize`. `vocab_size`, `max_length` and
+    `feature_dim` are no options.
 
     Raises:
       TypeError: an option has no type or no default; or a name in `defaults` is not an option of

@@ -16,15 +16,16 @@ PREFIX = "backbone/"  # begins the names of the network's weights in checkpoints
 class EndToEnd(Captioner):
     """A captioner together with a backbone, which computes the features of pictures.
 
-    Training uses this class if it reads pictures. `encode` reads `pictures` [B, height, width, 3]
-    in place of `features`; all other methods are those of the captioner. Captioning uses the two
-    parts separately: the captioner reads features that the backbone has extracted.
+    Training uses this class if it reads pictures instead of features. `encode` reads `pictures`
+    [B, height, width, 3] in place of `features`; all other methods are those of the captioner.
+    Captioning uses the two parts separately: the captioner reads features that the backbone has
+    extracted.
 
     Training the captioner and the network together follows ExpansionNet v2 (Hu et al., arXiv
-    2208.06551). In training, dropout inside the network is off, except that a Swin Transformer
-    whose weights are trained drops random paths. Batch normalisation, which the network of that
-    paper does not have, uses the moving averages that came with the weights and does not update
-    them, because a batch has few pictures; its scales and offsets are trained.
+    2208.06551). In training, dropout inside the network is off. One exception: a Swin Transformer
+    whose weights are trained drops random paths. Batch normalisation uses the moving averages that
+    came with the weights and does not update them, because a batch has few pictures. The scales and
+    offsets of batch normalisation are trained. The network of the paper has no batch normalisation.
 
     Args:
       captioner: captioner with all its variables.

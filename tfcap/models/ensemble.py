@@ -29,7 +29,11 @@ class Ensemble(Captioner):
       members: captioners with the same `vocab_size`, `feature_dim` F and `max_length`, of any
         systems.
       side_by_side: whether each member reads its own features. `features` [B, R, M F] must then
-        hold those of all members, [B, R, F] each, side by side. If not, all members read the same.
+        hold the features [B, R, F] of all members side by side, in the order of `members`. If not,
+        all members read the same features.
+
+    Raises:
+      ValueError: the members differ in `max_length`.
 
     Example:
       >>> members = [models.build(name, 20, 5, 6, width=8) for name in ("updown", "show_tell")]

@@ -181,8 +181,10 @@ class _DecoderLayer(_PreNormLayer):
 class ExpansionNet(Captioner):
     """Encoder and decoder with expansion blocks in place of self-attention.
 
-    Words still read regions by attention. Source: Hu et al., "ExpansionNet: exploring the sequence
-    length bottleneck in the Transformer for Image Captioning", 2022 (docs/systems.md 5).
+    The equations of the blocks are at `StaticExpansion` and `DynamicExpansion` of
+    `layers.expansion`. Words still read regions by attention. Source: Hu et al., "ExpansionNet:
+    exploring the sequence length bottleneck in the Transformer for Image Captioning", 2022
+    (docs/systems.md 5).
 
     `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
     [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
@@ -198,10 +200,10 @@ class ExpansionNet(Captioner):
       encoder_layers: number of layers of the encoder; 6 in the baseline with attention.
       decoder_layers: number of layers of the decoder; 6 in the baseline with attention.
       inner_width: inner width of the feed-forward blocks.
-      encoder_block: block of the encoder layers: `static`, with the same vectors for all images;
-        `dynamic`, with vectors that depend on the regions; `attention`, which in both encoder and
-        decoder gives the Transformer baseline; or `aoa`, attention on attention without
-        feed-forward block.
+      encoder_block: block of the encoder layers: `static`, with the same expansion vectors for all
+        images; `dynamic`, with expansion vectors that depend on the regions; `attention`, for the
+        Transformer baseline if `decoder_block` is `attention`, too; or `aoa`, attention on
+        attention without feed-forward block.
       encoder_vectors: number of expansion vectors in the encoder, E; or, in Python but not in a
         configuration, a sequence with the sizes of groups of vectors.
       decoder_block: block of the decoder layers: `dynamic`, `attention` or `aoa`. With `aoa`, the
@@ -209,13 +211,16 @@ class ExpansionNet(Captioner):
       decoder_vectors: number of expansion vectors of each word in the decoder, E.
       reduce: whether encoder and decoder add an affine map of the outputs of all their layers to
         the last output.
-      positions: number of learned position vectors; must be at least `max_length`.
+      positions: number of learned position vectors, at least `max_length`.
       region_dropout: dropout rate on the embedded regions.
       word_dropout: dropout rate on the embedded words, before they are scaled and positions are
         added.
       block_dropout: dropout rate inside and after each block.
       reduce_dropout: dropout rate on the affine map of the outputs of all layers, see `reduce`.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
+
+    Raises:
+      ValueError: `positions` is less than `max_length`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)

@@ -21,7 +21,7 @@ from tfcap.models.expansionnet import ExpansionNet
     ),
 )
 class ExpansionNetV2(ExpansionNet):
-    """ExpansionNet whose regions gather from groups of expansion vectors of several sizes.
+    """ExpansionNet whose encoder has several groups of expansion vectors, of different sizes.
 
     The class follows the released code of ExpansionNet v2 (Hu et al., arXiv 2208.06551,
     docs/systems.md 5.9). Context and cache have the form of those of `ExpansionNet`.
@@ -29,13 +29,16 @@ class ExpansionNetV2(ExpansionNet):
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 1536 with the
         released backbone.
-      encoder_groups: sizes of the groups of expansion vectors in the encoder, with spaces between
-        them. The rows of the tables of vectors are in this order.
+      encoder_groups: number of expansion vectors in each group of the encoder, with spaces between
+        the numbers, such as "32 64 128 256 512".
       width: model width, D; 512 in the released model.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
       **options: the options of `ExpansionNet` that `ExpansionNetV2.defaults` lists with their
         defaults here; and `region_positions` and `standardize`, see `Captioner`.
+
+    Raises:
+      ValueError: `encoder_groups` are not positive numbers with spaces between them.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)

@@ -75,13 +75,15 @@ class _RelationGraph(layers.Layer):
 class GCNLSTM(TopDownCaptioner):
     """Up-Down on regions after a graph convolution over their relations.
 
-    x = Dropout(ReLU(RelationGraph(v, r))); words are Dropout(ReLU(Emb)); then as in Up-Down
+    x = Dropout(ReLU(RelationGraph(v, r)));  e_t = Dropout(ReLU(Emb))
 
-    v are the features of the regions and r the labels of their relations. In RelationGraph each
-    region reads itself and the regions that it is related to. The class follows xmodaler, the later
-    toolkit of X-LAN's authors (docs/systems.md 4.11). One thing differs: here a batch may have
-    padded regions, which are not read. The paper (Yao et al., ECCV 2018) has a second graph, for
-    the positions of the regions, and fuses both.
+    v are the features of the regions, r the labels of their relations, Emb the table of words and
+    e_t an embedded word. The rest is `TopDownCaptioner`, which reads x and e_t. In RelationGraph
+    each region reads itself, the regions to which it has a relation, and the regions that have a
+    relation to it; docs/systems.md 4.11 has the equation. The class follows xmodaler, the later
+    toolkit of X-LAN's authors. One thing differs: here a batch may have padded regions, which are
+    not read. The paper (Yao et al., ECCV 2018) has a second graph, for the positions of the
+    regions, and fuses both.
 
     A feature file holds the labels, too: its row i is v_i, followed by the labels r_ij of the
     relations from region i to the regions j = 0, 1, ... L - 1. Labels are whole numbers from 0 (no
@@ -98,9 +100,12 @@ class GCNLSTM(TopDownCaptioner):
       labels: number of labels, M, including 0 for no relation.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the regions that the graph returns.
-      attention_dropout: dropout rate inside the attention.
+      attention_dropout: dropout rate inside the attention, on the result of tanh.
       input_dropout: dropout rate on the input of the second LSTM.
       head_dropout: dropout rate on the output of the second LSTM, before the logits.
+
+    Raises:
+      ValueError: `regions` is not between 1 and F - 1.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6 + 4)

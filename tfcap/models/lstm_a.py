@@ -35,6 +35,9 @@ class LSTMA(ShowTell):
       width: width of embedded words, image and attributes and of the LSTM, D.
       **options: the options of `ShowTell` that `LSTMA.defaults` lists with their defaults here.
 
+    Raises:
+      ValueError: `attributes` is not between 1 and F - 1.
+
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
       >>> model = models.build("lstm_a", **sizes, width=8, attributes=2)

@@ -57,9 +57,10 @@ class MRNN(RecurrentCaptioner):
     g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
     logits = V_y Dropout(m_t) + b                      not numbered
 
-    E1 is the word table and w a word id. I is the vector of the whole image if the data has one,
-    else the mean of its regions. In the paper (Mao et al., ICLR 2015) an image has one region, its
-    fc7 vector. `variant` is a row of the table of variants (docs/systems.md 6.2):
+    E1 is the word table and w a word id. Each b is a bias of its own. I is the vector of the whole
+    image if the data has one, else the mean of its regions. In the paper (Mao et al., ICLR 2015) an
+    image has one region, its fc7 vector. `variant` is a row of the table of variants
+    (docs/systems.md 6.2):
 
     * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;
@@ -84,7 +85,7 @@ class MRNN(RecurrentCaptioner):
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 4096 in the
         paper.
-      variant: which parts read the image and the words (docs/systems.md 6.2): `base`,
+      variant: which parts read the image and the words, see the list above: `base`,
         `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`,
         `vis_in_rnn_both_shared` or `rnn_base`.
       embed_width: width of the first embedding, E; not used by `one_layer_emb`.

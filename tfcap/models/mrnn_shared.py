@@ -31,13 +31,14 @@ class MRNNShared(RecurrentCaptioner):
       h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
     * `child`, the model of the paper (Mao et al., ICCV 2015; docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
-      z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN.
+      z_t = g2(W_m Dropout(m_t) + b), where g2(x) = 1.7159 tanh(2 x / 3)
       The paper gives no sizes, biases and dropout, and no function for z_t (our reading: as here,
       with for example E 512, D 512 and M 1024, the width of the released image features).
 
-    I is the vector of the whole image if the data has one, else the mean of its regions. All
-    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell`, the
-    weights of `LSTMCell`, and the bias of the multimodal layer of `child`, which starts at 0.
+    I is the vector of the whole image if the data has one, else the mean of its regions. Each b is
+    a bias of its own. Weights start from U(-0.05, 0.05) as in the released code, with three
+    exceptions: the bias of m_t in `child` starts at 0, and the biases of `GRUCell` and all weights
+    of `LSTMCell` start as these classes set them.
 
     `encode` returns, for B images, `image` [B, 1, M], or `state` [B, D] with `init`. The cache of
     `step` holds `h` [N, D] for N rows (captions), and with `child` also `c` [N, D].
@@ -115,8 +116,8 @@ class MRNNShared(RecurrentCaptioner):
     def refined_features(self, inputs):
         """Computes image features that training on captions has refined.
 
-        With the letters of `MRNNShared`, they are g2(V_I I) without bias for the variant `child`,
-        as in m-RNN, and ReLU(W_v I + b) for the others. The authors released such features, but not
+        With the letters of `MRNNShared`, the variant `child` gives g2(V_I I), without a bias, as in
+        m-RNN. The other variants give ReLU(W_v I + b). The authors released such features, but not
         the model that computed them (our reading: these formulas).
 
         Args:

@@ -20,10 +20,11 @@ class TopDownCaptioner(RecurrentCaptioner):
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
 
-    x are the regions and e_t is the embedded word. A subclass supplies `embed`, and an `encode`
-    that returns a result of `attended_context`. Its constructor sets `width`, the width D of the
-    LSTMs, and calls `add_decoder`. The cache of `step` holds `h1`, `c1`, `h2` and `c2` [N, D] for N
-    rows (captions).
+    x are the regions, e_t is the embedded word, and attention(q; x) is
+    `layers.attention.AdditiveAttention` of a query q. A subclass supplies `embed`, and an `encode`
+    that returns a result of `attended_context`. The constructor of the subclass sets `width`, the
+    width D of the LSTMs, and calls `add_decoder`. The cache of `step` holds `h1`, `c1`, `h2` and
+    `c2` [N, D] for N rows (captions).
     """
 
     def add_decoder(
@@ -128,6 +129,9 @@ class UpDown(TopDownCaptioner):
         `embed_regions`.
       head_dropout: dropout rate on the output of the second LSTM, before the logits.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
+
+    Raises:
+      ValueError: `embed_mean` is True, but `embed_regions` is False.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

@@ -63,7 +63,11 @@ class XLAN(RecurrentCaptioner):
     h_t.
 
     x are the encoded regions, g is the global feature of the image, LN a layer normalisation, Lin
-    an affine map, GLU a gated linear unit, and XLinear(q; x) attention of a query q over x.
+    an affine map, GLU a gated linear unit, and XLinear(q; x) attention of a query q over x. Its
+    equations are at `layers.xlinear.XLinearAttention`. Those of a layer of the encoder are at
+    `XLinearEncoderLayer`. The global feature is g = LN(Lin [g_0; ...; g_L]), where g_0 is the mean
+    of the regions and g_l the global feature of layer l of L.
+
     `flavour=released` is the authors' code, which gave the published numbers. `flavour=paper`
     follows the text of the paper where it differs from the code (docs/systems.md 2.4): one head of
     width D, a middle width of D / 2 and no group normalisation; separate updates of keys and values
@@ -77,10 +81,10 @@ class XLAN(RecurrentCaptioner):
     is additive attention with keys from the regions, and the global feature is LN(Lin(mean)), as it
     is without encoder layers).
 
-    Two things differ from the released code. Regions are encoded once per image in self-critical
-    training, too. Dropout is applied to c_t before the logits whenever `training` is True. The
-    released code has no such dropout when it samples captions in training, so set `head_dropout` to
-    0 to sample as it does.
+    Two things differ from the released code. Regions are always encoded once per image, also in
+    self-critical training. Dropout is applied to c_t before the logits whenever `training` is True.
+    The released code has no such dropout when it samples captions in training, so set
+    `head_dropout` to 0 to sample as it does.
 
     `encode` returns, for B images with R regions, `global` [B, D]; `regions` [B, R, D]; `keys`, for
     each decoder layer a tuple of keys and values [B, H, R, d] (with `attention=additive` projected
@@ -95,8 +99,8 @@ class XLAN(RecurrentCaptioner):
       encoder_layers: number of layers of the encoder; with 0 the global feature is computed from
         the mean of the regions alone.
       decoder_layers: number of X-Linear layers in the decoder's attention.
-      middle_width: width of the joint map inside X-Linear attention; None means half the width of a
-        head.
+      middle_width: width of the result of the joint map inside X-Linear attention, e in the
+        equations of `XLinearAttention`; None means half the width of a head.
       attention: attention of the decoder: `xlinear`, or `additive` as in conventional systems.
       attention_width: width of additive attention, A; not used by `xlinear`.
       activation: activation of the X-Linear projections, `celu` or `relu`.
@@ -109,7 +113,7 @@ class XLAN(RecurrentCaptioner):
       middle_dropout: dropout rate on the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
       decoder_dropout: dropout rate on the output of the decoder's attention.
-      bifeat_dropout: dropout rate on the update of the regions.
+      bifeat_dropout: dropout rate on the update of the regions in each layer of the encoder.
       context_dropout: dropout rate on c_{t-1}, before the LSTM reads it.
       head_dropout: dropout rate on c_t, before the logits.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.

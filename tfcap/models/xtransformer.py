@@ -132,8 +132,8 @@ class XTransformer(Captioner):
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
       inner_width: inner width of the feed-forward blocks; None means 4 D.
-      middle_width: width of the joint map inside X-Linear attention; None means half the width of a
-        head.
+      middle_width: width of the result of the joint map inside X-Linear attention, e in the
+        equations of `layers.xlinear.XLinearAttention`; None means half the width of a head.
       activation: activation of the X-Linear projections and of the embeddings: `celu`, as released,
         or `relu`.
       word_dropout: dropout rate on the embedded words.
@@ -141,8 +141,7 @@ class XTransformer(Captioner):
       middle_dropout: dropout rate on the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
       decoder_dropout: dropout rate on the output of the decoder's X-Linear attention.
-      bifeat_dropout: dropout rate on the update of a region or word, which is computed from the
-        region or word and the query.
+      bifeat_dropout: dropout rate on the update that each layer adds to a region or word.
       feed_forward_dropout: dropout rate inside the feed-forward blocks.
       head_dropout: dropout rate on the output of the decoder, before the logits.
       stored_positions: whether the position codes are a saved weight, which is not trained, instead

@@ -52,6 +52,9 @@ def write_bundle(served: CaptionServer, run: Run, export_dir: str) -> str:
 
     Returns:
       The path of the version, `export_dir/<number>`.
+
+    Raises:
+      ValueError: `export_dir` is not a local path, or the model gives a test picture no caption.
     """
     pictures = [_draw(number, served.max_pixels) for number in range(_PICTURES)]
     limits = [served.max_regions, served.backbone.num_regions if served.backbone else None]
@@ -131,8 +134,8 @@ def measure(call: Callable[[int], object]) -> dict[int, float]:
     """Measures how long batches of 1, 2, 4, 8, 16 and 32 pictures take.
 
     Each batch is captioned once to warm up and then three times. No larger batch is measured after
-    one that takes more than 5 seconds. If equal batches take very different times, a log message
-    says that other work disturbs the measurement.
+    one that takes more than 5 seconds. If calls with the same batch take very different times, a
+    log message says that other work disturbs the measurement.
 
     Args:
       call: a function that captions as many pictures as its argument says.
@@ -212,10 +215,11 @@ def _warm_up(
 def memory(model_bytes: int, cores: int, max_pixels: int) -> int:
     """Returns how much memory a server needs, in MiB.
 
-    It is the sum of three parts: three times the size of the model, because two versions are loaded
-    while one replaces the other, and some room is left; 1 GiB for the server and its batches; and
-    half a GiB for each picture of 50 million pixels that is decoded at the same time, less if
-    `max_pixels` is lower. As many pictures count as there are cores, but at least four.
+    It is the sum of three parts:
+
+    * three times `model_bytes`: two versions while one replaces the other, and some room;
+    * 1 GiB for the server and its batches;
+    * 0.5 GiB x max(4, cores) x max_pixels / 50 million: pictures decoded at the same time.
 
     Args:
       model_bytes: size of the files of the SavedModel, in bytes.

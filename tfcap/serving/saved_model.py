@@ -54,8 +54,8 @@ class CaptionServer(tf.Module):
         file the pixels of one frame count.
 
     Attributes:
-      frames: number of frames of a clip that the model reads, as a variable int32 [], which an
-        export then contains; None for a model of still pictures.
+      frames: number of frames of a clip that the model reads, int32 [], a variable so that an
+        export contains it; None for a model of still pictures.
     """
 
     def __init__(
@@ -118,8 +118,9 @@ class CaptionServer(tf.Module):
 
         Returns:
           A dict. `captions` string [B, K]: the K captions of each image, best first. `scores`
-          float32 [B, K]: the sums of natural log-probabilities of the words, unless the search has
-          a length penalty or `order=consensus`. `tokens` int32 [B, K, T]: the word ids, T for each
+          float32 [B, K]: the sums of natural log-probabilities of the words; divided by a measure
+          of length if `length_power` is not 0; with `order=consensus` the mean CIDEr-D against the
+          other samples of the image. `tokens` int32 [B, K, T]: the word ids, T for each
           caption. `status` string [B]: "ok", or why an image has no captions; then its captions are
           empty, and its scores and tokens 0.
         """
@@ -362,7 +363,7 @@ def export(
     export_dir: str,
     complete: Callable[[str, dict[str, Signature]], None] | None = None,
 ) -> str:
-    """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
+    """Writes the next version of a SavedModel, so that a server never loads an incomplete version.
 
     TF Serving loads any directory whose name is a number as soon as it appears. Therefore the
     SavedModel is written under another name, loaded and tried, and then renamed.
@@ -376,6 +377,11 @@ def export(
 
     Returns:
       The path of the version, `export_dir/<number>`.
+
+    Raises:
+      ValueError: `export_dir` is not a local path, or the written SavedModel does not caption, see
+        `call_signatures`.
+      OSError: the files could not be written, for example to a full disk.
     """
     if files.is_remote(export_dir):
         raise ValueError(f"{export_dir} is not a local path. Export to a local one and copy it.")

@@ -19,11 +19,12 @@ class Attended:
     Attributes:
       words: the T' words of the caption, without the end mark.
       weights: weights of the R regions for each word, float32 [T', R]: at least 0, with the sum 1
-        over the regions. Contributions of a word are all 0 if no region has a positive one.
+        over the regions. With the kind `contribution`, all weights of a word may be 0: then no
+        region has a positive contribution.
       boxes: corners of the regions, float32 [R, 4]: x1, y1, x2, y2 in 0..1. Regions of a grid have
         the boxes of its cells.
-      kind: what the weights are: `attention` (attention weights of the decoder) or `contribution`
-        (from gradients), see `attention.attend`.
+      kind: what the weights are: `attention`, from the decoder's attention; or `contribution`, from
+        gradients. `attention.attend` says how both are computed.
     """
 
     words: list[str]

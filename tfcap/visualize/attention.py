@@ -54,8 +54,8 @@ def attend(
       inputs: tensors of B images: `features` [B, R, F] with F features of each of R regions, and
         `mask` bool [B, R], true for real regions; if the data has vectors of whole images, also
         `image` [B, size of a vector]. Other entries are ignored.
-      boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1. None, or an image with only
-        zeros, means that there are no boxes, which is an error.
+      boxes: corners of the regions [B, R, 4], x1, y1, x2, y2 in 0..1. None, or only zeros for an
+        image, means that there are no boxes.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
 
@@ -106,20 +106,23 @@ def attend_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> dict[int, Attended]:
-    """Computes the attention for every word of captions of a split, in batches, see `attend`.
+    """Computes `attend` with the kind `attention` for images of a split, in batches.
 
     Args:
       model: the captioner, with its trained variables restored.
       vocab: the vocabulary of the captioner.
       data: the prepared data that has the images.
       split: name of the split that has the images.
-      captions: image id -> caption.
+      captions: image id -> caption, for the images that are wanted.
       batch_size: number of images that are computed together.
       max_regions: largest number of regions of an image that are read; None reads all.
 
     Returns:
       Image id -> its caption with the weights of its regions. Images whose regions have no boxes
       are left out.
+
+    Raises:
+      ValueError: a caption has more words than the model can decode.
     """
     images = list(captions)
     result: dict[int, Attended] = {}
@@ -146,9 +149,9 @@ def shown_paths(
 ) -> dict[int, str]:
     """Returns the pictures over which figures draw the regions: image id -> path.
 
-    Images whose file does not exist are left out. For a clip the picture is made here and shows the
-    frames that the model reads, row by row; such files are temporary and are removed when the
-    program ends.
+    Images whose file does not exist are left out. For a clip this function makes a picture of the
+    frames that the model reads, row by row. Such a picture is a temporary file, which is removed
+    when the program ends. Clips that cannot be read are left out.
 
     Args:
       data: the prepared data.
@@ -185,7 +188,7 @@ def require_shown_paths(
       data: the prepared data.
       split: name of one of its splits.
       directory: where the pictures are; None means the directory from which the data was prepared.
-      ids: the images whose pictures are wanted.
+      ids: the images whose pictures are wanted, at least one.
 
     Raises:
       UsageError: none of the images has a picture, or the regions of the first image have no boxes.

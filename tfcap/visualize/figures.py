@@ -46,9 +46,9 @@ _TITLES = {
 def full_strength(weights: np.ndarray) -> float:
     """Returns the weight that is drawn with the strongest colour, one for all words of a caption.
 
-    It is the largest weight of any word, but at least 4 / R for R regions (1 for fewer than four),
-    so that small differences between nearly uniform weights are not drawn strongly. If each word
-    had its own scale, a weight of 0.03 among weights of 0.02 would be as red as 0.9.
+    It is max(largest weight of any word, min(1, 4 / R)) for R regions. The second part keeps small
+    differences between nearly uniform weights from being drawn strongly. All words share the
+    result, because with a scale for each word a largest weight of 0.03 would look like one of 0.9.
 
     Args:
       weights: weights of the regions for each word, [..., R]; NaN counts as 0.
@@ -72,8 +72,8 @@ def _spread_evenly(weights: np.ndarray) -> bool:
 def grid(boxes: np.ndarray) -> tuple[int, int] | None:
     """Finds out whether boxes are the cells of a grid over the whole picture, row by row.
 
-    Neighbouring cells may overlap: they do if the grid of a network was averaged to a size that
-    does not divide it.
+    Neighbouring cells may overlap. For example, they do if a network has 7 x 7 cells, and averages
+    of them make a grid of 4 x 4.
 
     Args:
       boxes: corners of R boxes [R, 4], x1, y1, x2, y2 in 0..1.
@@ -104,8 +104,9 @@ def panel(
     """Draws the weights of one word over a picture.
 
     Boxes that are a grid give a heat map. Otherwise each pixel is as bright as the largest weight
-    of the boxes that contain it, and the box with the largest weight has an outline. Nearly uniform
-    weights draw nothing: the result is the picture itself.
+    of the boxes that contain it, and the box with the largest weight has an outline. If the largest
+    weight is positive but below u (2 - u) with u = 1 / R, the weights are nearly uniform, and the
+    result is `picture`.
 
     Args:
       picture: pixels of the picture, uint8 [height, width, 3].
@@ -140,8 +141,8 @@ def figure(
     """Draws a picture, and next to it the picture again for each word of a caption.
 
     The pictures for the words show the weights of the regions, all with one scale of colours, see
-    `full_strength`. Below the first picture stands the weight that each region has if all are
-    equal.
+    `full_strength`. Below the first picture stands 1 / R, the weight of each of R regions if all
+    are equal.
 
     Args:
       picture: pixels of the picture, uint8 [height, width, 3].
@@ -184,8 +185,8 @@ def compared(
     Each model has a block: its name and caption, the picture, and the picture again for each word
     with the weights of the regions. The region with the largest weight is outlined, as in figure 5
     of the X-LAN paper (Pan et al., CVPR 2020). A long caption goes on in the next row. Each model
-    has its own scale of colours, because models may read different regions; the weight that each
-    region has if all are equal stands beside the name.
+    has its own scale of colours, because models may read different regions. Beside the name stands
+    1 / R, the weight of each of its R regions if all are equal.
 
     Args:
       picture: pixels of the picture, uint8 [height, width, 3].
@@ -261,7 +262,7 @@ def write_figures(
 ) -> int:
     """Writes a figure for each image, as a PNG file that compares the models, see `compared`.
 
-    Images need a picture and weights of the first model; others are left out.
+    Only images that have a picture and an entry of the first model get a figure.
 
     Args:
       directory: the directory for the files; `figure_paths` gives their names.
@@ -270,6 +271,9 @@ def write_figures(
 
     Returns:
       The number of figures.
+
+    Raises:
+      UsageError: a figure would overwrite one of the pictures.
     """
     paths = figure_paths(directory, pictures)
     files.make_directory(directory)

@@ -63,7 +63,7 @@ def write(
       references: image id -> reference captions, for the images of the runs.
       pictures: image id -> path of the picture; a picture that cannot be read is left out.
       attention: name of the run -> image id -> caption with the weights of the regions, which are
-        drawn over the picture. Runs and images may be missing.
+        drawn over the picture. A run or an image without an entry has no weights drawn.
       title: the title of the page.
       notes: lines to show under the scores.
 
@@ -82,7 +82,7 @@ def write_captions(
     pictures: Sequence[str | os.PathLike],
     title: str,
 ) -> int:
-    """Writes an HTML page that shows pictures with their captions, for pictures without references.
+    """Writes an HTML page that shows pictures with their captions, but no references.
 
     Args:
       path: the file; its directory must exist.
@@ -159,8 +159,8 @@ def page(name: str, title: str, package: str = __package__) -> list[str]:
     Args:
       name: the name of the page, whose file is NAME.html.
       title: the title of the page.
-      package: the package that has the files of the page. A file that it lacks is taken from
-        `tfcap.visualize`, which has the styles and scripts of all pages.
+      package: the package that has the page, and styles and scripts of its own. Other styles and
+        scripts are taken from `tfcap.visualize`.
 
     Returns:
       The page as a list of texts: the parts before, between and after the marks {{data}} and

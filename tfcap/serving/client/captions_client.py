@@ -31,7 +31,7 @@ class ServerError(Exception):
 class Rejected(ServerError):
     """The server refuses a request because of its content.
 
-    `Client.caption` does not raise it, but yields a `Result` whose `status` is the message.
+    `Client.caption` catches this error, and yields a `Result` whose `status` is the message.
     """
 
 
@@ -43,7 +43,8 @@ class Result:
       source: the path of the picture; "" for a picture that was given as bytes.
       caption: the best caption; "" if there is none.
       score: the score of the best caption: the sum of the natural logarithms of its words'
-        probabilities, unless the export has a length penalty or `order=consensus`.
+        probabilities. If the export has `length_power`, the sum is divided by a measure of length.
+        With `order=consensus` the score is the mean CIDEr-D against the other samples.
       status: "ok", or a short reason why there is no caption.
       captions: all K captions, best first.
       scores: the score of each caption.
