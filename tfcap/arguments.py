@@ -103,7 +103,7 @@ def takes(
     """Decorator: makes a function of one object of `cls` take the fields of `cls` as arguments.
 
     After `@takes(Export)`, `def export(args: Export)` is called as `export(export_dir="served")`.
-    It raises UsageError for a value that the flag of its argument would refuse.
+    The decorated function raises UsageError for a value that the flag of its argument would refuse.
 
     Args:
       cls: a class made by `arguments`.

@@ -218,9 +218,11 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
     Args:
       path: the file.
-      value: what `json.dumps` can write. NaN and infinity raise ValueError: JSON does not have
-        them.
+      value: what `json.dumps` can write.
       indent: number of spaces per level; None writes one line.
+
+    Raises:
+      ValueError: the value has NaN or infinity, which JSON does not have.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(json_text(value, indent) + "\n")
@@ -233,9 +235,11 @@ def json_text(value: Any, indent: int | None = None) -> str:
     ASCII are escaped, as in \\u00e9.
 
     Args:
-      value: what `json.dumps` can write. NaN and infinity raise ValueError: JSON does not have
-        them.
+      value: what `json.dumps` can write.
       indent: number of spaces per level; None gives one line.
+
+    Raises:
+      ValueError: the value has NaN or infinity, which JSON does not have.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     return json.dumps(value, indent=indent) if re.search(r"[\ud800-\udfff]", text) else text
@@ -270,7 +274,7 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
     Args:
       folder: the directory.
       name: NAME, which says what the lock is for.
-      remedy: what the user can do instead of waiting: the end of the error's last sentence.
+      remedy: what the user can do instead of waiting. The error ends with "Wait for it, or REMEDY."
 
     Raises:
       ValueError: another process has the lock.

@@ -108,9 +108,9 @@ def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
 def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
     """True if TensorFlow was built with kernels that run on a GPU.
 
-    Kernels of `sm_80` run on all GPUs of capability 8.x. `compute_90` counts for GPUs of capability
-    9.x alone. The driver can compile its code for newer GPUs, but not if the CUDA version does not
-    know them.
+    Kernels of `sm_XY` run on the GPUs of capability X.Y and on those with the same X and a larger
+    Y: `sm_80` on all of 8.x. `compute_XY` counts in the same way. The driver could compile its code
+    for a GPU with a larger X, but only if the CUDA version knows that GPU.
 
     Args:
       capability: the compute capability of the GPU, major and minor: (8, 6).

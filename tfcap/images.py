@@ -186,8 +186,8 @@ def upright(image: Image.Image) -> Image.Image:
 
     Damaged EXIF is ignored. Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow
     decodes them; Pillow would cut their values off at 255. `tfcap.data.pictures.decode` differs in
-    one point: it ignores an orientation that only XMP has, and EXIF behind the pixels of a PNG
-    file.
+    one point: it ignores an orientation that only the XMP data have, and EXIF data that follow the
+    pixels in a PNG file.
 
     Args:
       image: the image, as Pillow opened it.

@@ -44,9 +44,9 @@ def set_worker_timeout(seconds: float) -> None:
 class SharedScalarsOptimizer(keras.optimizers.Optimizer):
     """Base class of Keras optimizers that compute some scalars once in a step for all variables.
 
-    Keras would compute them once for each variable. A subclass implements `shared_scalars` and, as
-    for any Keras optimizer, `update_step`. That method then gets the result of `shared_scalars` in
-    place of the learning rate.
+    Keras would compute these scalars once for each variable. A subclass implements `shared_scalars`
+    and, as for any Keras optimizer, `update_step`. Here `update_step` gets the result of
+    `shared_scalars` in place of the learning rate.
     """
 
     def shared_scalars(self, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -75,12 +75,12 @@ class SharedScalarsOptimizer(keras.optimizers.Optimizer):
 
 
 def wrap_update(optimizer: keras.optimizers.Optimizer, wrapper: Callable[..., None]) -> None:
-    """Puts a function around the one with which an optimizer updates its variables.
+    """Replaces the function with which an optimizer updates its variables.
 
     Args:
       optimizer: the optimizer, which is changed.
-      wrapper: called in place of that function, as `wrapper(update, gradients, variables,
-        learning_rate)`. It gets the replaced function as `update`, and may call
-        `update(gradients, variables, learning_rate)`.
+      wrapper: the new function. It is called as `wrapper(update, gradients, variables,
+        learning_rate)`, where `update` is the replaced function. It may call `update(gradients,
+        variables, learning_rate)`.
     """
     optimizer._backend_update_step = functools.partial(wrapper, optimizer._backend_update_step)

@@ -56,7 +56,7 @@ class Bar:
 
         Args:
           items: number of these items.
-          note: text at the end of the bar, such as `loss 1.234`; "" keeps the last one.
+          note: text at the end of the bar, such as `loss 1.234`; "" keeps the last text.
         """
         bar = self._tqdm
         now = time.monotonic()

@@ -97,6 +97,9 @@ def resume(
 
     Returns:
       the name of the experiment, and the configuration.
+
+    Raises:
+      ValueError: a file is missing or not valid, or a key or a value is wrong.
     """
     experiment, params = _read_run(path)
     return experiment, changed(params, config_files, override)
@@ -161,7 +164,10 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
       task: the task of the run.
       text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
         `decoding.PRESETS` may come first or alone; the preset replaces all options of the run.
-      beam: the beam width, which wins over `text` and the run; 0 takes the width from them.
+      beam: the beam width; 0 takes the width from `text`, or else from the run.
+
+    Raises:
+      ValueError: the preset, a key or a value is wrong.
     """
     params = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
@@ -204,6 +210,9 @@ def parse_override(override: str, source: str = _OVERRIDE) -> dict[str, Any]:
     Args:
       override: YAML or JSON text, text like `a.b=1,c=2`, or the path of a YAML file.
       source: the name of the text in error messages, such as `params_override`.
+
+    Raises:
+      ValueError: the text or the file is not valid, a key is unknown, or a value has a wrong type.
     """
     params = Experiment()
     return _converted_content(params, _read(override, source, params), source)
@@ -217,6 +226,9 @@ def changed(params: Experiment, config_files: Sequence[str], override: str) -> E
       config_files: YAML files or names of recipes, applied in this order.
       override: changes that are applied last: YAML or JSON text, text like `a.b=1,c=2`, or the path
         of a YAML file.
+
+    Raises:
+      ValueError: a file is missing or not valid, or a key or a value is wrong.
     """
     for file in config_files:
         source = f"`config_file` {file}"
@@ -245,12 +257,15 @@ def _read_file(path: str, source: str, params: hyperparams.Config) -> dict[str, 
 
 
 def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -> None:
-    """Changes keys of a configuration. An unknown key or a value of a wrong type is a ValueError.
+    """Changes keys of a configuration.
 
     Args:
       params: the configuration, or a group of it, which is changed itself.
       content: the changes, as nested dictionaries.
       source: where the changes come from, for error messages, such as the path of a file.
+
+    Raises:
+      ValueError: a key is unknown, or a value has a wrong type.
     """
     params.override(_converted_content(params, content, source))
 

@@ -20,9 +20,9 @@ SYSTEMS = models.MODELS  # by name; a system that registers later is in it too
 def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
     """Makes the group `task.model`: the chosen system, and a group of options for every system.
 
-    The options of a system are the arguments of its constructor in `tfcap.models`, which also
-    describes them and has their defaults. `Model` is a function, because a system can register
-    after this import.
+    The options of a system are the arguments of its constructor in `tfcap.models`, which describes
+    them and has their defaults. `Model` is a function and not a class, because more systems can be
+    registered after this module is imported.
 
     Args:
       type: the name of the chosen system.
@@ -101,9 +101,9 @@ class ScheduledSampling(hyperparams.Config):
     The probability after n steps is min(increase * floor(max(n - start, 0) / every), maximum).
 
     Attributes:
-      increase: growth of the probability; 0 never replaces a word (plain teacher forcing). Above 0,
-        training runs word by word from the first step on: recurrent systems train as fast as
-        before, the others take several times as long.
+      increase: what is added to the probability every `every` steps; 0 never replaces a word (plain
+        teacher forcing). Above 0, training runs word by word from the first step on: recurrent
+        systems train as fast as before, the others take several times as long.
       start: number of steps before the probability begins to grow.
       every: number of steps between two increases.
       maximum: largest probability.
@@ -142,7 +142,8 @@ class SelfCritical(hyperparams.Config):
     Attributes:
       samples: number of captions, S, that are drawn for each image.
       baseline: what is subtracted from the reward of a caption. `greedy` is the reward of the
-        caption of greedy decoding, `others` is the mean reward of the other captions of the image.
+        caption of greedy decoding, `others` is the mean reward of the other captions that were
+        drawn for the same image.
       reduction: what the sum of the loss is divided by. `words` is the number of sampled words, so
         that a long caption counts more; `sequences` is the number of captions.
       gradient: how the gradient is computed. `rescoring` draws the captions without dropout and
@@ -150,8 +151,8 @@ class SelfCritical(hyperparams.Config):
         them, with dropout. `sampling` draws with dropout and takes the gradient through the loop,
         as the released code does: it is slower, and every step of the loop stays in memory.
       start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the validation
-        before the first step and the score stored with the initial checkpoint. A larger one ends
-        training.
+        before the first step and the score stored with the initial checkpoint. A larger difference
+        ends training with an error.
       reward: the weighted sum of scores that training maximises.
     """
 
@@ -169,10 +170,11 @@ class Backbone(hyperparams.Config):
 
     Attributes:
       trainable: true trains this network together with the captioner, from the pictures that
-        `python -m tfcap.prepare --keep_pictures` stores. It starts with the weights in the prepared
-        data, or with those in `init_checkpoint` if that run trained it, too.
-      learning_rate_factor: factor of the learning rate for the weights of the network; 0 does not
-        change them.
+        `python -m tfcap.prepare --keep_pictures` stores. The network starts with the weights in the
+        prepared data, or, if `init_checkpoint` names a run that trained the network, too, with the
+        weights of that run.
+      learning_rate_factor: number by which the learning rate is multiplied for the weights of this
+        network; 0 does not change these weights.
     """
 
     trainable: bool = False
@@ -188,9 +190,9 @@ class Task(hyperparams.Config):
       backbone: whether and how the network that computes the features is trained, too.
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: options of the objective `scst`.
-      micro_batches: number of parts into which the images of a step and replica are divided. The
-        parts run one after the other. This needs less memory and gives the same gradient, but
-        dropout draws other masks.
+      micro_batches: number of parts into which each replica divides its images of a step. The parts
+        run one after the other. More parts need less memory and give the same gradient, but dropout
+        draws other masks.
       data_dir: directory that `python -m tfcap.prepare` wrote; empty means the built-in `shapes`,
         which are prepared in `data/shapes` on first use. `data/moving_shapes`, the built-in clips,
         is prepared on first use, too.
@@ -240,20 +242,22 @@ class Schedule(hyperparams.Config):
     """The learning rate at the optimizer steps n = 1, 2, ...
 
     Attributes:
-      name: how the rate changes. constant is one rate. noam grows for `warmup_steps` steps and then
-        falls like 1 / sqrt(n). linear grows to `learning_rate` by equal amounts. hyperbolic grows
-        to it as `learning_rate` / (`warmup_steps` - n + 1).
-      learning_rate: the rate after the warm-up; for noam, the factor of its formula.
+      name: how the rate changes. constant: it is always `learning_rate`. noam: it is
+        `learning_rate` * width^-0.5 * min(n^-0.5, n * `warmup_steps`^-1.5), where width is the
+        width of the model. linear: it grows to `learning_rate` by equal amounts. hyperbolic: it
+        grows to `learning_rate` as `learning_rate` / (`warmup_steps` - n + 1).
+      learning_rate: the rate after the warm-up, before any decay; for noam, the first factor of the
+        formula in `name`.
       warmup_steps: number of steps in which the rate grows.
-      decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
-        `decay_rate`, again and again; 0 does not decay.
-      decay_rate: for linear and hyperbolic, factor of each decay.
-      decay_start: for linear and hyperbolic, the first decay is `decay_steps` steps after this
-        step.
+      decay_steps: for linear and hyperbolic, number of steps between two decays, each of which
+        multiplies the rate by `decay_rate`; 0 never decays.
+      decay_rate: for linear and hyperbolic, number by which each decay multiplies the rate.
+      decay_start: for linear and hyperbolic, number of steps before `decay_steps` is counted: the
+        first decay is after `decay_start` + `decay_steps` steps.
       minimum: for linear and hyperbolic, smallest rate after the warm-up.
-      plateau_patience: number of validations in a row without a better score that leave the rate as
-        it is; after one more it is multiplied by `plateau_factor`. 0 ignores the score.
-      plateau_factor: factor of the rate at a plateau.
+      plateau_patience: after more than this number of validations in a row without a better score,
+        the rate is multiplied by `plateau_factor`. 0 never does this.
+      plateau_factor: number by which the rate is multiplied, see `plateau_patience`.
     """
 
     name: str = "noam"
@@ -276,11 +280,11 @@ class Optimizer(hyperparams.Config):
       beta_1: for adam and radam, decay rate of the first moment.
       beta_2: for adam and radam, decay rate of the second moment.
       epsilon: for adam and radam, number added in the denominator of the update.
-      early_steps: for radam, what the first steps do, in which its variance cannot be computed.
-        momentum follows the first moment (released X-Transformer); none changes no weight (released
-        ExpansionNet).
+      early_steps: for radam, what happens in the first steps, in which the variance of the step
+        size cannot be computed. momentum follows the first moment (released X-Transformer); none
+        changes no weight (released ExpansionNet).
       clip: how the gradient is clipped. value limits each element to +-`clip_threshold`. norm
-        limits the norm of the whole gradient. none does not clip.
+        limits the Euclidean norm of the gradients of all weights together. none does not clip.
       clip_threshold: the limit that `clip` applies to the gradient of all replicas together.
       ema_decay: d of the moving average d * average + (1 - d) * weights, updated after every step.
         It starts as the weights after the first step. Validation, the best checkpoint and
@@ -329,13 +333,15 @@ class Trainer(hyperparams.Config):
       best_checkpoint_metric_comp: whether a `higher` or a `lower` score is better.
       loss_upper_bound: a training loss above it is an error.
       recovery_begin_steps: number of steps before the loss is checked.
-      recovery_max_trials: below 0 the loss is never checked. Training never restores an older
-        checkpoint by itself, because the same steps would give the same loss.
+      recovery_max_trials: below 0 the loss is never checked; all other values check it alike.
+        Training never restores an older checkpoint by itself, because the same steps would give the
+        same loss.
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`. With cross-entropy, the validation
-        before the first step does not count, and counting begins again whenever the perplexity has
-        fallen by more than 5 %.
+        before the first step does not count. The count also begins again when the perplexity has
+        then fallen by more than 5 % since the first validation that counts or, later, since it last
+        restarted the count.
       shown_images: number of validation images that TensorBoard shows with their captions.
     """
 
@@ -383,7 +389,7 @@ class Runtime(hyperparams.Config):
       num_packs: without effect; a key of TF Model Garden's runtime.
       mixed_precision_dtype: the type in which layers compute: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
-        machine without GPUs. Without GPUs, a larger number divides the processor into as many
+        machine without GPUs. Without GPUs, a number above 1 divides the processor into as many
         logical devices.
       start_timeout: seconds that a worker waits for the others to start, with
         `multi_worker_mirrored`.

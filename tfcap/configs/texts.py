@@ -38,8 +38,11 @@ def parse(
         that form the value of a key that holds text is taken as it is written.
       source: the name of the text in error messages, such as the path of its file.
       params: the configuration that the changes are for; it says which keys hold text.
-      comments: true allows comments, as a file has them. False raises ValueError for a comment,
-        because the user may have meant text.
+      comments: true allows comments, as a file has them. False forbids them, because the user may
+        have meant text.
+
+    Raises:
+      ValueError: the text is not YAML, maps no keys to values, or has a forbidden comment.
     """
     if _PAIR.match(text):
         return nested(

@@ -23,10 +23,10 @@ UNKNOWING = 0.5
 class BestCheckpoint:
     """Keeps the best checkpoint of a run on disk, and its scores in `info.json` beside it.
 
-    Call `keep` after each validation. Before the first step of cross-entropy training the score can
-    be the best one by chance. So the checkpoint of that step is also replaced by a later one with a
-    worse score, if the perplexity has fallen by more than half and the images are too few to tell
-    the two scores apart.
+    Call `keep` after each validation. In cross-entropy training, an untrained model can have the
+    best score by chance. So a later checkpoint also replaces that of step 0 if its perplexity is
+    less than half as high and its score is not clearly worse. A score is clearly worse if it is
+    computed on at least 30 images and is worse than the whole 95 % confidence interval of step 0.
 
     Args:
       checkpoint: the TensorFlow object that saves the model, the optimizer and the counters of the
@@ -38,9 +38,10 @@ class BestCheckpoint:
 
     Attributes:
       metric: the name of the score that decides which checkpoint is best.
-      value: this score of the best checkpoint; NaN before the first validation.
-      gain: by how much the last validation was better than the best one before it, as a share of
-        the score of that one. 0 or below if it was not better; NaN if there was none before it.
+      value: the score `metric` of the best checkpoint; NaN if no checkpoint is kept yet.
+      gain: how much better the score s of the last validation is than the best score b before it:
+        (s - b) / |b|, or (b - s) / |b| if a lower score is better; not divided if b is 0. NaN if
+        there is no earlier score.
     """
 
     def __init__(
@@ -62,9 +63,9 @@ class BestCheckpoint:
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
         """Saves the checkpoint and its scores if this validation is the best so far.
 
-        If the scores lack the one that decides (`metric`), a warning is logged and nothing is
-        saved. The scores are written after the checkpoint: if the run is killed in between, there
-        are no scores of a checkpoint that was not saved.
+        If `scores` lacks `metric`, a warning is logged and nothing is saved. The checkpoint is
+        written before its scores. So `info.json` never has the scores of a checkpoint that was not
+        saved.
 
         Args:
           scores: the scores of the validation, by name.
@@ -124,7 +125,7 @@ class BestCheckpoint:
         return True
 
     def worse(self, step: int, interval: int) -> str:
-        """Returns a warning if two validations came after the best one, else "".
+        """Returns a warning if at least two validations have followed the best one, else "".
 
         Args:
           step: the step of the last validation.

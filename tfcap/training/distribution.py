@@ -28,7 +28,9 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
       runtime: the group `runtime` of the configuration.
 
     Raises:
-      UsageError: this machine has fewer GPUs than configured, or the options do not go together.
+      UsageError: this machine has fewer GPUs than configured; `replicas` is above 1 without
+        `mirrored` on a single worker; `TF_CONFIG` is wrong; or TensorFlow has already started with
+        another number of replicas.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     name = runtime.distribution_strategy
@@ -165,7 +167,8 @@ def apply_gradients(
         (float16) these are the gradients of the scaled loss.
       variables: the trained variables, in the order of the gradients.
       clip: how to clip: `value`, `norm` or `none`, see `optim.clip`.
-      threshold: the limit for `value` and `norm`, without the loss scale.
+      threshold: the limit for `value` and `norm`. For the gradients of a scaled loss it is
+        multiplied by the loss scale here.
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]

@@ -139,7 +139,7 @@ class Loop:
     # ---- the run --------------------------------------------------------------------------------
 
     def restore(self, path: str | None = None) -> None:
-        """Restores a checkpoint; if there is none, the task gives the model its first weights.
+        """Restores a checkpoint. Without a checkpoint, the task gives the model its first weights.
 
         Args:
           path: the checkpoint; None takes the newest one in the directory of the run.
@@ -158,9 +158,9 @@ class Loop:
         """Trains, validates, or does both, as the mode says. Call `restore` first.
 
         Raises:
-          Interrupted: training received SIGTERM or Ctrl-C. It has saved a checkpoint if a step is
-            done.
-          ValueError: training diverged.
+          Interrupted: training received SIGTERM or Ctrl-C. The state after the last finished step
+            was saved, unless no step was finished.
+          ValueError: training diverged: its loss is NaN or above `trainer.loss_upper_bound`.
         """
         options = self.params.trainer
         # The chief shows progress on standard error; the others print nowhere, see `Workers.quiet`.
@@ -253,10 +253,10 @@ class Loop:
     def validate(self) -> None:
         """Scores captions of the validation images, and saves the checkpoint if it is the best.
 
-        The scores are logged and written to TensorBoard. If `ema_decay` is above 0, the average of
-        the weights is validated and saved in place of the weights. With a single worker, SIGTERM or
-        Ctrl-C ends the validation before it changes anything. Several workers finish the
-        validation, because they would wait for a worker that stopped.
+        The scores are logged and written to TensorBoard. If `ema_decay` is above 0, the moving
+        average of the weights is validated and saved in place of the weights. With a single worker,
+        SIGTERM or Ctrl-C stops the validation, and its scores are lost. Several workers finish the
+        validation first: if one stopped, the others would wait for it.
         """
         with self.average.used() if self.average else contextlib.nullcontext():
             captions = self._caption()

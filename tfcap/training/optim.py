@@ -78,8 +78,9 @@ class Adam(private_api.SharedScalarsOptimizer):
           learning_rate: the learning rate of this step, a float32 scalar.
 
         Returns:
-          a, e, beta_1, beta_2 and 0, float32 scalars. A weight changes by -a m / (sqrt(v) + e),
-          where m and v are its moments; a and e include the bias corrections. The 0 tells
+          a, e, beta_1, beta_2 and 0, float32 scalars. A weight with the moments m and v changes by
+          -a m / (sqrt(v) + e). At step t of `Adam`, a = lr sqrt(1 - beta_2^t) / (1 - beta_1^t) and
+          e = epsilon sqrt(1 - beta_2^t), which contain the bias corrections. The 0 tells
           TensorFlow's kernel not to correct again.
         """
         # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
@@ -91,8 +92,8 @@ class Adam(private_api.SharedScalarsOptimizer):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its moments with a single TensorFlow kernel.
 
-        Separate operations would take more processor time: 10 to 12 % of a cross-entropy step of
-        X-LAN, and 8 % of one of X-Transformer, at the sizes of the papers.
+        Separate operations would take more processor time. The difference is 10 to 12 % of a
+        cross-entropy step of X-LAN, and 8 % of one of X-Transformer, at the sizes of the papers.
 
         Args:
           gradient: the gradient of the variable.
@@ -120,12 +121,15 @@ class Adam(private_api.SharedScalarsOptimizer):
 class RAdam(Adam):
     """Rectified Adam (Liu et al. 2020, algorithm 2; docs/systems.md 7.1).
 
-    In the first steps (five with the values of beta_2 that the papers use) the variance of the
-    adaptive step size cannot be computed. In these steps `early_steps="momentum"` moves the weights
-    along the bias-corrected first moment (the paper and X-Transformer), and `early_steps="none"`
-    leaves them as they are (ExpansionNet). Two points follow the released code and not the paper:
-    the rectified update begins at rho >= 5 (paper: rho > 4, where rho is the length of the average
-    behind the second moment), and epsilon is added to sqrt(v) before the bias correction.
+    At step t the average behind the second moment has the length rho = 2 / (1 - beta_2) - 1 - 2 t
+    beta_2^t / (1 - beta_2^t). While rho < 5, the variance of the adaptive step size counts as
+    unknown. With the values of beta_2 that the papers use, these are the first five steps. In them
+    `early_steps="momentum"` moves the weights along the bias-corrected first moment (the paper and
+    X-Transformer), and `early_steps="none"` leaves the weights as they are (ExpansionNet). Later
+    steps are rectified.
+
+    Two points follow the released code and not the paper: steps are rectified from rho >= 5 on
+    (paper: rho > 4), and epsilon is added to sqrt(v) before the bias correction.
 
     Args:
       learning_rate: the learning rate: a number or a Keras schedule.
@@ -258,9 +262,9 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 
     It is the probability that training replaces an input word of the decoder by a word that the
     model drew: min(increase * floor((done - start) / every), maximum), and 0 before `start`. The
-    released X-LAN raises it between epochs (docs/systems.md 7.1). If an epoch has E steps, `start`
-    = 7 E and `every` = 5 E give the same values: epoch 12, counted from 0, is the first one with
-    drawn words.
+    released X-LAN raises the probability between epochs (docs/systems.md 7.1). For epochs of E
+    steps, `start` = 7 E and `every` = 5 E give the same values: the first drawn words are in epoch
+    12, counted from 0.
 
     Args:
       config: the group `task.scheduled_sampling`: increase, start, every and maximum.
@@ -276,12 +280,17 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate at each step, as a configuration describes it.
 
-    At step n = 1, 2, ... `noam` is learning_rate width^-1/2 min(n^-1/2, n warmup_steps^-3/2)
-    (docs/systems.md 7.1), and `constant` is learning_rate. The other two reach learning_rate after
-    warmup_steps steps. Before, `linear` multiplies it by n / warmup_steps, and `hyperbolic` by 1 /
-    (warmup_steps - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up". These
-    two are also multiplied by `decay_rate` every `decay_steps` steps, counted from step
-    `decay_start`, even during the warm-up. After the warm-up they are at least `minimum`.
+    At step n = 1, 2, ..., with w = warmup_steps, the rate is
+
+      constant: learning_rate
+      noam: learning_rate * width^-0.5 * min(n^-0.5, n * w^-1.5) (docs/systems.md 7.1)
+      linear: learning_rate * min(n / w, 1) * decay
+      hyperbolic: learning_rate / max(w - n + 1, 1) * decay
+
+    with decay = decay_rate^floor(max(n - 1 - decay_start, 0) / decay_steps), or 1 if decay_steps is
+    0. So the decay may begin during the warm-up. After the warm-up, linear and hyperbolic are at
+    least `minimum`. The hyperbolic warm-up is that of the code of ExpansionNet; its paper only
+    writes "warm-up".
 
     Args:
       config: the group `schedule` of the optimizer's configuration.
@@ -323,16 +332,17 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
 class Plateau(tf.Module):
     """Lowers the learning rate when the score of the validations stops improving.
 
-    Call the object with the scores of each validation. It multiplies its variable `scale`, which
-    `LearningRate` reads, by `factor` after more than `patience` validations in a row without a
-    better score. A score is better if it exceeds the best score by more than 1e-4 of the absolute
-    value of the best, as in PyTorch's ReduceLROnPlateau. The released code gives PyTorch negated
-    scores, with which PyTorch accepts slightly worse scores, too; this class does not. Save the
-    object in checkpoints, so that a resumed run goes on counting.
+    Call the object with the scores of each validation. After more than `patience` validations in a
+    row without a better score, the object multiplies its variable `scale` by `factor`, and
+    `LearningRate` multiplies the rate by `scale`. A score is better if it improves on the best
+    score by more than 1e-4 of the absolute value of the best, as in PyTorch's ReduceLROnPlateau.
+    The released code gives PyTorch negated scores, with which PyTorch accepts slightly worse
+    scores, too; this class does not. Save the object in checkpoints, so that a resumed run goes on
+    counting.
 
     Args:
-      patience: number of validations in a row without a better score that leave the rate as it is;
-        one more lowers it. 0 never changes the rate.
+      patience: the largest number of validations in a row without a better score that leaves the
+        rate as it is; 0 never changes the rate.
       factor: number by which the learning rate is multiplied.
       metric: name of the score.
       higher: true if a higher score is better, false if a lower one is.
@@ -377,8 +387,9 @@ class Patience(Plateau):
       patience: number of validations; 0 never ends training.
       metric: name of the score.
       higher: true if a higher score is better, false if a lower one is.
-      settles: true lets a falling perplexity delay the end: when it has fallen by more than 5 %,
-        validations are counted from 0 again. False counts by the score alone.
+      settles: true also counts from 0 again when the perplexity has fallen by more than 5 % since
+        the first validation or, later, since it last restarted the count. False counts by the score
+        alone.
     """
 
     def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):
@@ -414,10 +425,12 @@ class Average:
 
     After every step average += (1 - decay) (weights - average). The average starts as the weights
     after the first step, so it needs no bias correction. If training resumes from a checkpoint
-    without an average, it starts as the weights after the next step. Keras' own average (`use_ema`)
-    is not used: the optimizer keeps it in a numbered list before its other variables. If a run were
-    resumed with `use_ema` switched on or off, these numbers would shift and wrong variables would
-    be restored. Here each average has the name of its weight.
+    without an average, the average starts as the weights after the next step.
+
+    Keras' own average (`use_ema`) is not used. The optimizer keeps it in a numbered list, before
+    the other variables of the optimizer. If a run were resumed with `use_ema` switched on or off,
+    the numbers would shift, and wrong variables would be restored. Here each average has the name
+    of its weight.
 
     Args:
       model: the captioner with the weights.

@@ -85,10 +85,10 @@ class SelfCriticalTask(CaptionTask):
     this sum is divided by.
 
     TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
-    `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,
-    in nats), `length` (words without the end mark), `distinct_samples` (share of different captions
-    among the samples of an image, percent), `function_word_endings` (share of captions whose last
-    word is one of `tokens.FUNCTION_WORDS`, percent).
+    `advantage_spread` (root of the mean squared advantage), `entropy` (the mean of -log p of a
+    sampled word, in nats), `length` (words without the end mark), `distinct_samples` (share of
+    different captions among the samples of an image, percent), `function_word_endings` (share of
+    captions whose last word is one of `tokens.FUNCTION_WORDS`, percent).
 
     With the option `gradient: rescoring`, samples are drawn first, and the model computes their
     log-probabilities again for the gradient. Sampling and greedy decoding then share one loop over
@@ -97,7 +97,7 @@ class SelfCriticalTask(CaptionTask):
 
     Args:
       config: the configuration of the task.
-      data: the prepared data set; None if only `train_step` is used, which then needs `reward`.
+      data: the prepared data set; None if only `train_step` is used. Without data, give `reward`.
       optimizer_config: the configuration of the optimizer.
       reward: computes the rewards; None makes it from the configuration and the data.
       hook: a Python function whose result is added to the reward, see `rewards.Reward`.
@@ -143,7 +143,7 @@ class SelfCriticalTask(CaptionTask):
 
         Args:
           training: true makes the metrics of training, with the names in `METRICS`. False makes
-            those of validation, loss and perplexity as in cross-entropy training.
+            those of validation: `loss` and `perplexity`, as in cross-entropy training.
         """
         if not training:
             return super().build_metrics(False)
@@ -288,11 +288,12 @@ class SelfCriticalTask(CaptionTask):
     def score(self, aggregated_logs, start):
         """Computes the scores of the captions of a validation, see `CaptionTask.score`.
 
-        Before the first step, it also compares the score of greedy decoding with the one that
-        `init_checkpoint` was saved with. The result is a text in the attribute `notes`.
+        Before the first step, this method also compares the score of greedy decoding with the score
+        that `init_checkpoint` was saved with, and appends the result to `notes` as text.
 
         Raises:
-          ValueError: these two scores differ by more than `self_critical.start_tolerance`.
+          ValueError: before the first step, the two scores differ by more than
+            `self_critical.start_tolerance`.
         """
         logs = super().score(aggregated_logs, start)
         images = len(self.captions)
@@ -317,9 +318,11 @@ def build_task(
       data: the prepared data set; None if only `train_step` is used, with cross-entropy.
       replicas: number of replicas that share a global batch.
       start_step: the step from which training goes on.
-      hook: a Python function whose result is added to the reward, see `rewards.Reward`. ValueError
-        is raised if the objective has no reward.
+      hook: a Python function whose result is added to the reward, see `rewards.Reward`.
       workers: the processes that train together; None for a single process.
+
+    Raises:
+      ValueError: `hook` is given, but the objective is cross-entropy, which has no reward.
     """
     # A TPU compiles each shape, too.
     xla = params.runtime.enable_xla or params.runtime.distribution_strategy == "tpu"

@@ -20,9 +20,9 @@ def noted() -> Iterator[list[int]]:
     """Context that catches SIGTERM and Ctrl-C: it yields a list to which their numbers are added.
 
     Training reads the list after each loop of steps. Python's signal handlers wait until TensorFlow
-    has finished the loop, which may take minutes. A thread gets a signal at once. It prints that
-    training ends after this loop, and kills the process at a second Ctrl-C. Outside the main thread
-    signals are not handled, and the list stays empty.
+    has finished the loop, which may take minutes. So a thread, which learns of a signal at once,
+    prints that training ends after this loop. At a second Ctrl-C the thread kills the process.
+    Outside the main thread signals are not handled, and the list stays empty.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -266,7 +266,8 @@ def resolve_stages(
       the stages, in the order in which they run.
 
     Raises:
-      UsageError: a stage has no valid configuration.
+      UsageError: the configuration of a stage is not valid, there is neither an experiment nor a
+        run to continue, or `then` is given with another mode than `train_and_eval`.
     """
     experiment, model_dir, first_files, first_override = first
     saved = os.path.join(model_dir, runs.PARAMS) if model_dir else ""

@@ -97,14 +97,16 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     Args:
       path: the checkpoint.
       data: the prepared data set, with a vocabulary of V words.
-      remap: true allows that the two vocabularies differ; false raises ValueError if they do.
+      remap: true allows that the two vocabularies differ.
 
     Returns:
       for each word of the data its id in the checkpoint, int [V]; -1 for a word that the checkpoint
-      does not know. None if the vocabularies are equal, or if the checkpoint has none.
+      does not know. None if the vocabularies are equal, or if the run of the checkpoint has no
+      vocabulary.
 
     Raises:
-      ValueError: the vocabularies differ without `remap`, or the checkpoint has none with `remap`.
+      ValueError: `remap` is false and the vocabularies differ, or `remap` is true and the run of
+        the checkpoint has no vocabulary.
     """
     words = os.path.join(_run_of(path), VOCABULARY)
     if not os.path.exists(words):
@@ -164,7 +166,7 @@ def signature_of_start(task: configs.Task) -> str:
     """Says in a line of text how the weights of `init_checkpoint` were trained.
 
     Args:
-      task: the configuration that names the checkpoint. Without one the text is `runs.UNKNOWN`.
+      task: the configuration. If its `init_checkpoint` is empty, the text is `runs.UNKNOWN`.
     """
     if not task.init_checkpoint:  # a converted run, whose checkpoint of step 0 was restored
         return runs.UNKNOWN
@@ -179,8 +181,9 @@ def signature_of_start(task: configs.Task) -> str:
 def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the score of greedy decoding before the first step with that of `init_checkpoint`.
 
-    If the words or features of the data have another order than those of the checkpoint, its
-    weights can still be loaded, because the shapes are equal. The score then shows the mistake.
+    If the words or features of the data have another order than those of the checkpoint, the
+    weights of the checkpoint can still be loaded, because the shapes are equal. The score then
+    shows the mistake.
 
     Args:
       task: the configuration of the task.

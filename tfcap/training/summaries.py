@@ -34,7 +34,7 @@ class Summaries:
 
     Args:
       model_dir: the directory of the run; None writes nothing.
-      name: the name of the directory inside it that gets the event files.
+      name: the name of the directory inside `model_dir` that gets the event files.
       step: a variable that counts the steps.
       group: the group of TensorBoard that shows the curves. The curves `loss` and `perplexity` are
         always in the group `loss`.
@@ -50,7 +50,7 @@ class Summaries:
     def writing(self) -> Iterator[None]:
         """Context for functions of `tf.summary`: what they write appears beside these curves.
 
-        They need no argument `step`: it is the present step.
+        These functions need no argument `step`: the context sets the present step.
         """
         if self._writer is None:  # the directory exists once there is a value
             self._writer = tf.summary.create_file_writer(self._directory)
@@ -75,7 +75,7 @@ class Progress:
     """A progress bar of training: the step, the steps per second, the time left, and a note.
 
     Use it as a context manager. A loop of steps may take minutes inside TensorFlow, so a thread
-    reads the step.
+    updates the bar meanwhile.
 
     Args:
       global_step: a variable that counts the steps.

@@ -148,13 +148,14 @@ class CaptionTask(base_task.Task):
     ) -> tf.data.Dataset:
         """Makes a data set of batches, each of which goes to one replica.
 
-        For training it has no end. For validation it ends with the last image of the split, or at
-        `limit` images.
+        For training the data set has no end. For validation it ends with the last image of the
+        split, or after `limit` images.
 
         Args:
           params: the group `train_data` or `validation_data` of the task's configuration.
-          input_context: the context that `tf.distribute` gives to an input function; the data set
-            has only the batches of the replicas that this process feeds. None: those of all.
+          input_context: the context that `tf.distribute` gives to an input function. The data set
+            then has only the batches of the replicas that this process feeds. None gives the
+            batches of all replicas.
         """
         options = pipeline.BatchOptions(
             split=params.split,
@@ -262,9 +263,10 @@ class CaptionTask(base_task.Task):
     ) -> dict[str, tf.Tensor]:
         """Computes the gradient of an objective, and updates the weights and the metrics.
 
-        With `l2` the gradient of the penalty lambda |weights|^2 of m-RNN is added (docs/systems.md
-        6.3). The cost in that paper is in bits, but the loss here is in nats: multiply the lambda
-        of the paper by ln 2.
+        If the option `l2`, called lambda here, is above 0, the gradient of the penalty lambda
+        |weights|^2 of m-RNN is added (docs/systems.md 6.3). The cost in the paper is in bits, but
+        the loss here is in nats. So to get the penalty of the paper, set `l2` to its lambda times
+        ln 2.
 
         Args:
           objective: a function of a batch. It returns the loss summed over words, the number of
@@ -316,8 +318,8 @@ class CaptionTask(base_task.Task):
         Returns:
           a dictionary: `id`, the image ids, int64 [B]; `tokens`, the word ids of the best caption
           of each image, at most T words, int32 [B, T]; and `greedy`, the CIDEr-D of the greedy
-          caption, float32 [B]. The last is NaN if the data has no document frequencies or its
-          vocabulary is too large.
+          caption, float32 [B]. `greedy` is NaN if the data has no document frequencies, or more
+          than `ngrams.LARGEST_VOCABULARY` words.
         """
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
@@ -421,7 +423,7 @@ class CaptionTask(base_task.Task):
           the scores by name, each times 100: the official ones of `task.metrics`;
           `distinct_captions`, the share of different captions; and `greedy_CIDEr-D`, the CIDEr-D of
           greedy decoding, computed on word ids with the document frequencies of the training split.
-          The last is left out if it cannot be computed.
+          `greedy_CIDEr-D` is left out where `validation_step` gives NaN.
         """
         references = self.data.references(self.task_config.validation_data.split)
         scored = {image: log for image, log in aggregated_logs.items() if references[image]}

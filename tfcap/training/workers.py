@@ -46,8 +46,9 @@ def cluster_position(several: bool = False) -> tuple[int, int]:
     """Reads from the environment variable `TF_CONFIG` which worker this process is.
 
     Args:
-      several: true also checks the address of a single worker, to which a strategy for several
-        workers connects; false checks addresses only if there are several.
+      several: true checks the addresses even if there is only one worker, because a strategy for
+        several workers connects to that address, too. False checks them only for two or more
+        workers.
 
     Returns:
       the number of workers, and the index of this one, from 0; (1, 0) without `TF_CONFIG`.
@@ -169,10 +170,13 @@ class Workers:
     def everywhere(self, function: Callable[[], T]) -> T:
         """Calls a function in each worker, and returns the result of this worker.
 
-        A ValueError of one worker is raised in all workers.
+        Each worker waits until all workers have called the function.
 
         Args:
           function: a function without arguments.
+
+        Raises:
+          ValueError: the function raised ValueError in a worker. All workers raise this error.
         """
         result: Any = None
         failure = None
@@ -192,18 +196,24 @@ class Workers:
     def share(self, function: Callable[[], T]) -> T:
         """Calls a function in worker 0 only, and returns its result in all workers.
 
-        A ValueError is raised in all workers, too.
+        The workers wait for the result.
 
         Args:
           function: a function without arguments, whose result JSON can hold.
+
+        Raises:
+          ValueError: the function raised ValueError. All workers raise this error.
         """
         return self.gather(self.everywhere(lambda: function() if self.is_chief else None))[0]
 
     def compare(self, **values: Any) -> None:
-        """Raises ValueError in all workers if a worker has other values than worker 0.
+        """Checks that every worker has the same values as worker 0.
 
         Args:
-          **values: the values that must be equal; the error tells their names.
+          **values: the values that must be equal, by the names that the error shows.
+
+        Raises:
+          ValueError: a value differs in a worker. All workers raise this error.
         """
         texts = {k: json.dumps(v, sort_keys=True, default=os.fspath) for k, v in values.items()}
         digests = {k: hashlib.sha256(text.encode()).hexdigest() for k, text in texts.items()}
@@ -267,10 +277,14 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
     Args:
       arguments: the command line without the program.
       workers: the number of processes.
-      restarts: how many times all of them are started again after one was lost.
+      restarts: how many times all workers are started again after a worker was lost.
 
     Returns:
-      the exit code: 0, that of the first process that failed, or 130 after Ctrl-C.
+      the exit code: 0 if all workers succeed, 130 after Ctrl-C, else that of the first worker that
+      failed.
+
+    Raises:
+      UsageError: this machine has GPUs, but fewer than `workers`.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = (
