@@ -27,8 +27,8 @@ _DIGITS = re.compile(r"(\d+)")
 def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
     """Chooses N frames of a clip, evenly spaced; returns their positions, int32 [N], ascending.
 
-    Position i is floor(i n / N), so the first is 0. If the clip has fewer than N frames, the
-    position of its last frame is repeated.
+    Position i is floor(i n / N), for i = 0 ... N - 1. If the clip has fewer than N frames, the
+    positions are 0, 1, ... n - 1, and the last one is repeated.
 
     Args:
       total: number of frames of the clip, n.
@@ -55,8 +55,8 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
       The frames, uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: the file is no picture, or a truncated one
-        that is not a GIF.
+      tf.errors.InvalidArgumentError: the file cannot be decoded as a picture, for example
+        because it is truncated and is not a GIF file.
     """
     with tf.device("/CPU:0"):
         clip = tf.cond(
@@ -81,7 +81,8 @@ def read_clip_bytes(content: bytes, frames: int) -> Frames:
       N upright pictures uint8 [H, W, 3], as a list or as one array [N, H, W, 3].
 
     Raises:
-      ValueError: the file is too large, or it is neither a picture nor a film that can be read.
+      ValueError: the file is neither a picture nor a film that can be read. Or a frame of a film,
+        or another file as a whole, has more than `tfcap.images.MOST_PIXELS` pixels.
     """
     if films.is_film(content[:16]):
         return films.read_film_bytes(content, _choice(frames))

@@ -19,7 +19,7 @@ MAX_NGRAM = 4
 class DocumentFrequencies(NamedTuple):
     """The number of images whose captions contain an n-gram, for each n-gram of 1 to 4 words.
 
-    CIDEr-D weights an n-gram by it: rare n-grams count more.
+    CIDEr-D weights n-grams by these numbers: an n-gram of few images counts more.
 
     Attributes:
       ngrams: the M different n-grams, int32 [M, 4], in ascending order. A row has the token ids of
@@ -41,6 +41,9 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
     Args:
       images: the captions of each image; a caption is a list of token ids without EOS.
+
+    Raises:
+      ValueError: there are no images.
     """
     words: list[int] = []
     lengths: list[int] = []
@@ -81,6 +84,9 @@ def count_ngrams(
       end_mark: whether EOS, the end mark, is appended to each caption. Then it counts as a word.
       least: n-grams that occur in fewer images are left out. 2 saves memory and changes no score,
         because CIDEr-D gives an unknown n-gram the same weight as an n-gram of a single image.
+
+    Raises:
+      ValueError: there are no images.
     """
     images = len(first) - 1
     if not images:
@@ -157,6 +163,9 @@ def load_document_frequencies(
     Args:
       folder: directory of the file.
       name: name of the file.
+
+    Raises:
+      ValueError: the file is missing or damaged.
     """
     path = os.path.join(folder, name)
     arrays = load_npz(path, ("ngrams", "counts", "images"), "Run prepare again.")

@@ -39,7 +39,8 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
       N upright pictures uint8 [H, W, 3], RGB.
 
     Raises:
-      ValueError: the file is no film that can be read, or its frames are too large.
+      ValueError: the file is no film that can be read, or a frame has more than
+        `tfcap.images.MOST_PIXELS` pixels.
     """
     # Of a damaged film, FFmpeg and OpenCV print lines of their own.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")

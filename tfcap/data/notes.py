@@ -40,7 +40,7 @@ def unread_notes(data: PreparedData, split: str, max_length: int, max_regions: i
       data: the prepared data.
       split: name of the split for training.
       max_length: largest number of words of a caption in training, the end mark included, T.
-      max_regions: largest number of regions of an image that training reads; 0: it reads all
+      max_regions: largest number of regions of an image that training reads; 0 means all
         regions.
     """
     notes = [cut_note(data.split(split).get("lengths", []), max_length)]
@@ -56,9 +56,9 @@ def unread_notes(data: PreparedData, split: str, max_length: int, max_regions: i
 def unknown_words_note(data: PreparedData, split: str) -> str:
     """Returns a warning if at least 90 % of the words of the references are unknown, otherwise "".
 
-    The words are those of the first 1,000 references; a word is unknown if it is not in the
-    vocabulary. Then all scores are near 0 whatever the model learns, because its captions cannot
-    match.
+    A word is unknown if it is not in the vocabulary. Only the first 1,000 references are read. With
+    so many unknown words all scores are near 0 whatever the model learns, because its captions
+    consist of words of the vocabulary.
 
     Args:
       data: the prepared data.

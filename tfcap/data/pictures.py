@@ -103,7 +103,8 @@ def read(content: bytes) -> np.ndarray:
       The picture, uint8 [H, W, 3].
 
     Raises:
-      ValueError: the picture is too large, or it cannot be decoded.
+      ValueError: the picture has more than `tfcap.images.MOST_PIXELS` pixels, or it cannot be
+        decoded.
     """
     require_readable(content)
     try:
@@ -286,12 +287,13 @@ def _black_frame(sides: Sequence[tf.Tensor | int]) -> tf.Tensor:
 
 
 def refusals(contents: tf.Tensor) -> tf.Tensor:
-    """Returns why the decoder refused picture files, in words: string [B].
+    """Returns in words why `decode` raised an error for picture files: string [B].
 
     The reason follows from the kind of each file, such as "a truncated or damaged PNG file".
 
     Args:
-      contents: the bytes of B complete files that the decoder refused, string [B].
+      contents: the bytes of B complete files, for each of which `decode` raised an error, string
+        [B].
     """
     reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
     for kind, (_, reason) in _KINDS.items():

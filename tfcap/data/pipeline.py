@@ -41,11 +41,11 @@ class BatchOptions:
       references: a graph function that computes what a reward needs from the references. It gets
         *all* captions of each image, int32 [B, C, U] for up to C captions of up to U words: w1 ...
         wL EOS PAD ... without BOS. If an image has fewer than C captions, its last rows are PAD. A
-        batch holds the result under the name `references`. None leaves it out.
+        batch holds the result under the name `references`. None leaves this entry out.
       reference_length: largest number of words of a caption that `references` gets, the end mark
         included. A longer caption loses its last words and EOS. None takes T.
-      replicas: number of replicas, the devices that train together. A global batch is one batch for
-        each replica; these follow one another in the dataset.
+      replicas: number of replicas, the devices that train together. A global batch consists of one
+        batch for each replica; the batches of a global batch follow one another in the dataset.
       input_context: the context that `tf.distribute` gives to an input function. Its number of
         replicas replaces `replicas`, and the dataset has only the batches of the replicas that this
         process feeds. None: the dataset has the batches of all replicas.
@@ -104,8 +104,13 @@ def training_batches(
       the number of words of the longest of them, the end mark included, or T with `pad_to_max`;
       `id` int64 [B], the ids of the images. Data with vectors of whole images adds `image` float32
       [B, F2]. Data with a backbone has `pictures` float32 [B, H, W, 3] in place of `features`.
-      `options.references` adds `references`. An image without captions raises an error when it is
-      read.
+      `options.references` adds `references`.
+
+    Raises:
+      ValueError: the split has fewer images than a global batch, or the replicas cannot be spread
+        evenly over the workers.
+      tf.errors.InvalidArgumentError: an image has no captions, or a caption has no word. This error
+        comes when the dataset reads the image.
     """
     size = options.batch_size
     replicas, first, last = _local_replicas(options)

@@ -86,9 +86,9 @@ class PreparedData:
       fingerprint: the content of dataset.json, which describes the data.
       vocab: the vocabulary.
       backbone: the network that computes the features from the stored pictures, see
-        `with_backbone`. Then batches have `pictures` in place of `features`; training reads the
-        pictures, and `with_features` computes the features for other uses. None: batches have the
-        features that `prepare` stored.
+        `with_backbone`. With a backbone, batches have `pictures` in place of `features`, and
+        `with_features` computes the features of a batch. None: batches have the features that
+        `prepare` stored.
     """
 
     folder: str
@@ -184,11 +184,15 @@ class PreparedData:
     def split(self, split: str) -> dict[str, Any]:
         """Returns the entry of a split in dataset.json.
 
-        The entry has the number of its `images` and `captions`, and its `shards`, the files of
-        records: for each shard its `file`, `bytes` and `records`.
+        The entry has `images` and `captions`, the numbers of both in the split, and `shards`, a
+        list of the files of records. A shard has its name, `file`, its size in `bytes` and its
+        number of `records`.
 
         Args:
           split: name of the split.
+
+        Raises:
+          ValueError: the data has no split of this name.
         """
         splits = self.fingerprint["splits"]
         if split not in splits:
@@ -203,6 +207,9 @@ class PreparedData:
 
         Args:
           split: name of the split.
+
+        Raises:
+          ValueError: the index is missing, damaged or incomplete.
         """
         path = os.path.join(self.folder, f"{split}.index.npz")
         records = sum(shard["records"] for shard in self.split(split)["shards"])
@@ -218,6 +225,9 @@ class PreparedData:
 
         Args:
           split: name of the split.
+
+        Raises:
+          ValueError: the file of the references is missing, or was changed after `prepare`.
         """
         return self._references(split)[1]
 
@@ -309,6 +319,9 @@ class PreparedData:
 
         Returns:
           A dataset of records, each a serialized `tf.train.Example`, string [].
+
+        Raises:
+          ValueError: a file of records is missing or has changed its size.
         """
         self.check_split(split)
         index = self.index(split)
@@ -343,9 +356,10 @@ class PreparedData:
           serialized: the records, string [B].
           max_regions: largest number of regions of an image; further regions are cut off. None
             keeps all.
-          pad_regions: number of regions of the result, R: images with more are cut, those with
-            fewer are padded. None takes the largest number in the batch. It has no effect with a
-            backbone, which gives the same number of regions for all pictures.
+          pad_regions: number of regions of the result, R. Images with more regions are cut, images
+            with fewer are padded. None takes the largest number in the batch, after `max_regions`.
+            `pad_regions` has no effect with a backbone, which gives the same number of regions for
+            all pictures.
 
         Returns:
           A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
@@ -373,7 +387,8 @@ class PreparedData:
 
         Returns:
           A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
-          entries, see `record.parse`. If the data has a backbone, it computes the features.
+          entries, see `record.parse`. If the data has a backbone, the backbone computes the
+          features.
 
         Raises:
           ValueError: the split has no image of an id, or a record is damaged.
@@ -412,11 +427,11 @@ class PreparedData:
         """Returns a copy of the data whose features a trained backbone computes.
 
         Args:
-          backbone: the backbone. It must give as many regions for each picture as the one with
+          backbone: the backbone. It must give as many regions for each picture as the backbone with
             which the data was prepared.
           weights_sha256: SHA-256 of the weights of the backbone. It becomes a part of the
-            fingerprint, so that stored vectors or scores that other weights gave are not used.
-            With "" the fingerprint does not tell different weights apart.
+            fingerprint of the copy, so that copies with different weights have different
+            fingerprints. With "" they have the same.
 
         Raises:
           ValueError: the records hold no picture files.
@@ -432,11 +447,11 @@ class PreparedData:
         Call it outside of the input pipeline, so that a GPU computes the features.
 
         Args:
-          batch: a batch of the pipelines, by name. Without a backbone it has features already.
+          batch: a batch of the pipelines, by name.
 
         Returns:
-          The batch with `features` float32 [B, R, F] and without `pictures`; the same batch without
-          a backbone.
+          A batch with `features` float32 [B, R, F] in place of `pictures`. If the data has no
+          backbone, the result is `batch` itself, which already has features.
         """
         if self.backbone is None:
             return batch
@@ -457,8 +472,8 @@ class PreparedData:
     def readable_errors(self) -> Iterator[None]:
         """Context manager that turns TensorFlow's errors about bad records into ValueErrors.
 
-        These name the record or the file, and say what to do. Errors that have other causes than
-        the data pass unchanged.
+        The ValueErrors name the record or the file, and say what to do. Errors that have other
+        causes than the data pass unchanged.
         """
         try:
             yield
@@ -542,7 +557,7 @@ def load_vocabulary(
     Args:
       folder: the directory, which has vocab.txt.
       fingerprint: the content of its dataset.json, with the SHA-256 of the vocabulary.
-      remedy: a sentence on what to do, with which the error ends.
+      remedy: the last sentence of the error, which says what to do.
 
     Raises:
       ValueError: the vocabulary is not the one that `fingerprint` belongs to.

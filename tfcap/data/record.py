@@ -30,6 +30,9 @@ class Record:
         picture.
       objects: further values to store, by their names in the `tf.train.Example`: lists of texts, of
         floats or of integers.
+
+    Raises:
+      ValueError: a number of `features` or `image` is not finite as float16.
     """
 
     image_id: int
@@ -132,8 +135,8 @@ def parse(
       feature_dim: width of the features of every record, F.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
         all.
-      pad_regions: number of regions of the result, R: images with more are cut, those with fewer
-        are padded. None takes the largest number in the batch.
+      pad_regions: number of regions of the result, R. Images with more regions are cut, images
+        with fewer are padded. None takes the largest number in the batch, after `max_regions`.
       image_dim: width of the vectors of whole images, F2; None reads no such vectors.
 
     Returns:
@@ -228,7 +231,7 @@ def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
-    """Returns a graph operation that raises an error if an image fails a check.
+    """Returns a graph operation that raises InvalidArgumentError if an image fails a check.
 
     The error names the first images that fail. Use the operation in `tf.control_dependencies`.
 

@@ -89,6 +89,10 @@ class Vocab:
 
     Attributes:
       words: the V words in the order of their ids.
+
+    Raises:
+      ValueError: the four special words are not first, a word occurs twice, or a word is empty or
+        has white space.
     """
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
@@ -123,6 +127,9 @@ class Vocab:
         Args:
           counts: how often each word occurs in the *training* split.
           min_count: how often a word must occur to be in the vocabulary.
+
+        Raises:
+          ValueError: no word occurs so often.
         """
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
@@ -138,6 +145,9 @@ class Vocab:
 
         Args:
           path: path of the file, a vocab.txt that `prepare` wrote.
+
+        Raises:
+          ValueError: the file cannot be read, or is no vocabulary.
         """
         try:
             text = files.read_bytes(path).decode("utf-8")

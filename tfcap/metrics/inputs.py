@@ -34,6 +34,9 @@ def read_predictions(predictions: Predictions) -> Hypotheses:
 
     Returns:
       The captions of each image: several if the file has several, else one.
+
+    Raises:
+      ValueError: a caption is not text, or the file cannot be read.
     """
     if isinstance(predictions, str | os.PathLike):
         return results.load_hypotheses(predictions)
@@ -47,11 +50,15 @@ def read_references(references: References, partial: bool = False) -> dict[int, 
     Args:
       references: the path of a file, see `results.load_references`; or a dictionary, image id ->
         list of references; or a list of such lists, in which the image id is the position, from 0.
-      partial: whether images without references are left out. If False, a file that has such an
-        image raises ValueError, and other input keeps the image with an empty list.
+      partial: whether images without references are left out. If False, such an image of a
+        dictionary or list keeps its empty list; such an image of a file is an error.
 
     Returns:
       Image id -> references.
+
+    Raises:
+      ValueError: a reference is not text, the references of an image are not a list, the file
+        cannot be read, or the file has an image without references and `partial` is False.
     """
     if isinstance(references, str | os.PathLike):
         return results.load_references(references, partial)

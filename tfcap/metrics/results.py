@@ -182,10 +182,11 @@ class Hypotheses:
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads captions from a JSON file in COCO's result format, or from one of `write_hypotheses`.
+    """Reads captions from a JSON file in COCO's result format or that of `write_hypotheses`.
 
     Args:
-      path: the file. COCO's format has one caption for each image; the other has several.
+      path: the file. COCO's format has one caption for each image, the format of `write_hypotheses`
+        has several.
 
     Returns:
       The captions of each image, with scores if every entry of the file has scores.
@@ -250,14 +251,19 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
 
     Captions that the file marks as unusable, with "is_rejected" or "is_precanned" as in
     VizWiz-Captions, are left out. An image that has only such captions is left out, too. A note in
-    the log counts both.
+    the log says how many captions and images are left out.
 
     Args:
       path: the file.
-      partial: whether other images without captions are left out. If False, they raise ValueError.
+      partial: whether images that have no captions at all are left out, too. If False, they are an
+        error.
 
     Returns:
       Image id -> references, in the order of the file.
+
+    Raises:
+      ValueError: the file has another format, all its captions are marked as unusable, or an image
+        has no captions at all and `partial` is False.
     """
     content = read_json(path, _REMEDY)
     content = content if isinstance(content, dict) else {}
@@ -356,7 +362,7 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
 
     Args:
       references: a dictionary by image id; its values are not used.
-      predictions: the same.
+      predictions: a dictionary by image id; its values are not used.
 
     Raises:
       ValueError: their image ids differ, or there are none.
@@ -434,7 +440,7 @@ def check_submission(split: str, images: int) -> str:
       The name of the split at the server: `val2014` or `test2014`.
 
     Raises:
-      UsageError: it is another split, or images are missing.
+      UsageError: `split` is another split, or images are missing.
     """
     name = f"{split.removesuffix('2014')}2014"
     if name not in SUBMISSION_IMAGES:
@@ -463,7 +469,7 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
       A line for the user that says which split was added and which one is still missing.
 
     Raises:
-      UsageError: it is another split, or images are missing.
+      UsageError: `split` is another split, or images are missing.
     """
     split = check_submission(split, len(captions))
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -493,14 +499,14 @@ def write_metrics(
 ) -> None:
     """Writes the scores of a set of images as a JSON object.
 
-    "unavailable" and "notes" are written if they are not empty, so that a reader of the numbers
-    also sees their limits.
+    Scores are entries of the object by their keys. "unavailable" and "notes" are entries if they
+    are not empty, so that a reader of the scores also sees their limits.
 
     Args:
       path: the file.
       scores: the scores, of which `corpus`, `unavailable` and `notes` are written.
       signature: the settings of the reward with which the model was trained, as text from
-        `objectives.rewards.signature`. If it is empty, nothing is written.
+        `objectives.rewards.signature`. If it is empty, the entry "signature" is left out.
       others: further entries of the object: key -> value.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
@@ -530,10 +536,11 @@ def write_per_image(
 
 
 def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
-    """Formats the scores of a set of images as text: a line for each score, then reasons and notes.
+    """Formats the scores of a set of images as a table with a line for each score.
 
     Args:
-      scores: the scores. A metric that was not computed has "-" and, below the table, the reason.
+      scores: the scores. A requested metric that was not computed has "-" in the table. The reasons
+        and the notes stand below the table.
       intervals: key of the score -> its interval as text, from `bootstrap.interval_text`. None
         prints no intervals.
     """
@@ -554,7 +561,7 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
 def named(images: Iterable[int]) -> str:
     """Returns image ids as text for a message, for example "images 1, 2".
 
-    If there are more than three ids, the text has three and the number of all.
+    If there are more than three ids, the text has the first three and the number of all ids.
     """
     images = list(images)
     shown = ", ".join(map(str, images[:3]))

@@ -38,8 +38,8 @@ class Summary(NamedTuple):
       recall: K -> R@K for K of 1, 5 and 10: the share of queries with a correct item among the
         first K, in percent.
       median: median over the queries of the rank of the first correct item ("Med r" in papers).
-      curve: recall within the first 0, 1, ... 100 percent of the items, in percent, float64 [101]:
-        the share of the correct items of a query, mean over queries.
+      curve: float64 [101]. Number p is the share of the correct items of a query that are among
+        the first p percent of all items, in percent, mean over queries.
       queries: number of queries.
     """
 
@@ -94,9 +94,8 @@ def image_to_text(
     Args:
       scores: log P(caption | image) of N captions and I images, natural logarithm, [I, N].
       owners: index of the image that each caption belongs to, int [N].
-      marginal: a number for each caption, [N], which is subtracted from its scores: the logarithm
-        of the mean, or of the sum, of P(caption | image) over many images (equation 7 of Mao et
-        al., ICLR 2015), see `log_marginal`. None subtracts nothing.
+      marginal: a number for each caption, [N], which is subtracted from its scores, such as the
+        result of `log_marginal` (equation 7 of Mao et al., ICLR 2015). None subtracts nothing.
       shortlists: for each image the indices of K images, int [I, K]. Only captions of these images
         are ranked. None ranks all captions.
 
@@ -146,7 +145,10 @@ def summarize(queries: Sequence[Query]) -> Summary:
     """Computes R@K, the median rank and the recall curve of all queries in one direction.
 
     Args:
-      queries: the items of `image_to_text` or of `text_to_image`.
+      queries: what `image_to_text` or `text_to_image` yields.
+
+    Raises:
+      ValueError: there are no queries.
 
     Example:
       >>> summary = summarize([Query(np.array([1]), items=8), Query(np.array([6]), items=8)])
@@ -170,10 +172,10 @@ def summarize(queries: Sequence[Query]) -> Summary:
 
 
 def log_marginal(scores: np.ndarray) -> np.ndarray:
-    """Computes log of the sum of P(caption | image) over images, the `marginal` of `image_to_text`.
+    """Computes ln of the sum of P(caption | image) over images, the `marginal` of `image_to_text`.
 
-    The paper (Mao et al., ICLR 2015) draws these images uniformly from the training images; it does
-    not say how many.
+    Mao et al. (ICLR 2015) draw these images uniformly from the training images. They do not say how
+    many images they draw.
 
     Args:
       scores: log P(caption | image), natural logarithm, [number of images, number of captions].

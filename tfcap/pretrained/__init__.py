@@ -38,13 +38,16 @@ def packaged_directory(name: str) -> str:
 def directory_of(name: str | os.PathLike) -> str:
     """Returns the directory of a model that a user names.
 
-    A run on the Hugging Face Hub is downloaded. If a directory in the working directory has the
-    name of a pretrained model, it is taken only if it holds a run or an export, and not, for
-    example, photographs. `./NAME` always means the directory. Other paths are returned whether they
-    exist or not.
+    The working directory can have a directory with the name of a pretrained model. If this
+    directory holds a run or an export, it is returned, otherwise that of the pretrained model.
+    `./NAME` always means the directory. Other paths are returned whether they exist or not.
 
     Args:
-      name: a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
+      name: a directory, the name of a pretrained model, or `hf://OWNER/NAME`, a run on the Hugging
+        Face Hub, which is downloaded.
+
+    Raises:
+      ValueError: the download fails, see `hub.download`.
     """
     path = os.path.expanduser(name)
     if path.startswith(hub.PREFIX):
@@ -68,7 +71,7 @@ def shown(path: str) -> str:
 
 
 def hint() -> str:
-    """Returns the sentence "Pretrained models: ...", with their names, for errors about a model."""
+    """Returns a sentence with the names of the pretrained models, for errors about a model."""
     return f"Pretrained models: {', '.join(names())}."
 
 

@@ -33,8 +33,8 @@ def download(address: str) -> str:
       address: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION` with a branch, a tag or a commit.
 
     Raises:
-      ValueError: huggingface_hub is not installed, the download fails, or there is no run
-        at the address.
+      ValueError: huggingface_hub is not installed, the download fails, there is no run at the
+        address, or the run lacks the weights of its backbone.
     """
     try:
         import huggingface_hub

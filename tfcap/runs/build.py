@@ -55,6 +55,9 @@ def with_backbone(
 
     Returns:
       An `EndToEnd` model, which reads pictures; `captioner` itself if the backbone is not trained.
+
+    Raises:
+      ValueError: the backbone is to be trained, but has no weights.
     """
     if not task.backbone.trainable:
         return captioner
@@ -81,8 +84,12 @@ def build_search(
     Args:
       task: the configuration.
       vocab: the vocabulary, which gives the ids of the words that the options name.
-      frequencies: a function that reads the document frequencies. It is called only if `order` is
-        "consensus", which needs them.
+      frequencies: a function that reads the document frequencies. It is called only if the options
+        are `search=sample` and `order=consensus`, which need the document frequencies.
+
+    Raises:
+      ValueError: an option names a word that is not in the vocabulary, or `prefix` is as long as
+        the longest caption or longer.
     """
     params = task.decoding
     options = decoding.Options(**params.as_dict()).with_ids(

@@ -22,8 +22,9 @@ _REMEDY = (
 def newest_checkpoint(directory: str) -> str | None:
     """Returns the path of the newest checkpoint in a directory; None if there is none.
 
-    A path of a checkpoint has no file ending, for example RUN/ckpt-1000. The file `checkpoint` in
-    the directory names the newest one; without this file it is the checkpoint of the most steps.
+    The path has no file ending, for example RUN/ckpt-1000. The file `checkpoint` in the directory
+    names the newest checkpoint. Without this file, the checkpoint with the largest number of steps
+    in its name counts as the newest.
 
     Args:
       directory: the directory.
@@ -40,8 +41,8 @@ def find(name: str) -> str:
     """Returns the path of the checkpoint that a user names.
 
     Args:
-      name: path of a checkpoint, path of a directory, or name of a pretrained model. Of the last
-        two the newest checkpoint is taken.
+      name: path of a checkpoint, path of a directory, name of a pretrained model, or
+        `hf://OWNER/NAME`. Of a directory or a model the newest checkpoint is taken.
 
     Raises:
       ValueError: there is no such checkpoint.
@@ -70,7 +71,7 @@ def path_of(checkpoint: str) -> str:
 def restore_weights(
     model: Captioner, checkpoint: str, rows: np.ndarray | None = None, start: bool = False
 ) -> str:
-    """Sets all weights of a model to those in a checkpoint.
+    """Sets all weights of a model to the weights in a checkpoint.
 
     If training kept a moving average of the weights (`ema_decay`), the average is taken.
 
@@ -88,7 +89,8 @@ def restore_weights(
       The path of the checkpoint, without a file ending.
 
     Raises:
-      ValueError: the checkpoint is damaged, or its weights are not those of `model`.
+      ValueError: there is no such checkpoint, it is damaged, or the names or shapes of its weights
+        are not those of `model`.
     """
     path = path_of(checkpoint)
     weights = model.checkpoint_items["weights"]
@@ -248,7 +250,7 @@ def step_of(checkpoint: str | None) -> int:
 def damage_named(checkpoint: str) -> Iterator[None]:
     """Context manager that turns TensorFlow's errors about a damaged checkpoint into ValueErrors.
 
-    These name the checkpoint and say what to do. Other errors pass unchanged.
+    The ValueErrors name the checkpoint and say what to do. Other errors pass unchanged.
 
     Args:
       checkpoint: path of the checkpoint that the block reads.

@@ -20,7 +20,7 @@ from tfcap.runs.run import Run, load
 
 
 def load_mean(name: str | os.PathLike, last: int) -> Run:
-    """Loads a run; its weights are the mean of the weights of its newest training checkpoints.
+    """Loads a run with the mean of the weights of its newest training checkpoints.
 
     The mean is computed in float64. If training kept a moving average of the weights (`ema_decay`),
     the result is the mean of the moving averages.
@@ -28,6 +28,9 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
     Args:
       name: the run, as in `runs.run.load`.
       last: number of checkpoints to average.
+
+    Raises:
+      ValueError: the run has fewer checkpoints, or cannot be loaded.
     """
     run = load(name, "latest")
     steps = saved_steps(run.directory)
@@ -62,6 +65,9 @@ def write(run: Run, out: str, weights: str = "float16") -> str:
 
     Returns:
       The path of the checkpoint in the directory.
+
+    Raises:
+      ValueError: `out` is not empty or not local, or a weight is too large for the dtype.
     """
     fingerprint = _without_files(run.fingerprint)
     copied = []

@@ -85,7 +85,8 @@ def begin(
       The number of training steps that are done, 0 for a new run.
 
     Raises:
-      ValueError: the directory holds a run that cannot go on with this configuration or data.
+      ValueError: the directory holds a run that cannot go on with this configuration or data, the
+        directory is not local, or it has no checkpoint and `train` is False.
     """
     _check_local(directory)
     if train:
@@ -246,6 +247,9 @@ def create(
       model: the captioner, whose weights become the checkpoint of step 0.
       copied: paths of further files and directories to copy into the directory.
       dtype: dtype in which weights are stored; "" stores them as they are.
+
+    Raises:
+      ValueError: `directory` is not empty or not local, or a weight is too large for `dtype`.
     """
     _check_local(directory)
     os.makedirs(directory, exist_ok=True)

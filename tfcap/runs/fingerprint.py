@@ -72,8 +72,9 @@ def check_data(
 def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a fingerprint without the SHA-256 of the backbone's weights.
 
-    Two such fingerprints agree if the same network made the features, with any weights.
-    The result is `fingerprint` itself if the data has clips, or features that were read from files.
+    With two such fingerprints, `check_data` accepts features that the same network made with other
+    weights. The result is `fingerprint` itself if the data has clips, or if its features were read
+    from files.
 
     Args:
       fingerprint: the content of dataset.json, which describes prepared data.
@@ -88,7 +89,8 @@ def source_of_features(fingerprint: Mapping[str, Any]) -> str:
     """Describes in words the network that made the features of data.
 
     For example "efficientnet-lite0, grid 7 of 224 pixels, weights 6d3f...": name, regions, size of
-    the pictures and the beginning of the SHA-256 of the weights.
+    the pictures and the beginning of the SHA-256 of the weights. Features that were read from files
+    are "ready features".
 
     Args:
       fingerprint: the content of dataset.json, which describes the data.

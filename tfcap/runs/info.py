@@ -20,7 +20,8 @@ def best_directory(directory: str, params: configs.Experiment) -> str:
 
     Args:
       directory: directory of the run.
-      params: configuration of the run, which can name the directory of the best checkpoint.
+      params: configuration of the run. `trainer.best_checkpoint_export_subdir` names the directory
+        inside `directory`; if it is empty, the name is best_ckpt.
     """
     return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
 
@@ -43,9 +44,10 @@ def read_info(best: str) -> dict[str, Any]:
 
 
 def read_best(best: str) -> dict[str, float]:
-    """Returns the scores of the best checkpoint and its step; empty if there is none yet.
+    """Returns the scores of the best checkpoint by name, and its step.
 
-    The scores are by name, the step is under `best_ckpt_global_step`.
+    The step has the name `best_ckpt_global_step`. The dictionary is empty if there is no best
+    checkpoint yet.
 
     Args:
       best: the directory of the best checkpoint, see `best_directory`.
@@ -81,7 +83,8 @@ def info_of(checkpoint: str) -> dict[str, Any]:
 def signature_of(checkpoint: str, task: configs.Task | None) -> str:
     """Returns in one line the objective that a checkpoint was trained for, see `signature`.
 
-    It is "unknown (converted or averaged)" if the weights were not trained by this package.
+    For weights that this package did not train and whose objective is not stored beside the
+    checkpoint, the line is "unknown (converted or averaged)".
 
     Args:
       checkpoint: path of the checkpoint.

@@ -46,12 +46,14 @@ class Run:
       params: the configuration.
       model: the captioner, with restored weights. It reads features.
       vocab: the vocabulary of the captioner.
-      fingerprint: the content of dataset.json, which describes the data that it was trained on.
+      fingerprint: the content of dataset.json, which describes the data that the captioner was
+        trained on.
       directory: directory of the run; for an ensemble that of the first run.
-      checkpoint: path of the checkpoint that was read; an ensemble has several, with ", " between.
+      checkpoint: path of the checkpoint that was read; for an ensemble the paths of all members,
+        with ", " between them.
       signature: the objective that the weights were trained for, in one line.
       scores: validation scores of the checkpoint by name, and its step by the name
-        `best_ckpt_global_step`; empty if they are not known.
+        `best_ckpt_global_step`; empty if they are not known, and for an ensemble.
       backbone: the backbone that was trained with the captioner, or the backbones of an ensemble;
         None if the captioner reads the features of the prepared data.
     """
@@ -79,10 +81,10 @@ class Run:
 
     @property
     def whole(self) -> Captioner:
-        """The model of which the checkpoint has the weights.
+        """The model whose weights the checkpoint has.
 
-        It is the captioner together with its backbone if both were trained, otherwise the
-        captioner.
+        If a backbone was trained with the captioner, the model is both together. Otherwise it is
+        the captioner.
         """
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
 
@@ -103,7 +105,10 @@ class Run:
         result. Otherwise the result is `data`.
 
         Args:
-          data: the prepared data. It must hold the pictures if a backbone was trained.
+          data: the prepared data.
+
+        Raises:
+          ValueError: a backbone was trained, but the data does not hold the pictures.
         """
         if self.backbone is None:
             return data
@@ -119,7 +124,7 @@ class Run:
         """Returns a copy of the run with other decoding options.
 
         The copy has no scores of captions, because other options give other captions. It keeps the
-        scores that do not depend on them: the loss and the perplexity.
+        loss and the perplexity, which do not depend on the decoding options.
 
         Args:
           changes: the changed options as text, for example "beam=3,max_length=20", see
@@ -137,8 +142,12 @@ class Run:
         """Builds the search for captions with the run's decoding options.
 
         Args:
-          data_dir: prepared data whose document frequencies `order=consensus` uses; None takes
-            those of the run: in its directory, or else in the data that it was trained on.
+          data_dir: prepared data whose document frequencies `order=consensus` uses, see
+            `frequencies_directory`.
+
+        Raises:
+          ValueError: the options do not fit the vocabulary (see `build.build_search`), or there are
+            no document frequencies.
         """
 
         def frequencies() -> DocumentFrequencies:
@@ -149,13 +158,14 @@ class Run:
     def frequencies_directory(self, data_dir: str | None = None) -> str:
         """Returns the first directory that has document frequencies of the run's vocabulary.
 
-        Three are tried: `data_dir`, the directory of the run, and the data that it was trained on.
+        These directories are tried in order: `data_dir`, the directory of the run, and the prepared
+        directory that the run was trained on.
 
         Args:
-          data_dir: a prepared directory; None: only the other two are tried.
+          data_dir: a prepared directory; None tries only the other two directories.
 
         Raises:
-          ValueError: no directory has them.
+          ValueError: none of the directories has such document frequencies.
         """
         for directory in filter(None, (data_dir, self.directory, self.data_dir)):
             table = os.path.join(directory, DOCUMENT_FREQUENCY)
@@ -182,6 +192,9 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
       checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the checkpoint with
         the best validation score, or the latest one if there was no validation yet.
       dtype: precision in which the model computes, `float32` or `bfloat16`.
+
+    Raises:
+      ValueError: there is no such run or checkpoint, or a file of the run is missing or damaged.
     """
     directory = pretrained.directory_of(name)
     if not os.path.isdir(directory):
@@ -228,12 +241,17 @@ def load_together(
     """Loads one run, or several runs as an ensemble.
 
     An ensemble predicts the mean of its runs' probabilities of the next word. It has the decoding
-    options of the first run. The runs must have the same vocabulary and fit the same data.
+    options of the first run.
 
     Args:
       names: one run or several, each as in `load`.
       checkpoint: as in `load`; for an ensemble only `best` or `latest`.
       dtype: as in `load`.
+
+    Raises:
+      ValueError: a run cannot be loaded, or the runs of an ensemble differ in the vocabulary, the
+        width of features, the network of the backbone, the number of frames or the largest number
+        of regions.
     """
     listed = [names] if isinstance(names, str | os.PathLike) else list(names)
     if len(listed) > 1 and checkpoint not in ("best", "latest"):
@@ -290,13 +308,16 @@ def _check_fits(first: Run, other: Run) -> None:
 
 
 def load_data(run: Run, data_dir: str | None) -> PreparedData:
-    """Loads prepared data for a run; raises ValueError if it does not fit the run.
+    """Loads prepared data for a run.
 
     If a backbone was trained with the captioner, this backbone computes the features of the data.
 
     Args:
       run: the run.
       data_dir: directory of the data; None or "" takes the data that the run was trained on.
+
+    Raises:
+      ValueError: the data is missing, or does not fit the run (see `fingerprint.check_data`).
     """
     if not data_dir and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
         raise ValueError(
@@ -309,7 +330,7 @@ def load_data(run: Run, data_dir: str | None) -> PreparedData:
 
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
-    """Raises ValueError if the vocabulary or the features of data differ from those of a run.
+    """Raises ValueError if data does not fit a run, see `fingerprint.check_data`.
 
     Args:
       run: the run.
