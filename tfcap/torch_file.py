@@ -81,20 +81,22 @@ class _OtherFormat(ValueError):
 def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a file of `torch.save` or safetensors, without PyTorch.
 
-    The state dict may be inside other dictionaries, under the keys `WRAPPERS`; the first one that
-    holds tensors counts. Entries that are not tensors are left out.
+    In a file of `torch.save` the state dict may be inside other dictionaries, under one of the keys
+    `WRAPPERS`. These keys are tried in order, and the first dictionary that holds tensors is read.
+    Entries that are not tensors are left out.
 
     Args:
       path: the file, local.
 
     Returns:
       Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names are
-      those of the plain model: `module.` and other parts that wrappers of PyTorch add are removed,
-      and so is a prefix that all names share. If only some names begin with `module.`, the other
-      entries belong to the wrapper, such as a counter, and are left out.
+      those of the plain model: `module.` and other parts that wrappers of PyTorch add are removed.
+      A prefix that all names share is removed too, unless it is `features.`. If only some names
+      begin with `module.`, the other entries are left out: they belong to the wrapper, such as a
+      counter.
 
     Raises:
-      ValueError: the file cannot be read, or holds no weights.
+      ValueError: the file cannot be read or is damaged, or holds no weights.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:
@@ -164,8 +166,8 @@ def read_values(content: bytes) -> Any:
       content: the bytes of the pickle.
 
     Returns:
-      The value: dictionaries, lists, numbers, text. In place of each object of a class in the
-      pickle, and of each class and function, there is an empty object.
+      The value: dictionaries, lists, numbers, text. An empty dictionary stands in place of each
+      class, each function, and each object of a class.
 
     Raises:
       ValueError: the pickle is damaged.

@@ -37,10 +37,10 @@ def check_name(name: str) -> None:
 
 
 def default_weights(name: str) -> str | None:
-    """Returns the weights that a backbone has if the user names none.
+    """Returns the value of the setting `weights` if the user gives none.
 
-    It is "imagenet", also for networks that have no such weights: `networks.build` then raises an
-    error that says which file to give. It is None for `pixels`, which has no weights, `small_cnn`,
-    whose weights are then random, `bottom_up`, and presets of keras-hub, which bring their own.
+    It is None for `pixels`, `small_cnn`, `bottom_up` and presets of keras-hub, else "imagenet".
+    Networks without ImageNet weights, such as `alexnet`, get "imagenet" too: `networks.build` then
+    raises an error that says which file to give.
     """
     return None if name in (*WITHOUT_WEIGHTS, DETECTOR) or is_hub(name) else "imagenet"

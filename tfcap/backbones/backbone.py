@@ -45,15 +45,16 @@ class Backbone(tf.Module):
 
     With `vector` a picture becomes one vector:
 
-    * for `vgg16` and `alexnet` the 4096 numbers of the layer fc7 after its ReLU (our reading: the
-      papers of m-RNN do not say);
-    * for a preset that has one, the embedding of the picture or the class token;
-    * for `pixels` the 768 numbers of the picture averaged to 16 x 16 points;
+    * for `vgg16` and `alexnet` the 4096 numbers of the layer fc7 after its ReLU;
+    * for `hub:PRESET` the embedding of the picture, or the class token, if the preset has either;
+    * for `pixels` the 16 x 16 x 3 = 768 numbers of the picture averaged to 16 x 16 points;
     * otherwise the mean of the grid.
 
     `alexnet` always makes one vector. With ten crops the vector is the mean over the crops, as in
-    the m-RNN papers (Mao et al., ICLR 2015). For an `image_size` of 224 the shorter side is resized
-    to 256, and squares of 224 are cut from the corners and the middle, and mirrored.
+    the m-RNN papers (Mao et al., ICLR 2015), which do not say whether fc7 is read after its ReLU.
+    The shorter side is resized to 256 / 224 of `image_size`. Five squares with sides of
+    `image_size` are cut out, at the corners and in the middle. They and their mirror images are the
+    ten crops.
 
     B is the number of pictures, R = G * G that of regions (1 for one vector), and F the width of a
     feature vector.
@@ -71,14 +72,16 @@ class Backbone(tf.Module):
       crops: 1 reads the whole picture; 10 reads ten crops of it and gives one vector.
       vector: whether a picture becomes one vector instead of a grid.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
-        pictures are scaled as there. None scales them as keras.applications does.
+        pictures are scaled as torchvision scales them. None scales them as keras.applications does.
+        With a state dict of PyTorch as `weights`, they are always scaled as in torchvision.
 
     Attributes:
       network: the network with the scaling of its input, a `Network`.
       model: the Keras model in `network`, which can be trained; None for `pixels`.
       feature_dim: width of a feature vector, F.
-      rounds: whether `extract` rounds its result to float16. It is False if the network is trained
-        with a captioner, and for converted runs, whose released code does not round.
+      rounds: whether `extract` rounds its result to float16; True at first. Callers set it to False
+        for a network that is trained with a captioner, and for converted runs, whose released code
+        does not round.
       boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, in 0..1 of what the network
         sees.
 
@@ -178,9 +181,9 @@ class Backbone(tf.Module):
     def made_by(self, weights: str | None, digest: Digest | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
-        It always has `name`, `grid`, `image_size`, `weights` and `weights_sha256`; `crops`,
-        `vector`, `rounds` and `scaling` only if they are not at their defaults; and for a preset
-        `files`, the SHA-256 of each file.
+        It always has `name`, `grid`, `image_size`, `weights` and `weights_sha256`. It has `crops`,
+        `vector` and `rounds` only if they are not at their defaults, and `scaling` only for `vgg16`
+        with weights of torchvision. For a preset it also has `files`, the SHA-256 of each file.
 
         Args:
           weights: name of the file or directory to which `saved.save` wrote the weights; None for a
@@ -236,19 +239,22 @@ class Backbone(tf.Module):
         """Decodes a picture file and resizes the picture for `extract`.
 
         Args:
-          image_bytes: the bytes of the file, string []. A damaged file raises InvalidArgumentError.
+          image_bytes: the bytes of the file, string [].
 
         Returns:
           float32 `decoded_shape` in 0..255, RGB.
+
+        Raises:
+          tf.errors.InvalidArgumentError: the file is damaged.
         """
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes a picture for `extract`.
 
-        The resizing is bilinear and antialiased, unless a preset does it in another way. The aspect
-        ratio is lost; with ten crops it is preserved, unless one side is more than 16 times the
-        other. A preset may crop the middle square.
+        The resizing is bilinear and antialiased, and the aspect ratio is lost. A preset may resize
+        in another way, and may crop the middle square. With ten crops the aspect ratio is kept, but
+        a side of more than 16 times the other is shortened to 16 times.
 
         Args:
           image: an upright picture, uint8 [height, width, 3] of any size, RGB.
@@ -270,8 +276,8 @@ class Backbone(tf.Module):
     def extract(self, images: tf.Tensor) -> tf.Tensor:
         """Computes the features of resized pictures.
 
-        They are rounded to float16 and back, as the records store them, so that a picture gives the
-        same numbers in serving as in training. `rounds = False` leaves this out.
+        The features are rounded to float16 and back, as the records store them, so that a picture
+        gives the same numbers in serving as in training. They are not rounded if `rounds` is False.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
@@ -303,12 +309,13 @@ class Backbone(tf.Module):
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled function that does what `extract` does, for many pictures.
 
-        It takes any number of pictures, as `extract` does. The weights are constants of its graph.
-        TensorFlow then prepares them once instead of at every call, which makes it about 1.7 times
-        as fast on a CPU as `extract`; the numbers are the same. It ignores later changes of the
-        weights. The weights stay variables with ten crops, where ten pictures share each call, and
-        in networks of more than 64 million weights, such as `swin_large_384`, which would fill the
-        memory as constants.
+        The weights become constants of its graph, which TensorFlow prepares once instead of at
+        every call. On a CPU the function is about 1.7 times as fast as `extract`; the numbers are
+        the same. It ignores later changes of the weights.
+
+        In two cases the weights stay variables: with ten crops, where ten pictures share each call,
+        and in networks of more than 64 million weights, such as `swin_large_384`, which would fill
+        the memory as constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         model = self.model

@@ -58,16 +58,16 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
     """Moves and scales boxes by the output of the network.
 
-    As in Caffe, a box from x1 to x2 counts as x2 - x1 + 1 pixels wide, but the new x1 and x2 are
-    the centre minus and plus half the new width. So zero deltas make a box one pixel wider and
-    higher.
+    As in Caffe, a box from x1 to x2 is x2 - x1 + 1 pixels wide, with the centre at x1 + width / 2.
+    The new x1 and x2 are the new centre minus and plus half the new width. So zero deltas make a
+    box one pixel wider and higher.
 
     Args:
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
-      deltas: float32 [N, 4], the output of the network: how far the centre moves in x, as a
-        multiple of the width, and in y, as a multiple of the height; then the natural logarithms of
-        the factors by which width and height grow.
-      most: upper limit of these logarithms; larger ones are set to it. None sets no limit.
+      deltas: float32 [N, 4], the output dx, dy, dw, dh of the network. The centre moves by dx times
+        the width and dy times the height. The width is multiplied by exp(dw), the height by
+        exp(dh).
+      most: upper limit of dw and dh; larger ones are set to it. None sets no limit.
 
     Returns:
       The new corners, float32 [N, 4].
@@ -85,21 +85,22 @@ def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tenso
 def suppressed(
     boxes: tf.Tensor, scores: tf.Tensor, most: int, milvlg: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Suppresses each box that overlaps a kept box with a better score by more than 0.7.
+    """Suppresses each box whose overlap with a better-scored kept box is more than 0.7.
 
-    The overlap is the common area divided by that of the union. A box includes its last pixel.
+    The overlap of two boxes is their common area divided by the area of their union. A box from x1
+    to x2 is x2 - x1 + 1 pixels wide.
 
     Args:
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
       scores: float32 [N], probabilities; a box with the score -1 is left out.
       most: largest number of boxes that are kept, P.
       milvlg: whether an overlap that equals the float32 number 0.7 suppresses a box too, as in
-        MILVLG/bottom-up-attention.pytorch. It does not in Caffe, which compares with the double
-        0.7, a slightly larger number.
+        MILVLG/bottom-up-attention.pytorch. In Caffe such an overlap does not suppress, because
+        Caffe compares with the double 0.7, a slightly larger number.
 
     Returns:
       Indices of the kept boxes, best first, int32 [P]; and the number of kept boxes, int32 []. If
-      it is less than P, the indices after them are padding.
+      fewer than P boxes are kept, the other indices are padding.
     """
     threshold = np.float32(_RPN_OVERLAP)
     if milvlg:
@@ -122,8 +123,8 @@ def suppressed(
 def running_maxima(cells: tf.Tensor) -> tf.Tensor:
     """Computes the maxima of all windows of 1, 2 or 4 rows and 1, 2 or 4 columns of a feature map.
 
-    With them `roi_pool` need not read all cells of a rectangle: two windows in each direction,
-    which may overlap, cover it.
+    With these maxima `roi_pool` need not read all cells of a bin: at most two windows in each
+    direction, which may overlap, cover a bin.
 
     Args:
       cells: the feature map [h, w, D] with h rows, w columns and D channels.
@@ -206,8 +207,8 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
 def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Returns the confidence of boxes: the best score among the classes in which a box is kept.
 
-    In each class, a kept box suppresses boxes of a lower score whose overlap with it (the common
-    area divided by that of the union) is 0.3 or more.
+    In each class, a box is suppressed if its overlap with a better-scored kept box is 0.3 or more.
+    The overlap of two boxes is their common area divided by the area of their union.
 
     Args:
       boxes: float32 [P, 4], corners x1, y1, x2, y2 in pixels of P boxes, the same for all classes.
@@ -246,10 +247,11 @@ def choose(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Chooses the regions of a picture among the proposals.
 
-    These are the proposals with a confidence of 0.2 or more, in their order. If they are fewer than
-    `least`, the `least` most confident proposals are taken instead; if they are more than `most`,
-    the `most` most confident ones. Both come best first. Of equal ones the earlier proposal comes
-    first (Caffe leaves this open).
+    The regions are the proposals with a confidence of 0.2 or more, in the order of the proposals.
+    If these are fewer than `least`, the `least` most confident proposals are taken instead. If
+    these are more than `most`, the `most` most confident proposals are taken. In both cases the
+    most confident comes first; of two with equal confidence, the earlier proposal (Caffe leaves
+    this open).
 
     Args:
       confidence: float32 [P], the confidence of P proposals, see `confidences`.
@@ -258,8 +260,8 @@ def choose(
       most: the largest number of regions.
 
     Returns:
-      Indices of proposals, int32 [min(most, P)], of which only the first are regions; and how many
-      these are, int32 [].
+      Indices of proposals, int32 [min(most, P)], the regions first; and the number of regions,
+      int32 []. The indices after the regions are padding.
     """
     good = confidence >= _CONFIDENCE
     count = tf.reduce_sum(tf.cast(good, tf.int32))

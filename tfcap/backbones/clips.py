@@ -57,8 +57,8 @@ class Clips(tf.Module):
         The sheet is a picture of the N frames in order, row by row, see `data.clips.sheet`.
 
         Args:
-          height: not used.
-          width: not used.
+          height: not used; here only because `Backbone.boxes_in` has it.
+          width: not used, like `height`.
 
         Returns:
           float32 [N, 4], corners x1, y1, x2, y2 in 0..1 of the sheet.
@@ -68,14 +68,17 @@ class Clips(tf.Module):
     def decode(self, content: tf.Tensor) -> tf.Tensor:
         """Decodes N evenly spaced frames of a clip and resizes them for `extract`.
 
-        A clip of fewer frames repeats its last one.
+        If a clip has fewer than N frames, its last frame is repeated.
 
         Args:
-          content: the bytes of a GIF file, string []. Another picture is a clip of one frame. A
-            film such as MP4, or a damaged file, raises InvalidArgumentError.
+          content: the bytes of a GIF file, string []. A picture file of another kind is a clip of
+            one frame.
 
         Returns:
           float32 [N, H, W, 3] in 0..255: N frames of H x W pixels, as the network reads them.
+
+        Raises:
+          tf.errors.InvalidArgumentError: the file is damaged, or a film such as MP4.
         """
         return self.resize(clips.decode_clip(content, self.frames))
 

@@ -63,24 +63,25 @@ class Sizes:
     Attributes:
       stem: number of channels of the first convolution.
       widths: number of channels of res2 to res5; the last is the width of a feature vector. The
-        inner convolutions of a block have a quarter.
+        inner convolutions of a block have a quarter as many.
       blocks: number of blocks of res2 to res5.
       rpn: number of channels of the convolution of the proposal network.
       classes: number of classes without the background.
       attributes: number of attributes without the background; 0 for a detector without attributes.
-      embedding: width of the learned vector of a class. The attribute head reads that of the most
-        probable class.
+      embedding: width of the learned vector of a class. The attribute head reads the vector of the
+        most probable class.
       hidden: width of the hidden layer of the attribute head.
-      candidates: number of boxes with the best scores that are kept before overlapping ones are
-        suppressed.
-      proposals: largest number of boxes after that.
+      candidates: number of boxes, those with the best scores, that enter the suppression of
+        overlapping boxes.
+      proposals: largest number of boxes that are kept by this suppression.
       boxes: the smallest and the largest number of regions; (36, 36) gives 36. A picture with fewer
-        proposals has fewer regions.
+        proposals than the smallest number has fewer regions.
       short: pixels of the shorter side of the resized picture, which the network reads.
       long: largest number of pixels of its longer side.
       form: "caffe", or "milvlg" for MILVLG/bottom-up-attention.pytorch, which chooses proposals
-        slightly differently: an anchor grows at most 62.5-fold, a side of exactly 16 pixels is too
-        small, and an overlap of exactly 0.7 suppresses.
+        slightly differently. There a side of an anchor grows at most 62.5-fold; a box with a side
+        of exactly 16 pixels is dropped, not only one with a smaller side; and an overlap of exactly
+        0.7 suppresses.
       dtype: the dtype in which res5 is computed, "float32" or "bfloat16". All else, also the
         features, is float32.
     """
@@ -152,9 +153,9 @@ def fold(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Folds the batch normalisation after a convolution without bias into the convolution.
 
-    With f = gamma / sqrt(var + 1e-5), the new kernel is f kernel and the new bias beta - f mean.
-    They are computed in float64. If the convolution has a bias, subtract it from
-    `mean` first.
+    With f = gamma / sqrt(var + 1e-5), the new kernel is f * kernel and the new bias is
+    beta - f * mean. Both are computed in float64. If the convolution has a bias, subtract the bias
+    from `mean` first.
 
     Args:
       kernel: the kernel of the convolution, [..., out].
@@ -179,11 +180,12 @@ def write(
     Args:
       directory: the directory to write; it need not exist. Earlier files are replaced.
       arrays: the weights with the names and shapes of `shapes`; they are written as float32.
-      card: a dict about the detector, whose keys may be missing. `sizes` is a dict of the fields of
-        `Sizes` that differ from the defaults. `classes` and `attributes` are the lists of their
-        names, without the background; of names with commas the part before the first counts. The
-        other keys are only information: `source` and `licence` of the released weights, and
-        `sha256` of the released file that was converted (not of detector.npz).
+      card: a dict about the detector, in which each key may be missing. `sizes` is a dict of the
+        fields of `Sizes` that differ from the defaults. `classes` and `attributes` are lists of the
+        names of classes and attributes, without the background. Of a name with commas only the part
+        before the first comma is used. The other keys are only information: `source` and `licence`
+        of the released weights, and `sha256` of the released file that was converted (not of
+        detector.npz).
 
     Raises:
       ValueError: the arrays do not have the names and shapes of `shapes`.
@@ -237,8 +239,8 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
 class Regions(NamedTuple):
     """The regions of a picture.
 
-    Arrays have R rows, of which the first `count` are regions; the other rows are zeros. For B
-    pictures each array has a further first axis of B.
+    R is the largest number of regions. Of the R rows of an array the first `count` are regions; the
+    other rows are zeros. For B pictures each array has a further first axis of B.
 
     Attributes:
       features: features of the regions, float32 [R, F], all at least 0.
@@ -247,8 +249,8 @@ class Regions(NamedTuple):
       classes: index of the most probable class in the list of classes, which has no background,
         int32 [R].
       class_scores: probability of this class, float32 [R].
-      attributes: index of the most probable attribute in the list of attributes, int32 [R]; 0 for a
-        detector without attributes.
+      attributes: index of the most probable attribute in the list of attributes, which has no
+        background, int32 [R]; 0 for a detector without attributes.
       attribute_scores: probability of this attribute, float32 [R].
     """
 
@@ -264,8 +266,8 @@ class Regions(NamedTuple):
 class Detector(tf.Module):
     """Finds regions in pictures and computes their features, with a Faster R-CNN.
 
-    It is used as a `Backbone` is, but `regions` takes the place of `extract`, and `boxes_in`
-    returns something else.
+    It is used as a `Backbone` is, with two differences: `regions` takes the place of `extract`, and
+    `boxes_in` returns divisors instead of boxes.
 
     Args:
       arrays: the weights, float32 arrays with the names and shapes of `shapes`.
@@ -276,6 +278,9 @@ class Detector(tf.Module):
       feature_dim: width of a feature vector, F.
       num_regions: the largest number of regions, R.
       rounds: whether `regions` rounds the features to float16, the precision of records.
+
+    Raises:
+      ValueError: the arrays do not have the names and shapes of `shapes`.
     """
 
     # What is read of a backbone and of its network.
@@ -307,8 +312,8 @@ class Detector(tf.Module):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the detector into a directory, for `load`.
 
-        The weights are written as they are now, the card as it was given: its `sha256` is still
-        that of the released file.
+        The weights are written as they are now. The card is written as it was given: its `sha256`
+        is still that of the released file.
 
         Args:
           path: the directory to write; it need not exist.
@@ -326,9 +331,9 @@ class Detector(tf.Module):
         return made | {"weights_sha256": digest.sha256, "files": digest.files}
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns what boxes in pixels of a picture must be divided by to be in 0..1 of it.
+        """Returns the divisors that turn the corners of boxes from pixels into 0..1 of the picture.
 
-        `Backbone.boxes_in` returns boxes instead, because its cells are fixed.
+        `Backbone.boxes_in` returns boxes instead, because the cells of a grid are fixed.
 
         Args:
           height: height of the picture in pixels.
@@ -343,10 +348,13 @@ class Detector(tf.Module):
         """Decodes a picture file and resizes the picture for `regions`.
 
         Args:
-          image_bytes: the bytes of the file, string []. A damaged file raises InvalidArgumentError.
+          image_bytes: the bytes of the file, string [].
 
         Returns:
           float32 [long, long, 4], see `resize`.
+
+        Raises:
+          tf.errors.InvalidArgumentError: the file is damaged.
         """
         return self.resize(pictures.decode(image_bytes))
 
@@ -358,8 +366,9 @@ class Detector(tf.Module):
 
         Returns:
           float32 [long, long, 4], where `long` is that of `Sizes`. The first three channels are the
-          pixels as `resized` returns them; the fourth is everywhere the factor by which the picture
-          was resized. All four are 0 in the padding, which is below and to the right.
+          pixels as `resized` returns them. The fourth channel is the factor by which the picture
+          was resized, the same at every pixel. All four channels are 0 in the padding, which is
+          below and to the right.
         """
         pixels, scale = resized(image, self.sizes.short, self.sizes.long)
         scales = tf.fill(tf.concat([tf.shape(pixels)[:2], [1]], 0), tf.cast(scale, tf.float32))
@@ -371,12 +380,12 @@ class Detector(tf.Module):
     def regions(self, images: tf.Tensor) -> Regions:
         """Finds the regions of B pictures.
 
-        They are computed one after the other, each without its padding, because convolutions would
-        mix the padding into the cells at the border.
+        The pictures are computed one after the other, each without its padding, because
+        convolutions would mix the padding into the cells at the border.
 
         Args:
-          images: the pictures as `resize` returns them, float32 [B, long, long, 4]. One that is all
-            zeros has no regions.
+          images: the pictures as `resize` returns them, float32 [B, long, long, 4]. A picture of
+            zeros alone has no regions.
 
         Returns:
           The regions; each array has a first axis of B.
@@ -413,8 +422,8 @@ class Detector(tf.Module):
     def mask(self, features: tf.Tensor) -> tf.Tensor:
         """Returns which rows of features are regions and not padding.
 
-        The rows of padding are zeros. A region never has only zeros, because its features are means
-        of 196 numbers after a ReLU.
+        The rows of padding are zeros. A region does not have only zeros, because each of its
+        features is the mean of 14 x 14 numbers after a ReLU.
 
         Args:
           features: float32 [B, R, F] of B pictures with R rows.
@@ -435,7 +444,8 @@ class Detector(tf.Module):
         Returns:
           `image/size`, which is `size` as a list. If the card has the names of classes, also
           `objects/classes` and `objects/classes/scores`: a name and a probability for each region.
-          The same for `attributes`.
+          If the card has the names of attributes, also `objects/attributes` and
+          `objects/attributes/scores`.
         """
         count = int(regions.count[row])
         result: dict[str, list] = {"image/size": list(size)}
@@ -587,9 +597,9 @@ class Detector(tf.Module):
 def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Resizes a picture as py-faster-rcnn does with OpenCV: bilinear, without antialiasing.
 
-    The same factor maps pixels along both sides. `tf.image.resize` instead takes the ratio of the
-    new and the old size of each side, which are rounded. Coordinates are float64: with float32 a
-    value is off by up to 0.02 of 255.
+    Positions along both sides are scaled by the same factor, even though the new sides are rounded
+    to whole pixels. `tf.image.resize` instead scales each side by its rounded size divided by its
+    old size. Coordinates are float64: with float32 a pixel value in 0..255 is off by up to 0.02.
 
     Args:
       image: uint8 [height, width, 3], RGB.
@@ -598,8 +608,9 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
       long: largest number of pixels of the longer side.
 
     Returns:
-      The picture float32 [new height, new width, 3]: blue, green and red of 0 to 255, minus the
-      constants 102.9801, 115.9465 and 122.7717; and the factor by which it was resized, float64 [].
+      The picture float32 [new height, new width, 3]: blue, green and red in 0..255, minus the
+      constants 102.9801, 115.9465 and 122.7717. And the factor by which the picture was resized,
+      float64 [].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float64)
     scale = short / tf.reduce_min(size)

@@ -45,8 +45,8 @@ class Hub(Network):
 
     Args:
       preset: a name, `hf://owner/name` for a model of Hugging Face, or a directory.
-      saved: a directory into which `save` has written the preset; it is read instead. None reads
-        `preset`.
+      saved: a directory into which `save` has written the preset; it is read in place of `preset`.
+        None reads `preset`.
       image_size: pixels along a side of the pictures that the network reads; None takes the size of
         the preset.
       vector: whether a picture becomes one vector: its embedding or the class token. A preset that
@@ -509,7 +509,11 @@ def _not_loaded(what: str, error: Exception) -> ValueError:
 
 
 def library() -> Any:
-    """Imports keras-hub and returns the module. Raises ValueError if it is not installed."""
+    """Imports keras-hub and returns the module.
+
+    Raises:
+      ValueError: keras-hub is not installed.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

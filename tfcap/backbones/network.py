@@ -24,8 +24,8 @@ class Network:
     decoding. B is the number of pictures, F the width of a feature vector.
 
     Args:
-      model: the Keras model, from scaled pictures [B, H, W, 3] to features. It is made not
-        trainable. None if the network has no weights.
+      model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
+        no weights. Its `trainable` is set to False.
       width: width of a feature vector, F.
       cells: number of cells along a side of the grid, n; 1 if the network gives one vector.
       image_size: pixels along a side of the pictures that it reads, H = W.
@@ -37,7 +37,8 @@ class Network:
       name: the name for dataset.json, if it differs from the requested name; else "".
       is_preset: whether the weights are saved as a directory and not as one file.
       stochastic: whether the network draws random numbers in training.
-      batch: number of pictures that prepare gives it at once; more are not faster on a CPU.
+      batch: number of pictures that prepare gives the network at once; a larger number is not
+        faster on a CPU.
     """
 
     is_preset = False
@@ -118,7 +119,8 @@ class Network:
 def one_line(message: str) -> str:
     """Shortens the text of a Keras error to one line.
 
-    Keras lists every layer whose weights do not fit; only their number and one layer remain.
+    Keras lists every layer whose weights do not fit. Of this list only the number of layers and the
+    name of one of them remain.
     """
     text = " ".join(message.split())
     match = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)

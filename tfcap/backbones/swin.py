@@ -65,11 +65,11 @@ def build(size: Size, image_size: int) -> keras.Model:
     """Builds a Swin Transformer without its classifier.
 
     The kernels are zeros: random ones would take seconds to draw, and a file replaces all. In
-    training, a picture skips parts of a block with a probability that rises from 0 in the first
-    block to 0.1 in the last.
+    training, a picture skips parts of a block with a probability that rises linearly from 0 in the
+    first block to 0.1 in the last.
 
     Args:
-      size: its size, such as `SIZES["swin_base_224"]`.
+      size: the size of the network, such as `SIZES["swin_base_224"]`.
       image_size: pixels along a side of the pictures.
 
     Returns:
@@ -77,7 +77,7 @@ def build(size: Size, image_size: int) -> keras.Model:
       G = image_size / 32 cells and F is eight times the width of the first stage.
 
     Raises:
-      ValueError: the windows of some stage do not fit `image_size`.
+      ValueError: `image_size` is not a multiple of `size.image_size`.
     """
     cells = image_size // _PATCH
     if image_size % (_PATCH * 2 ** (len(size.depths) - 1) * size.window):
@@ -104,8 +104,9 @@ def build(size: Size, image_size: int) -> keras.Model:
 class Block(keras.layers.Layer):
     """A block of a Swin Transformer: attention in windows, then a feed-forward network.
 
-    Each of the two reads cells after a layer normalisation of epsilon 1e-5, and its result is added
-    to the cells before that. The feed-forward network has 4 C hidden units and an exact GELU.
+    With the cells x it computes y = x + attention(norm1(x)), then y + feed_forward(norm2(y)). Both
+    norms are layer normalisations of epsilon 1e-5. The feed-forward network has 4 C hidden units
+    and an exact GELU.
 
     Args:
       cells: number of cells along a side of the grid, G.
@@ -114,8 +115,8 @@ class Block(keras.layers.Layer):
       window: number of cells along a side of a window, W.
       shift: number of cells by which the windows are shifted to the right and down. It has no
         effect if one window covers the grid.
-      rate: the probability with which a picture skips attention, or the feed-forward network, in
-        training.
+      rate: the probability with which a picture skips attention in training, and, drawn apart, the
+        feed-forward network. What is not skipped is divided by 1 - rate.
 
     Example:
       >>> import keras
@@ -189,9 +190,9 @@ class Block(keras.layers.Layer):
 
 
 class RelativeBias(keras.layers.Layer):
-    """Adds to attention scores a learned number for each head and offset from key to query.
+    """Adds to each attention score a learned number, one per head and offset from key to query.
 
-    The result is float32 whatever the dtype policy: half precision would round it before the
+    The result is float32 under every dtype policy: half precision would round the scores before the
     softmax. Input and output are scores [B, M, H, N, N] of B pictures, M windows and H heads, for N
     queries (last axis but one) and N keys, where N is the number of cells of a window.
 
@@ -246,7 +247,7 @@ class Merging(keras.layers.Layer):
         """Halves the grid.
 
         The channels of four cells are joined in the order top left, bottom left, top right, bottom
-        right, then normalised and projected.
+        right, then layer-normalised and projected to 2 C channels without a bias.
 
         Args:
           x: the cells [B, G, G, C] of B pictures: a grid of G x G cells with C channels.
@@ -330,8 +331,9 @@ def name_of(tensors: Mapping[str, np.ndarray]) -> str:
 def resize(image: tf.Tensor, side: int) -> tf.Tensor:
     """Resizes a picture as Pillow does: bilinear, width first, and rounded after each step.
 
-    The released features come from pictures that Pillow resized. A single `tf.image.resize` does
-    not round, and differs by 0.25 on average; this function differs in few numbers.
+    The released features come from pictures that Pillow resized. The result of this function
+    differs from Pillow's in few numbers. A single `tf.image.resize` does not round; its result
+    differs from Pillow's by 0.25 on average.
 
     Args:
       image: an upright picture, uint8 [height, width, 3].

@@ -34,7 +34,8 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
       such as `conv1[0]`. Layers without weights are left out.
 
     Raises:
-      ValueError: the file is no .caffemodel that can be read.
+      ValueError: the file cannot be read, is no .caffemodel, has no weights, or has Caffe's layout
+        of 2014.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:

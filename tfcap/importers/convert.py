@@ -70,14 +70,15 @@ def convert(
         options that the shapes of the weights do not show (activations, heads of a Transformer) if
         their default is wrong.
       regions: directory of the detector whose features the captioner was trained on. The run gets a
-        copy of it, and can then caption pictures. None: the run can caption features only, unless
-        the checkpoint holds a backbone.
+        copy of the detector, and can then caption pictures. With None, the run can caption features
+        only, unless the checkpoint holds a backbone. In that case `regions` must be None.
 
     Returns:
       One line that describes the captioner.
 
     Raises:
-      ValueError: a file cannot be used, or checkpoint, words and detector do not fit together.
+      ValueError: a file cannot be used; or checkpoint, words and detector do not fit together; or
+        `regions` is given although the checkpoint holds a backbone.
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = read_words(family, vocab_file)

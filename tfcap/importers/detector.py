@@ -70,20 +70,23 @@ def convert(
     Args:
       path: the released file, a .caffemodel or a .pth.
       out: directory to write.
-      objects_vocab: text file with a class on each line, and its synonyms after commas. The first
-        word is taken. None: the classes have no names.
-      attributes_vocab: the same for the attributes.
+      objects_vocab: text file with the name of a class on each line. Synonyms may follow after
+        commas; only the name before the first comma is taken. None: the classes have no names.
+      attributes_vocab: the text file of the attributes, in the same layout. None: they have no
+        names.
       boxes: number of regions of each picture, such as 36; None takes as many as are found, but at
         least 10 and at most 100.
-      form: the code whose rules choose the regions: "caffe" for the original one, "milvlg" for
-        MILVLG/bottom-up-attention.pytorch, which finds slightly different regions. Choose the code
-        that computed the features a captioner was trained on.
+      form: the code whose rules choose the regions: "caffe" for the original code,
+        peteanderson80/bottom-up-attention; "milvlg" for MILVLG/bottom-up-attention.pytorch, which
+        finds slightly different regions. Choose the code that computed the features a captioner was
+        trained on.
 
     Returns:
       One line that describes the detector.
 
     Raises:
-      ValueError: a file cannot be read, or is that of another network.
+      ValueError: the released file cannot be read or is that of another network, or a text file
+        does not have one name for each class or attribute.
     """
     path, out = map(os.path.expanduser, (path, out))
     arrays = read_weights(path)
@@ -111,8 +114,8 @@ def convert(
 def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
     """Reads the weights of a released detector, and converts them to our network.
 
-    Our network has no batch normalisation: its scale and shift become a part of the kernel and bias
-    of the convolution.
+    Our network has no batch normalisation: that of the released network is folded into the kernels
+    and biases of the convolutions, see `detector.fold`.
 
     Args:
       path: the released file, a .caffemodel or a .pth. The branch for the attributes may be
@@ -249,9 +252,8 @@ def class_names(path: str | None, count: int) -> list[str]:
     """Reads the first name on each line of a file of classes.
 
     Args:
-      path: the file, with names that commas separate on each line; None, or a `count` of 0, gives
-        an empty list.
-      count: number of classes; the file must have as many lines.
+      path: the file; commas separate the names on a line. None gives an empty list.
+      count: number of classes; the file must have as many lines. 0 gives an empty list.
 
     Raises:
       ValueError: the file has another number of lines, or a line without a name.

@@ -67,10 +67,10 @@ class Checkpoint:
     def has_sinusoids(self, max_length: int) -> bool:
         """Tells whether the position codes of the checkpoint are the usual sinusoids.
 
-        The answer is True if the checkpoint has no table of position codes. The released code
-        computes its table in float32, so that its angles have an error of up to 1.2e-7 times the
-        position. The tolerance therefore grows with the position. The error of the codes is 7e-6 at
-        position 100 and 4e-4 at position 5,000.
+        Their formula is in `layers.positions.sinusoids`. The answer is also True if the checkpoint
+        has no table of position codes. The released code computes its table in float32, so that the
+        angles have an error of up to 1.2e-7 times the position. Therefore the codes may differ by
+        up to 1e-6 + 2^-22 * position.
 
         Args:
           max_length: number of positions to compare, from the first.

@@ -218,14 +218,18 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
 
 
 def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarray]:
-    """Converts a released tensor to our model; returns its name there, and the tensor.
+    """Converts a released tensor to our model.
 
     The matrices of affine maps are transposed.
 
     Args:
       key: the released name, as `split` returns it.
       value: the tensor.
-      names: pairs (regular expression, replacement) that are applied in order, a value of `NAMES`.
+      names: pairs (regular expression, replacement) that are applied to the name in order, a value
+        of `NAMES`.
+
+    Returns:
+      The name of the weight in our model, and the tensor with its shape there.
     """
     path, _, leaf = key.rpartition(".")
     for pattern, ours in names:
@@ -254,20 +258,20 @@ def assign(
 ) -> None:
     """Assigns the weights of a released captioner to our model.
 
-    Some released captioners have no PAD and BOS of their own. So the logits of PAD and BOS are
-    copied from EOS and lowered by 30. Decoding never gives PAD and BOS, so captions do not change.
-    In training, label smoothing sums the logits of all words, and this sum stays finite.
+    The released captioners have no logits for our PAD and BOS. So the logits of both are copied
+    from EOS and lowered by 30. Decoding never gives PAD and BOS, so captions do not change. In
+    training, label smoothing sums the logits of all words, and this sum stays finite.
 
     Args:
       model: our captioner, which gets the weights.
       tensors: the weights, by the names that they have in `model`, as `translate` returns them.
       released: the released id of each of our words, int [V].
-      names: the released name of each weight, by its name in `model`, for the error; None: the
-        error has the names in `model`.
+      names: the released name of each weight, by its name in `model`, for the message of the error.
+        With None, the message has the names in `model`.
 
     Raises:
-      ValueError: names or shapes differ from those of `model`. It lists every tensor that does not
-        fit.
+      ValueError: names or shapes differ from those of `model`, or a tensor holds NaN or infinity.
+        The message lists every tensor that does not fit.
     """
     weights = model.checkpoint_items["weights"]
     axes = model.vocabulary_axes

@@ -29,22 +29,28 @@ _REMEDY = "Give the file of words that was released with the checkpoint."
 def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
     """Reads the words of a released captioner, and puts them in the order of our vocabulary.
 
-    That is <pad> <bos> <eos> <unk>, then the other words.
+    Our vocabulary begins with <pad> <bos> <eos> <unk>. The other words follow as in the file.
+
+    The file has one of these layouts:
+
+    * the words in the order of their ids, one per line or as a JSON list (which can also hold the
+      newline, the first word of ExpansionNet);
+    * a JSON object from ids to words, or from words to ids;
+    * a JSON object that has such an object as its entry "ix_to_word", "word_to_ix", "itow", "wtoi",
+      "idx2word" or "word2idx";
+    * the pickle of ExpansionNet v2.
 
     Args:
       family: the code that wrote the captioner, one of `importers.FAMILIES`. The ids in the files
         of `expansionnet` and `expansionnet_v2` begin with 0, those of the others with 1.
-      path: a file in one of these layouts: the words in the order of their ids, one per line or as
-        a JSON list (which can also hold the newline, the first word of ExpansionNet); a JSON object
-        from ids to words or from words to ids, alone or as the entry "ix_to_word", "word_to_ix",
-        "itow", "wtoi", "idx2word" or "word2idx" of another object; or the pickle of ExpansionNet
-        v2.
+      path: the file of words.
 
     Returns:
       Our vocabulary, and the released id of each of our V words, int64 [V].
 
     Raises:
-      ValueError: the file has none of these layouts, or lacks a word that the family needs.
+      ValueError: the file cannot be read, has none of these layouts, has a word twice, or lacks a
+        word that the family needs.
     """
     first = 0 if family in _EXPANSIONNETS else 1
     words = _words(path, first)
