@@ -24,8 +24,8 @@ def engine(options: Sequence[str]) -> Engine:
       options: command-line options of Beam, such as `--runner=FlinkRunner`.
 
     Returns:
-      A function that calls `work` with each task, on the workers of the pipeline. It yields the
-      names of the tasks when all are finished.
+      A function of `work` and the tasks. It calls the function `work` with each task, on the
+      workers of the pipeline. When all tasks are finished, it yields their names.
 
     Raises:
       UsageError: Beam cannot read the options.

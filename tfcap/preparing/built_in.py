@@ -55,7 +55,8 @@ class BuiltIn(NamedTuple):
     def different(self, counts: Mapping[str, int], seed: int) -> dict[str, list[Any]]:
         """Chooses at random what the pictures or clips of each split show; no two show the same.
 
-        Those of `test` and `val` are chosen first, so they do not depend on the number of `train`.
+        The splits test and val are chosen before train. So they stay the same if the number for
+        train changes.
 
         Args:
           counts: number of pictures or clips by split: train, val and test.
@@ -97,8 +98,9 @@ class BuiltIn(NamedTuple):
           The path of the caption file.
 
         Raises:
-          ValueError: a number is too small; or the directory has pictures or clips that were drawn
-            with other arguments, and `overwrite` is False.
+          ValueError: the number for train is below 1, or that for val or test is below 0. Or the
+            directory has pictures or clips that were drawn with other arguments, and `overwrite` is
+            False.
         """
         counts = {**self.counts, **(counts or {})}
         settings = {**counts, "seed": seed, "version": 1}

@@ -21,9 +21,9 @@ ENGINES = ("local", "beam")
 
 
 class NamedTask(Protocol):
-    """Protocol of a unit of work, such as a shard to write: it needs a name and nothing else.
+    """Protocol of a unit of work, such as a shard to write. A task needs only a name.
 
-    An engine passes the task to `work` and reports by its name that it is finished.
+    An engine calls a function `work` with each task, and yields the names of finished tasks.
     """
 
     @property
@@ -38,7 +38,11 @@ Engine = Callable[[Work, Iterable[NamedTask]], Iterator[str]]
 def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Calls `work` with each task in this process, one after the other.
 
-    It is the engine for one local worker.
+    Prepare uses this engine if there is one local worker.
+
+    Args:
+      work: a function that handles one task and writes its result into a file.
+      tasks: the tasks.
 
     Yields:
       The name of each task when it is finished.

@@ -62,8 +62,9 @@ class Inputs(NamedTuple):
     Attributes:
       settings: the settings; `source` is the detected layout in place of "auto".
       entries: the images; each has a split.
-      divided: what `divide` returned: the same images, and the content of splits.json if the splits
-        are not those of the caption files.
+      divided: the result of `divide`. `divided.entries` is the same list as `entries`.
+        `divided.written` is the content of splits.json; None if the splits are those of the caption
+        files.
       skipped: rows of the caption files that cannot be used, with the reasons.
     """
 
@@ -185,16 +186,17 @@ def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
 def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     """Checks that pictures or ready-made features are where the settings say.
 
-    Only the first 20 pictures (`FIRST`) are looked for, and one that exists is enough. Prepare
-    skips missing pictures later, when it reads them.
+    Only the first 20 pictures (`FIRST`) are looked for, and it is enough if one of them exists.
+    Prepare skips missing pictures later, when it reads them.
 
     Args:
       settings: the settings of prepare.
       entries: the images.
 
     Raises:
-      UsageError: `images` or `frames` is missing.
-      ValueError: the directory or file does not exist, or has none of the first pictures.
+      UsageError: `images` is missing, or the images are films and `frames` is missing.
+      ValueError: the directory `images` does not exist or has none of the first 20 pictures; or a
+        path of `features` does not exist or has an unknown layout.
     """
     if settings.features is not None:
         ready.recognise(settings.feature_paths)

@@ -51,8 +51,9 @@ class Extracted(NamedTuple):
       image: one feature vector of the whole image, float32 [F2]; None if the source has no such
         vectors.
       picture: bytes of the picture file to store in the record; None if it is not stored.
-      objects: what a detector saw, as key of the record -> list: `image/size`, and the names and
-        scores of the classes and attributes of regions. None if they are not stored.
+      objects: what a detector saw, as key of the record -> list: the size of the image under
+        `image/size`, and the names and scores of the classes and attributes of regions. None if
+        nothing of this is stored.
     """
 
     entry: Entry
@@ -106,15 +107,15 @@ class Pictures:
     def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Reads pictures and computes their features, in batches.
 
-        A batch never mixes entries of two calls, so that a shard has the same bytes when it is
-        written again.
+        A batch has only entries of one call. So a shard gets the same bytes when it is written
+        again.
 
         Args:
           entries: the images.
 
         Yields:
-          An `Extracted` for each entry, in order. If the picture cannot be used, it has a reason
-          and no features.
+          An `Extracted` for each entry, in order. For a picture that cannot be used, the
+          `Extracted` has a reason and no features.
         """
         waiting: list[tuple[Extracted, np.ndarray | None]] = []
         usable = 0

@@ -282,17 +282,20 @@ class Settings:
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
         """Returns the settings on which the content of finished shards depends.
 
-        Prepare compares them with those in the directory to decide whether it can continue. A newer
-        setting at its default is left out, so that directories of earlier versions stay valid.
+        Prepare compares them with the settings stored in `out` to decide whether it can continue. A
+        setting that earlier versions lacked is left out while it has its default, so that the
+        directories of those versions stay valid.
 
         Args:
-          entries: the images. Their captions are hashed if there is no single caption file that
-            can be hashed instead, and their splits if that file does not determine them.
+          entries: the images. The result has a SHA-256 of their captions, and of their splits
+            unless `splits` covers them. A single caption file is hashed in place of the captions,
+            unless it is very large.
           splits: SHA-256 of the lists of images per split, if the splits were drawn or come from
             `split_ids`; None if they come from the caption files.
 
         Returns:
-          Name of the setting -> its value, which JSON can hold; a SHA-256 in place of a file.
+          Name of the setting -> its value, which JSON can hold. The value for a file that is read,
+          such as `captions` or `vocab`, is a SHA-256.
         """
         from tfcap.data import tokens
 
@@ -387,7 +390,7 @@ def allowed_skips(max_skipped: str | int, images: int) -> int:
       images: number of images of the data set.
 
     Raises:
-      UsageError: `max_skipped` is neither.
+      UsageError: `max_skipped` is neither a number nor a share.
     """
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?) ?%", str(max_skipped))
     if match is None:

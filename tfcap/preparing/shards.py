@@ -53,8 +53,9 @@ def open_reader(
 
     Args:
       settings: the settings of prepare.
-      entries: the images; the first `PROBES` are enough. `ReadyFeatures` looks for them in the
-        feature files, to learn whether the key of an image there is its id or its file name.
+      entries: the images; the first 20 (`PROBES`) are enough. `ReadyFeatures` looks for these
+        images in the feature files, to learn whether the key of an image is its id or its file
+        name.
       backbone: the network, if it is loaded already; None loads it if there are no feature files.
 
     Returns:
@@ -88,8 +89,8 @@ def open_reader(
 def plan(entries: Sequence[Entry], size: int) -> dict[str, list[Entry]]:
     """Divides the images of each split into shards.
 
-    The result depends only on the captions. Images that turn out to be unusable count, too, so that
-    a later run plans the same shards.
+    Images whose pictures cannot be read are counted, too. So the plan depends only on the
+    arguments, and a later run plans the same shards.
 
     Args:
       entries: the images; each has a split.
@@ -134,7 +135,7 @@ def shard_name(split: str, number: int, total: int) -> str:
 def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | None:
     """Reads the description of a finished shard, a JSON file that `ShardWriter` wrote.
 
-    A shard without a record has a description but no shard file.
+    If no image of the shard can be used, the shard has a description but no shard file.
 
     Args:
       folder: the prepared directory.
@@ -143,9 +144,10 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
 
     Returns:
       A dictionary with the fields of `ShardInfo`; `sums`, sums over the features; `skipped`, the
-      unusable images with their reasons; `dropped_boxes` and `animated`, numbers of images; and
-      `settings`, the digest. None if the shard must be written, because its description is missing
-      or has another digest, or its file is missing or has another size.
+      unusable images with their reasons; `dropped_boxes`, the number of images whose boxes were
+      dropped; `animated`, the number of animated GIF files; and `settings`, the digest. None if the
+      shard must be written, because its description is missing or has another digest, or because
+      its shard file is missing or has another size.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")
@@ -166,12 +168,12 @@ def _description_path(folder: str | os.PathLike, name: str) -> str:
 class ShardWriter:
     """Writes shards and their descriptions: call it with a `Task` for each shard.
 
-    Engines may send it to worker processes, each of which opens its own `reader`.
+    Engines may send the writer to worker processes. Then each process opens its own `reader`.
 
     Attributes:
       settings: the settings of prepare, with absolute paths.
       digest: SHA-256 of `Settings.identity`, the settings that determine the content of shards.
-      probes: the first `PROBES` images of the data set, with which `open_reader` opens feature
+      probes: the first 20 (`PROBES`) images of the data set, with which `open_reader` opens feature
         files.
       backbone: the entry `backbone` of dataset.json: the name and settings of the network, and the
         file of its weights in the prepared directory; None for ready-made features.

@@ -43,9 +43,9 @@ def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entr
         reads the words from the records as one text and splits that again.
 
     Returns:
-      A copy of each image, in order, with `words` and the remaining captions, even if none remains.
-      With `words_of_file`, `Entry.stored` is set: the words with spaces between them, which the
-      records get as captions.
+      A copy of each image, in order, with `words` and the remaining captions. An image stays even
+      if it has no caption left. With `words_of_file`, `Entry.stored` is set to the words of each
+      caption with spaces between them; the records get these texts as captions.
 
     Raises:
       ValueError: the words of a caption are missing from the file.
@@ -131,11 +131,11 @@ def lengths(images: Iterable[Entry]) -> list[int]:
 
 
 class Vocabulary:
-    """Makes the vocabulary of a data set: one step before the features are extracted, one after.
+    """Makes the vocabulary of a data set in two steps, before and after the extraction of features.
 
     The constructor reads the files of `vocab` and `document_frequency` and logs how many words will
     become the unknown word <unk>. So its errors come before the extraction, which can take hours.
-    Afterwards `finish` counts the words of the images that could be used.
+    After the extraction, `finish` counts the words of the images that have features.
 
     Args:
       settings: the settings of prepare.
@@ -144,6 +144,10 @@ class Vocabulary:
     Attributes:
       vocab: the vocabulary from the file; None if words are counted.
       frequencies: the document frequencies from the file; None if n-grams are counted.
+
+    Raises:
+      ValueError: a file cannot be used, or words must be counted but no training image has a
+        caption.
     """
 
     def __init__(self, settings: Settings, images: Sequence[Entry]):
@@ -200,15 +204,15 @@ class Vocabulary:
             )
 
     def finish(self, images: Sequence[Entry]) -> tuple[Vocab, DocumentFrequencies | None]:
-        """Returns vocabulary and document frequencies: those of the user's files, or else counted.
+        """Returns vocabulary and document frequencies, from the user's files or else by counting.
 
         Args:
           images: the images that have a record, with their words.
 
         Returns:
           The vocabulary, and the document frequencies: for each n-gram, the number of training
-          images that have it in a reference. They are None if there is neither a file of them nor
-          a training image.
+          images that have it in a reference caption. The document frequencies are None if there is
+          neither a file of them nor a training image.
 
         Raises:
           ValueError: words must be counted, but there is no training image.

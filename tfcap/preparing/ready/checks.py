@@ -49,15 +49,15 @@ def checked(
       entry: the image.
       arrays: the arrays of the image by name, as `FeatureFiles.read` returns them.
       size_of: a function that returns width and height of the image in pixels, or None if they are
-        unknown. It is called if boxes are in pixels and the arrays do not have the size. If it
-        returns None, the boxes are dropped.
+        unknown. The function is called if the boxes are in pixels and the arrays do not have the
+        size. If it returns None, the boxes are dropped.
 
     Returns:
       An `Extracted` with `features`, `boxes` (None if there are none) and `boxes_dropped`, and with
       `image` if the arrays have a vector of the whole image.
 
     Raises:
-      ValueError: the arrays do not fit each other or have another form.
+      ValueError: the arrays do not fit each other, or have none of these forms.
     """
     name = name_of_features(arrays)
     others = {n: np.asarray(arrays[n]) for n in OTHERS if n in arrays and n != name}
@@ -114,11 +114,11 @@ def _without_padding(
 def name_of_features(arrays: Arrays) -> str:
     """Returns the name of the array that has the features.
 
-    It is a usual name, such as `feat` or `features`, or that of the only array with an unknown
-    name.
+    If an array has a usual name for features, such as `feat` or `features`, that name is returned.
+    Otherwise there must be exactly one array with an unknown name; its name is returned.
 
     Raises:
-      ValueError: there is no such array, or there are several.
+      ValueError: no array has a usual name for features, and not exactly one has an unknown name.
     """
     name = next((name for name in FEATURES if name in arrays), None)
     if name is not None:

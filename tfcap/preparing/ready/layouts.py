@@ -57,10 +57,10 @@ class FeatureFiles(abc.ABC):
     """Base class of the layouts of feature files. An instance reads the files of one data set.
 
     A subclass sets `title`, and implements `read`. It sets `endings` or overrides `recognise`, and
-    sets `keys` or overrides `has`. If it is added to `LAYOUTS`, prepare detects its files.
+    sets `keys` or overrides `has`. Prepare detects the layouts in `LAYOUTS`.
 
-    The key of an image is the text under which the files have it: its id, its file name with or
-    without directory and ending, or the number at the end of that name.
+    The key of an image is the text under which the files store the image: its id, its file name
+    with or without directory and ending, or the number at the end of the file name.
 
     Args:
       paths: the files and directories that `recognise` returns, at least one.
@@ -113,7 +113,7 @@ class FeatureFiles(abc.ABC):
     def near(self, key: str) -> str:
         """Returns a hint for the error about a missing key, such as a key that exists.
 
-        An example is `; another is 391895`. Without a hint it is "".
+        An example is `; another is 391895`. If there is no hint, it returns "".
         """
         other = next(iter(self.keys), None)
         return "" if other is None else f"; another is {other}"
@@ -305,10 +305,10 @@ class Lmdb(FeatureFiles):
 class Matrix(FeatureFiles):
     """Layout of feature files: one matrix of all images, and a list of their ids.
 
-    The features of SCAN (Lee et al., ECCV 2018) have it. `NAME_ims.npy` is [N, R, F], for N images
-    with R regions and feature width F, or [N, F], which is one region per image. `NAME_ids.txt` has
-    the id of each row on a line. It may repeat each id five times, once for each caption. The
-    matrix is not read into the memory as a whole.
+    The features of SCAN (Lee et al., ECCV 2018) have this layout. The matrix `NAME_ims.npy` is
+    [N, R, F], for N images with R regions and feature width F, or [N, F], which is one region per
+    image. The list `NAME_ids.txt` has one id per line, in the order of the rows. Each id may be
+    repeated five times, once for each caption. The matrix is not read into the memory as a whole.
     """
 
     title = "ids + matrix"

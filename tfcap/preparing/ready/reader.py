@@ -47,8 +47,8 @@ class ReadyFeatures:
     """Reads features of images that another program has written into files.
 
     The constructor looks for the first 20 images in the files. They decide three things: which
-    name of an image is its key there, how wide the feature vectors of all images must be, and
-    whether there are vectors of whole images.
+    name of an image is its key in the files, how wide the feature vectors of all images must be,
+    and whether there are vectors of whole images.
 
     Args:
       paths: files or directories of features, all in one layout.
@@ -65,8 +65,11 @@ class ReadyFeatures:
         ending), or "file name" (path and ending).
       dim: width of a feature vector.
       image_dim: width of the vector of a whole image; None if there are no such vectors.
-      regions: number of regions of an image: `frames`, or the mean of the first images.
+      regions: number of regions of an image: `frames`, or the rounded mean of the first images.
       unread: names of the arrays in the files that are not used.
+
+    Raises:
+      ValueError: no layout fits the paths, or none of the first images has usable features.
     """
 
     def __init__(
@@ -110,8 +113,7 @@ class ReadyFeatures:
     def about(self) -> str:
         """Describes the features in one line of text.
 
-        It has the layout, the paths, `named_by`, the width of vectors of whole images, and the
-        names of arrays that are not read.
+        The line has the layout, the paths, `named_by`, `image_dim` and `unread`.
         """
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
         unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
@@ -121,8 +123,8 @@ class ReadyFeatures:
         """Reads the features of images.
 
         Yields:
-          An `Extracted` for each entry, in order. If the files have no usable features of the
-          image, it has a reason and no features.
+          An `Extracted` for each entry, in order. For an image without usable features, the
+          `Extracted` has a reason and no features.
         """
         yield from map(self._extracted, entries)
 

@@ -192,8 +192,8 @@ def is_sidecar(path: pathlib.Path) -> bool:
 def unknown_folder(path: pathlib.Path) -> str:
     """Returns the text of an error for a directory that has none of the layouts.
 
-    It names what the directory has: Arrow files, pictures without captions, or pictures of kinds
-    that are not decoded. It is "" if the directory has none of these.
+    The text names what the directory has: Arrow files, pictures without captions, or pictures of
+    kinds that are not decoded. If the directory has none of these, the text is "".
     """
     files = [file for file, _ in files_of([path], "*")]
     if any(file.suffix == ".arrow" for file in files):
@@ -285,7 +285,7 @@ def webdataset(source: Source) -> list[Entry]:
       source: what to read; `captions` are tar files or directories of them.
 
     Returns:
-      An entry per picture and split.
+      An entry per picture; a picture that is in several splits has an entry in each.
     """
 
     left: collections.Counter[str] = collections.Counter()  # ending -> members left out

@@ -21,8 +21,8 @@ _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 class Content(Protocol):
     """Protocol of a picture inside another file, such as a tar file, for `Entry.content`.
 
-    A class needs `read` and `__hash__`. An object should hold a path and a position, and no open
-    file, because a data set has 100,000 pictures.
+    A class needs `read` and `__hash__`. An object should hold a path and a position, but no open
+    file: a data set can have 100,000 pictures, each with its object.
     """
 
     def __hash__(self) -> int: ...
@@ -76,21 +76,21 @@ class Entry(NamedTuple):
       id: number of the image, unique in the data set; -1 until `Source.entries` numbers the images.
       file_name: path relative to the directory of pictures, with forward slashes and without "..".
       split: "train", "val", "test" or another name; None if the source has no splits.
-      captions: the captions as the file has them; it may be empty.
+      captions: the captions as the file has them; empty if there are none.
       words: the words of each caption. `vocabulary.tokenize` sets them. Until then there are none,
         or with `tokens=given` the words that the file lists.
       content: the picture, if it is inside another file; None if it is a file of its own.
-      caption_ids: the id that the source gives each caption; empty if it gives none. A list of
-        `split_ids` may have these ids.
+      caption_ids: the id that the source gives each caption; empty if it gives none. The lists of
+        the setting `split_ids` may name captions by these ids.
       has_id: whether the source states the id. Otherwise `id` only counts the images, and neither
         files of features nor lists of splits can refer to it.
       stored: the texts that the prepared data get in place of `captions`: with `tokens=given` the
-        words of each caption with spaces between them. None: they get `captions`.
+        words of each caption with spaces between them. None if the prepared data get `captions`.
       id_column: name of the column with the id, even if its value cannot be used as an id; "" if
-        there is no such column. `Source.entries` needs it, and sets it to "".
-      rejected: for each caption that the source marks as unusable, and that is therefore not in
-        `captions`, the name of the mark, such as "is_rejected" (see `tfcap.marks`). `accepted`
-        empties it.
+        there is no such column. Only `Source.entries` uses it; the entries that it returns have "".
+      rejected: a mark, such as "is_rejected" (see `tfcap.marks`), for each caption that the source
+        marks as unusable. Such captions are not in `captions`. The function `accepted` empties
+        `rejected`.
     """
 
     id: int
@@ -196,13 +196,14 @@ class Source:
 
     Attributes:
       captions: the caption files or their directories, at least one.
-      images: directory of the pictures, to which file names are relative; or None. The layouts
-        `imagefolder` and `sidecar` need it, even if it is the same as `captions`.
+      images: directory of the pictures, to which file names are relative; None if it is not given.
+        The layouts `imagefolder` and `sidecar` need it, even if it is the same as `captions`.
       seed: random seed, for the layout `iaprtc12`, which may draw the images of val.
       drawn: whether the images will be divided into splits anew, so that the splits of the files do
         not count.
-      reads_words: whether to read the words of captions that the file lists, for `Entry.words`.
-      most_skipped: how many rows may be skipped; one more raises ValueError.
+      reads_words: whether to read the words that the file lists for each caption, into
+        `Entry.words`.
+      most_skipped: how many rows may be skipped at most.
       clips: whether films, such as MP4 files, are read. If False, they are left out.
       skipped: the rows skipped so far; the methods add to it.
     """
@@ -224,7 +225,7 @@ class Source:
           reason: why it cannot be used.
 
         Raises:
-          ValueError: more than `most_skipped` rows are skipped.
+          ValueError: with this row, more than `most_skipped` rows are skipped.
         """
         row = SkippedRow(location, " ".join(str(reason).split())[:300])
         self.skipped.append(row)
@@ -244,7 +245,8 @@ class Source:
         Args:
           rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
             items are the arguments of `parse`.
-          parse: a function of a row; an error that it raises is the reason to skip the row.
+          parse: a function that parses a row. If it raises an error, the row is skipped, with the
+            error as the reason.
 
         Yields:
           The location and the result of `parse`, for each row that can be parsed.
@@ -273,17 +275,17 @@ class Source:
     ) -> list[Entry]:
         """Makes the images from rows; skips rows that cannot be used.
 
-        The id of an image without one becomes its position among the images, from 0. If the column
-        of ids does not have a different whole number for each image, all ids become positions.
+        An image without an id gets its position among the images, from 0, as its id. All images get
+        their positions if the column of ids does not have a different whole number for each image.
 
         Args:
           rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
             items are the arguments of `parse`.
-          parse: a function that makes an `Entry` of a row; an error that it raises is the reason to
-            skip the row.
-          join: whether rows with the same file name are captions of one image. If True, images
-            without ids get the numbers in their file names as ids, provided that all names are like
-            those of COCO, `COCO_val2014_000000000042.jpg`, with different numbers.
+          parse: a function that makes an `Entry` of a row. If it raises an error, the row is
+            skipped, with the error as the reason.
+          join: whether rows with the same file name are captions of one image. If True, and if no
+            image has an id and all file names are like COCO's `COCO_val2014_000000000042.jpg` with
+            different numbers, these numbers become the ids, not the positions.
 
         Returns:
           The images, in the order of the rows.
@@ -315,7 +317,7 @@ class Source:
         """Returns the caption file, for a layout that has only one.
 
         Raises:
-          ValueError: there are several.
+          ValueError: `captions` has several paths.
         """
         if len(self.captions) != 1:
             raise ValueError(
@@ -385,10 +387,10 @@ def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
 def accepted(entries: list[Entry]) -> list[Entry]:
     """Leaves out training images whose captions are all marked as unusable by the source.
 
-    A message counts them and the marked captions.
+    Images of other splits stay. A message counts the images left out and the marked captions.
 
     Returns:
-      The remaining images, without marks.
+      The remaining images, with `rejected` empty.
 
     Raises:
       ValueError: no caption remains.
@@ -410,7 +412,15 @@ def accepted(entries: list[Entry]) -> list[Entry]:
 
 
 def require_unique(entries: Sequence[Entry], path: object) -> None:
-    """Raises ValueError if two images have the same id; its message names the file `path`."""
+    """Checks that no two images have the same id.
+
+    Args:
+      entries: the images.
+      path: the caption file, which the error names.
+
+    Raises:
+      ValueError: two images have the same id.
+    """
     if same := _same_id(entries):
         raise ValueError(
             f"{path}: {same}. Give each image an id of its own, or remove the ids if the layout "
@@ -433,6 +443,6 @@ def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
 
 
 def names_of(paths: Iterable[pathlib.Path]) -> str:
-    """Returns the names of the first five files, with commas, and how many more there are."""
+    """Returns the names of the first five files, as `a, b, c, d, e and 3 more`."""
     names = [path.name or str(path) for path in paths]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -136,11 +136,11 @@ def coco(source: Source) -> list[Entry]:
     """Reads the layout `coco`: official caption files such as `captions_train2014.json`.
 
     A file is `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`.
-    The split is that of a key `split` or `subset` of the image or annotation, else that in the name
-    of the file. If there is only a train file, the images have no split, and prepare draws the
-    splits. A file `image_info_test2014.json` has no captions; its images get the split test2014.
-    The pictures may be in the directory `source.images`, or in its subdirectory of the download,
-    such as `train2014/`.
+    The split is the value of the key `split` or `subset` of the image or annotation, else the split
+    in the name of the file. If there is only a train file, the images have no split, and prepare
+    draws the splits. A file `image_info_test2014.json` has no captions; its images get the split
+    test2014. The pictures may be in the directory `source.images`, or in the subdirectory that
+    COCO's download has, such as `train2014/`.
 
     Args:
       source: what to read; `captions` are the files.

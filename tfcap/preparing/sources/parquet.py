@@ -70,7 +70,11 @@ def _pictures(path: str, group: int, column: str, changed: int) -> "pyarrow.Chun
 
 @contextlib.contextmanager
 def parquet_file(path: str | os.PathLike) -> Iterator["pyarrow.parquet.ParquetFile"]:
-    """Opens a Parquet file for the `with` block. Raises ValueError if the file is damaged."""
+    """Opens a Parquet file for the `with` block.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
     import pyarrow.parquet
 
     try:
@@ -87,8 +91,8 @@ def parquet_rows(
 ) -> Iterator[dict[str, Any]]:
     """Reads some columns of a row group, that is, of a part of a Parquet file.
 
-    Hugging Face may store a split as a number (`ClassLabel`), and its name in the schema. Such a
-    number is replaced by the name.
+    Hugging Face may store a split as a number (`ClassLabel`), and the name of the split in the
+    schema. Such a number is replaced by the name.
 
     Args:
       file: the open file.
@@ -125,7 +129,11 @@ def is_parquet(path: pathlib.Path) -> bool:
 
 
 def require_pictures(path: pathlib.Path) -> None:
-    """Raises ValueError if a Parquet file has no pictures or no captions, or is damaged."""
+    """Checks that a Parquet file has columns of pictures and of captions.
+
+    Raises:
+      ValueError: a column is missing, or the file is damaged.
+    """
     with parquet_file(path) as file:
         _parquet_columns(path, file.schema_arrow)
 
@@ -142,7 +150,7 @@ def read_parquet(source: Source) -> list[Entry]:
       source: what to read; `captions` are Parquet files or directories of them.
 
     Returns:
-      An entry per picture and split.
+      An entry per picture; a picture that is in several splits has an entry in each.
     """
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -228,9 +236,9 @@ def _parquet_columns(
 def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:
     """Makes a function that returns the same value for entries with the same picture.
 
-    Pictures inside other files are the same if all bytes are; other pictures, if the file names
-    are. To save time, all bytes of a picture in a tar file are read only if another picture has the
-    same length and the same 64 bytes in the middle.
+    Pictures inside other files, such as tar files, are the same if their bytes are equal. Other
+    pictures are the same if their file names are equal. To save time, a picture in a tar file is
+    read as a whole only if another one has the same length and the same 64 bytes in the middle.
 
     Args:
       entries: all entries that will be compared.
@@ -264,16 +272,16 @@ def _probe(part: FilePart) -> tuple[int, bytes]:
 def joined(
     entries: Iterable[Entry], picture_of: Callable[[Entry], Hashable], drawn: bool = False
 ) -> list[Entry]:
-    """Joins the entries of the same picture and split into one with all captions.
+    """Joins entries with the same picture and the same split into one entry with all captions.
 
-    If the source has a picture in several splits, it stays in all of them, and a message says so.
+    A picture that the source has in several splits keeps an entry in each; a message counts these.
 
     Args:
-      entries: the entries; they may be several for a picture.
+      entries: the entries; several may have the same picture.
       picture_of: a function of an entry that returns equal values for the same picture, such as the
         function `picture_of` of this module makes.
-      drawn: whether the images will be divided into train, val and test anew. Then a picture that
-        is in several of these splits becomes one entry.
+      drawn: whether the images will be divided into train, val and test anew. If True, these three
+        count as one split, so that a picture in several of them gets only one entry.
 
     Returns:
       The joined entries, numbered from 0.

@@ -85,7 +85,8 @@ def split_of(stem: str) -> str | None:
 def split_of_path(path: pathlib.PurePath) -> str | None:
     """Returns the split that a path contains: "train" for `train-0.tar`, "val" for `dev/0.tar`.
 
-    If several parts of the path contain a split, the last one counts; without any, it returns None.
+    If several parts of the path contain a split, the last one counts. If no part does, it returns
+    None.
     """
     return next(filter(None, map(split_of, reversed(path.parts))), None)
 
@@ -96,13 +97,13 @@ def files_of(
     """Lists files and the splits that their names contain.
 
     The split is looked for only in the part of a path below a directory in `paths`, or below the
-    common directory of the files, because a whole data set may be in a directory `test`. Names that
-    begin with a dot, such as `._a.tar`, are left out.
+    common directory of the files in `paths`, because a whole data set may be in a directory `test`.
 
     Args:
-      paths: files and directories. All these files are returned.
-      *patterns: patterns of file names, such as `*.tar`. Of the directories and their
-        subdirectories, the files that match one of the patterns are returned.
+      paths: files and directories. The files are listed, whatever their names are.
+      *patterns: patterns of file names, such as `*.tar`. In the directories and their
+        subdirectories, only files that match a pattern are listed. Names that begin with a dot,
+        such as `._a.tar`, are left out there.
 
     Returns:
       Each file and its split, or None for a file without a split in its name.
@@ -127,10 +128,11 @@ def shares(way: str) -> tuple[float, ...]:
     """Returns the percentages of train, val and test for a value of the setting `splits`.
 
     Args:
-      way: a value such as "random:70,15,15", or one of `WAYS`, which gives 90, 5 and 5.
+      way: a value such as "random:70,15,15", whose numbers sum to 100, or one of `WAYS`, which
+        gives 90, 5 and 5.
 
     Raises:
-      ValueError: it is another text.
+      ValueError: `way` is another text, or the share of train is 0.
     """
     if way in WAYS:
         return _SHARES
@@ -152,10 +154,10 @@ class Divided(NamedTuple):
 
     Attributes:
       entries: the images.
-      written: the content of splits.json: how the images were divided, and for each split the list
-        of its file names. The lists have the ids of images instead if file names repeat, and the
-        ids of captions if `split_ids` leaves out some captions of an image. None if the splits are
-        those of the source.
+      written: the content of splits.json: how the images were divided, and a list for each split.
+        A list has the file names of the images, or their ids if file names repeat, or the ids of
+        captions if `split_ids` leaves out some captions of an image. None if the splits are those
+        of the source.
     """
 
     entries: list[Entry]
@@ -163,7 +165,7 @@ class Divided(NamedTuple):
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 of the lists in `written`; None if the splits are those of the source."""
+        """SHA-256 of the lists in `written`, as hexadecimal text; None if `written` is None."""
         if self.written is None:
             return None
         lists = {split: self.written[split] for split in SPLITS}
@@ -177,7 +179,7 @@ def divide(
     split_ids: pathlib.Path | None = None,
     images: pathlib.Path | None = None,
 ) -> Divided:
-    """Gives every image a split. Splits other than train, val and test do not change.
+    """Gives every image a split. Images of splits other than train, val and test keep theirs.
 
     Args:
       entries: the images.
@@ -191,7 +193,8 @@ def divide(
       images: the directory of the pictures; absolute names in lists must be below it.
 
     Raises:
-      ValueError: some images have no split, or the lists do not fit the images.
+      ValueError: only some images have a split in the source; or the lists of `split_ids` do not
+        fit the images; or `way` cannot be used with these images.
     """
     further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
     if further:

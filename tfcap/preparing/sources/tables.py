@@ -69,9 +69,10 @@ def _encoding_of(path: pathlib.Path) -> str:
 def text_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
 
-    The file is read as UTF-8, as UTF-16 if it begins with the byte order mark of that, or as
-    Windows-1252 if none of its lines with letters beyond ASCII is valid UTF-8. Other bytes that are
-    not valid UTF-8 become lone surrogates, which `Entry.checked` refuses.
+    A file that begins with the byte order mark of UTF-16 is read as UTF-16. A file is read as
+    Windows-1252 if it has lines with letters beyond ASCII and none of them is valid UTF-8. All
+    other files are read as UTF-8. Their invalid bytes become lone surrogates, which
+    `Entry.checked` refuses.
     """
     encoding = _encoding_of(path)
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
@@ -89,7 +90,7 @@ def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
     """Returns the first `number` lines of a file that are not empty, without line ends.
 
-    Only the beginning of the file is read, so there may be fewer.
+    Only the first 64 KiB of the file are read, so it may return fewer lines.
     """
     lines = re.split(r"\r\n|\n|\r", beginning(path))
     return [line for line in lines[: number + 8] if line.strip()][:number]
@@ -109,7 +110,7 @@ def json_row(line: object) -> dict[str, Any]:
       line: a line of text, or an item of a JSON list that is parsed already.
 
     Raises:
-      ValueError: it is not an object.
+      ValueError: `line` is not a JSON object.
     """
     row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
@@ -143,8 +144,9 @@ class Columns(NamedTuple):
 
     Attributes:
       image: the column with the file name of the picture.
-      captions: the columns of captions: the first one with a known name, and those with the same
-        name and a number, such as `caption_0` and `caption_1`, in the order of the numbers.
+      captions: the columns of captions: the column with a known name, such as `caption`, and those
+        with the same name and a number, such as `caption_0` and `caption_1`, in the order of the
+        numbers. If several known names occur, only the first in `CAPTION_COLUMNS` counts.
       split: the column with the split.
       id: the column with the id of the image.
       marks: the columns that mark captions as unusable: name in `tfcap.marks` -> column.
@@ -194,8 +196,8 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 def entry_of(row: dict[str, Any]) -> Entry:
     """Makes an entry of a row whose keys are known names of columns: `image`, `caption` and so on.
 
-    If the row is marked as unusable, the entry has no captions, and `rejected` has the mark once
-    for each caption of the row.
+    If the row is marked as unusable (see `tfcap.marks`), the entry has no captions, and its
+    `rejected` has the mark once for each caption of the row.
 
     Raises:
       ValueError: no column has the name of a picture, or a value cannot be used.
@@ -228,8 +230,8 @@ def unmarked(
       captions: the captions of the row.
 
     Returns:
-      The usable captions, and the marks. Without a mark these are all captions and (). With one
-      they are () and the mark, once for each caption.
+      The usable captions, and the marks of the others. If the row has no mark: all captions, and an
+      empty tuple. If it has one: an empty tuple, and the mark repeated for each caption.
     """
     columns = columns_of(tuple(row)).marks
     mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""
@@ -262,8 +264,8 @@ def id_fields(column: str, value: object) -> dict[str, Any]:
       value: its value in the row.
 
     Returns:
-      `id`, which is -1 if the value is not a whole number. If the row has a value, `has_id` and
-      `id_column`, too.
+      A dict with `id`, which is -1 if the value is not a whole number. If the value is not empty,
+      the dict also has `has_id` and `id_column`.
     """
     if value is None or value != value or value == "":
         return {"id": -1}
@@ -298,9 +300,9 @@ def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
 def texts(value: object, column: str = "caption") -> list[str]:
     """Returns the captions in the value of a column.
 
-    The value is a text or a list of texts. A text such as `['A dog.', 'A cat.']`, which JSON,
-    Python or NumPy write for a list, gives two captions. An object, or the text of one, gives the
-    captions under its keys, which must be known names of caption columns.
+    The value is a text, a JSON object, or a list of these. A text such as `['A dog.', 'A cat.']`,
+    as JSON, Python or NumPy write a list, gives two captions. An object, or a text such as
+    `{"caption": "A dog."}`, gives the captions under its keys that are names of caption columns.
 
     Args:
       value: the value.
@@ -308,7 +310,8 @@ def texts(value: object, column: str = "caption") -> list[str]:
         begins with a bracket must be a list.
 
     Raises:
-      ValueError: the value is no text and no list of texts.
+      ValueError: the value has another type, an object has no such key, or a text is no list
+        although it must be.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "(", "{"):
         parsed = _parsed(value)
@@ -482,7 +485,7 @@ def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str
       delimiter: the delimiter of the table.
 
     Raises:
-      ValueError: the number of cells is not that of columns.
+      ValueError: the row has more or fewer cells than the table has columns.
     """
     last = len(names) - 1
     while len(cells) > len(names) and not cells[-1].strip():

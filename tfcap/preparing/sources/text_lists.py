@@ -101,9 +101,9 @@ def is_flickr30k(path: pathlib.Path) -> bool:
 def flickr30k(source: Source) -> list[Entry]:
     """Reads the layout `flickr30k`: `results.csv` with a row per caption and `|` between columns.
 
-    The columns are `image_name`, `comment_number` and `comment`. A row without the second bar is
-    read as well, because the released file has one. The images have no split, and are numbered from
-    0.
+    The columns are `image_name`, `comment_number` and `comment`. The released file has a row that
+    lacks the second `|`; such a row is read as well. The images have no split, and are numbered
+    from 0.
 
     Args:
       source: what to read; `captions` is the file.
