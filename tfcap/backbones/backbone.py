@@ -292,7 +292,8 @@ class Backbone(tf.Module):
         """Computes the features as `extract` does, but unrounded, so that they have gradients.
 
         Args:
-          images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+          images: B pictures as `decode` returns them, float32 [B, H, W, 3], or [B, 10, H, W, 3] if
+            the backbone reads ten crops of a picture and averages their features.
           training: whether layers such as dropout behave as in training.
 
         Returns:

@@ -331,16 +331,17 @@ class Detector(tf.Module):
         return made | {"weights_sha256": digest.sha256, "files": digest.files}
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns the divisors that turn the corners of boxes from pixels into 0..1 of the picture.
+        """Returns what a box is divided by to turn pixels into fractions (0..1) of the picture.
 
-        `Backbone.boxes_in` returns boxes instead, because the cells of a grid are fixed.
+        A detector finds other boxes in each picture, so that it cannot return the boxes themselves,
+        as `Backbone.boxes_in` does for the cells of a grid.
 
         Args:
           height: height of the picture in pixels.
           width: width of the picture in pixels.
 
         Returns:
-          float32 [4]: width, height, width, height.
+          float32 [4]: width, height, width and height, for the corners x1, y1, x2 and y2.
         """
         return np.array([width, height] * 2, np.float32)
 

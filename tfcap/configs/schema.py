@@ -339,9 +339,9 @@ class Trainer(hyperparams.Config):
       validation_summary_subdir: directory of the run for TensorBoard's values of validation.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`. With cross-entropy, the validation
-        before the first step does not count. The count also begins again when the perplexity has
-        then fallen by more than 5 % since the first validation that counts or, later, since it last
-        restarted the count.
+        before the first step does not count, and a validation whose perplexity is more than 5 %
+        below a reference sets the number to 0. The reference is the perplexity of the first
+        validation that counts, and later that of the last validation that set the number to 0.
       shown_images: number of validation images that TensorBoard shows with their captions.
     """
 

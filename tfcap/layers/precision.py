@@ -59,8 +59,8 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the global policy of Keras: the precision of layers that are made after this call.
 
-    The function `policy` makes the new policy. The function of TensorFlow Model Garden for
-    this sets only the policy of tf_keras.
+    Model Garden's own `set_mixed_precision_policy` would set only the policy of tf_keras. `policy`
+    says what each `dtype` means on a processor, and on a GPU or TPU.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.

@@ -167,7 +167,7 @@ class Hypotheses:
     scores: dict[int, list[float]] | None = None
 
     def best(self) -> dict[int, str]:
-        """Returns image id -> first caption of the image."""
+        """Returns image id -> best caption of the image, which is its first one."""
         return {image: captions[0] for image, captions in self.captions.items()}
 
     def of_images(self, images: Iterable[int]) -> "Hypotheses":
@@ -433,7 +433,8 @@ def check_submission(split: str, images: int) -> str:
     """Checks that a split can be submitted to COCO's caption server.
 
     Args:
-      split: name of the split; the server takes val2014 and test2014, here also as val and test.
+      split: name of the split: `val2014` or `test2014`, the two that the server takes, or `val` or
+        `test` for short.
       images: number of images that have captions; the server takes whole splits only.
 
     Returns:

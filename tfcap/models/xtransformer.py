@@ -117,12 +117,14 @@ class XTransformer(Captioner):
     The class follows the released code of Pan et al., "X-Linear Attention Networks for Image
     Captioning", CVPR 2020 (docs/systems.md 3). The paper does not describe the architecture.
 
-    `encode` returns, for B images with R regions, the global feature `global` [B, D], and `query`
-    [B, D], which is computed from it; `regions`, a tuple of keys and values [B, H, R, d],
-    d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and `mask`
-    [B, 1, R]. The cache of `step` holds, for N rows (captions), `sum`, the sum of the embedded
-    words so far, float32 [N, D]; and `words`, a tuple of keys and values [N, H, T, d] of T words
-    for each decoder layer.
+    `encode` returns a dictionary, for B images with R regions:
+    * `global` [B, D]: the global feature, and `query` [B, D]: what is computed from it.
+    * `regions`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H.
+    * `encoded` [B, R, D]: the encoded regions, and `mask` [B, 1, R]: which of them are real.
+
+    The cache of `step` is a dictionary, for N rows (captions) of up to T words:
+    * `sum`, float32 [N, D]: the sum of the embedded words so far.
+    * `words`: for each decoder layer a pair (keys, values), each [N, H, T, d].
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
