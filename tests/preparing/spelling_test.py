@@ -71,7 +71,9 @@ def test_a_file_elsewhere_or_with_the_same_number_is_told(tmp_path, named, there
     images = folder(tmp_path / "images", there, "a/0013.jpg", "a/other.jpg")
     (tmp_path / "captions.csv").write_text(f"image,caption\n{named},A dog.\n")
     settings = Settings("out", str(tmp_path / "captions.csv"), images=str(images))
-    with pytest.raises(ValueError, match=rf"example {named}; {there} is there. Give the dir"):
+    with pytest.raises(
+        ValueError, match=rf"example {named}; {there} is there. Give as `images` the dir"
+    ):
         check_images(settings, read(settings).entries)
 
 
