@@ -47,11 +47,12 @@ def chair(
       A dictionary and a list of notes for the user. The dictionary has two counts of each image,
       float64 [B, 2], under each of three keys. The score of a set of images is the sum of the first
       count divided by the sum of the second.
-      ``"CHAIRi"``: mentions of objects that are not in the image, and all mentions of objects.
-      ``"CHAIRs"``: captions with a mention of an object that is not in the image (0 or 1), and all
-        captions (1).
-      ``"CHAIR-recall"``: classes of objects in the image that the caption mentions, and all classes
-        of objects in the image.
+
+      * ``"CHAIRi"``: mentions of objects that are not in the image, and all mentions of objects.
+      * ``"CHAIRs"``: captions with a mention of an object that is not in the image (0 or 1), and
+        all captions (1).
+      * ``"CHAIR-recall"``: classes of objects in the image that the caption mentions, and all
+        classes of objects in the image.
 
     Example:
       >>> counts, notes = chair({7: ["a dog on a bench"]}, ["a cat on a bench"], {7: {"dog"}})

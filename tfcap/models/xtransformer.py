@@ -118,11 +118,13 @@ class XTransformer(Captioner):
     Captioning", CVPR 2020 (docs/systems.md 3). The paper does not describe the architecture.
 
     `encode` returns a dictionary, for B images with R regions:
+
     * `global` [B, D]: the global feature, and `query` [B, D]: what is computed from it.
     * `regions`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H.
     * `encoded` [B, R, D]: the encoded regions, and `mask` [B, 1, R]: which of them are real.
 
     The cache of `step` is a dictionary, for N rows (captions) of up to T words:
+
     * `sum`, float32 [N, D]: the sum of the embedded words so far.
     * `words`: for each decoder layer a pair (keys, values), each [N, H, T, d].
 

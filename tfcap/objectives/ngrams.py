@@ -121,11 +121,12 @@ class CiderD:
         Returns:
           A dictionary for `similarities` and the call. The axis of size 4 is for n-grams of 1 ... 4
           words, and position u of a reference stands for the n-gram that begins there.
-          ``keys`` int64 [B, 4, C, U]: a number for each n-gram, equal for equal n-grams.
-          ``counts`` float32 [B, 4, C, U]: how often the n-gram occurs in its reference.
-          ``weights`` float32 [B, 4, C, U]: its squared idf, divided by the norm of the reference.
-          ``lengths`` float32 [B, C]: the number of bigrams of each reference.
-          ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
+
+          * ``keys`` int64 [B, 4, C, U]: a number for each n-gram, equal for equal n-grams.
+          * ``counts`` float32 [B, 4, C, U]: how often the n-gram occurs in its reference.
+          * ``weights`` float32 [B, 4, C, U]: its squared idf, divided by the norm of the reference.
+          * ``lengths`` float32 [B, C]: the number of bigrams of each reference.
+          * ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         squares, counts, norms = self._vectors(keys)
@@ -212,9 +213,10 @@ class NgramF1:
 
         Returns:
           A dictionary for `similarities`.
-          ``keys``, ``counts``: as in `CiderD.references`.
-          ``weights`` float32 [B, 4, C, U]: 1 / counts.
-          ``totals`` float32 [B, 4, C]: the number of n-grams of each reference, for n = 1 ... 4.
+
+          * ``keys``, ``counts``: as in `CiderD.references`.
+          * ``weights`` float32 [B, 4, C, U]: 1 / counts.
+          * ``totals`` float32 [B, 4, C]: the number of n-grams of each reference, for n = 1 ... 4.
         """
         keys = self.packing.keys(tokens, of_references=True)
         counts = _counts_in_caption(keys)
@@ -282,12 +284,13 @@ class Bleu4:
         Returns:
           A dictionary for the call. The axis of size 4 is for n-grams of 1 ... 4 words; the last
           axis has the n-grams of all references of an image, one after the other.
-          ``keys`` int64 [B, 4, C U]: a number for each n-gram, equal for equal n-grams.
-          ``most`` float32 [B, 4, C U]: how often the n-gram occurs in the reference that has it
+
+          * ``keys`` int64 [B, 4, C U]: a number for each n-gram, equal for equal n-grams.
+          * ``most`` float32 [B, 4, C U]: how often the n-gram occurs in the reference that has it
             most often.
-          ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all references together.
-          ``lengths`` float32 [B, C]: the number of words of each reference.
-          ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
+          * ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all references together.
+          * ``lengths`` float32 [B, C]: the number of words of each reference.
+          * ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         all_keys = _merged(keys)
