@@ -314,6 +314,6 @@ class DecodingArguments:
 
 @arguments
 class SeedArguments:
-    """Base class with the argument of every command that may sample captions."""
+    """Base class that adds the argument `seed` to the commands that may sample captions."""
 
     seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)

@@ -397,8 +397,8 @@ def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = [[p for p in name.split(".") if p not in _WRAPPED] or [name] for name in arrays]
     if len({*map(".".join, names)}) < len(names):
         raise ValueError(
-            "two tensors have the same name without the prefixes that wrappers of PyTorch add, "
-            "such as module. Save the weights of one model only"
+            "two tensors get the same name once the prefixes of PyTorch's wrappers, such as "
+            "module, are removed. Save the weights of one model only"
         )
     if any(wrapped := [name.startswith("module.") for name in arrays]):
         names = [*itertools.compress(names, wrapped)]

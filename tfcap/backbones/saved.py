@@ -77,8 +77,8 @@ def save(
     Args:
       network: the network.
       directory: the prepared directory or the run.
-      saved_sha256: the SHA-256 of the weights that were saved in `directory` earlier. If the
-        weights that are there now have the same SHA-256, nothing is written. None always writes.
+      saved_sha256: the SHA-256 of this network's weights as they were saved in `directory` before.
+        If the files there still have it, they are kept and nothing is written. None always writes.
 
     Returns:
       The name of the file or directory that has the weights, and its digest.

@@ -241,7 +241,7 @@ def find_sentences(
     `marginal_images` is 0, it is log P(sentence | picture).
 
     Args:
-      pairs: the images whose captions are the sentences, and the run.
+      pairs: the images whose captions are the sentences, and the trained run that scores them.
       features: features of Q pictures with R regions, float32 [Q, R, F]. The pictures need not be
         in the data.
       top: number of sentences to find for a picture.

@@ -186,8 +186,8 @@ def differences(
     """Compares two systems by paired bootstrap: each resample draws the same images for both.
 
     Args:
-      first: the result of `CocoScorer.score` for system A, or a list of such results, one for each
-        run with another seed.
+      first: the result of `CocoScorer.score` for system A, or a list of such results from training
+        runs of A that differ only in the seed.
       other: the same for system B, with the same images and references.
       samples, level, seed, meteor_of: as in `intervals`.
 

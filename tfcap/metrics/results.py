@@ -500,8 +500,9 @@ def write_metrics(
 ) -> None:
     """Writes the scores of a set of images as a JSON object.
 
-    Scores are entries of the object by their keys. "unavailable" and "notes" are entries if they
-    are not empty, so that a reader of the scores also sees their limits.
+    Each score of `scores.corpus` becomes an entry under its own key, such as "CIDEr".
+    "unavailable" and "notes" are entries if they are not empty, so that a reader of the scores also
+    sees their limits.
 
     Args:
       path: the file.

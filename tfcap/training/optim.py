@@ -123,10 +123,10 @@ class RAdam(Adam):
 
     At step t the average behind the second moment has the length rho = 2 / (1 - beta_2) - 1 - 2 t
     beta_2^t / (1 - beta_2^t). While rho < 5, the variance of the adaptive step size counts as
-    unknown. With the values of beta_2 that the papers use, these are the first five steps. In them
-    `early_steps="momentum"` moves the weights along the bias-corrected first moment (the paper and
-    X-Transformer), and `early_steps="none"` leaves the weights as they are (ExpansionNet). Later
-    steps are rectified.
+    unknown. With the values of beta_2 that the papers use, rho < 5 holds for the first five steps.
+    In these steps `early_steps="momentum"` moves the weights along the bias-corrected first moment
+    (the paper and X-Transformer), and `early_steps="none"` leaves the weights as they are
+    (ExpansionNet). Later steps are rectified.
 
     Two points follow the released code and not the paper: steps are rectified from rho >= 5 on
     (paper: rho > 4), and epsilon is added to sqrt(v) before the bias correction.
