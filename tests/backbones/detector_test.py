@@ -380,6 +380,7 @@ def test_confidences_are_those_of_the_loops():
 def chosen(confidence, least=2, most=4, number=None):
     values = tf.constant(confidence, tf.float32)
     rows, count = choose(values, tf.constant(number or len(confidence)), least, most)
+    assert int(count) <= len(rows)
     return rows.numpy()[: int(count)].tolist()
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.webpages import instance, serving
 
 from tfcap.captioning import demo_page
+from tfcap.visualize import report
 from tfcap.visualize.figures import full_strength
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,14 @@ def test_a_body_of_unknown_length_is_read_up_to_the_limit(site, monkeypatch):
     for size, status in ((900, b"400 "), (1100, b"413 ")):
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
         assert status in raw(site, head.encode() + body).split(b"\r\n")[0]
+
+
+def test_the_page_holds_its_own_styles_and_scripts_and_those_of_all_pages():
+    page = "".join(report.page("demo", "a title", "tfcap.captioning"))
+    captioning, visualize = (pathlib.Path(m.__file__).parent for m in (demo_page, report))
+    files = [captioning / "demo.css", captioning / "demo.js"]
+    files += [visualize / "theme.css", visualize / "attention.js"]
+    assert all(file.read_text(encoding="utf-8") in page for file in files)
 
 
 def test_only_this_machine_and_this_page_are_answered(site):

@@ -336,7 +336,8 @@ class Backbone(tf.Module):
 
         @tf.function(input_signature=signature, autograph=False)
         def extract(images: tf.Tensor) -> tf.Tensor:
-            return record.rounded(self._features(images, call))
+            features = self._features(images, call)
+            return record.rounded(features) if self.rounds else features
 
         return extract
 
