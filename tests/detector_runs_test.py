@@ -13,8 +13,8 @@ import tensorflow as tf
 from helpers import commands, literal_detector, photos
 
 import tfcap
-from tfcap import configs, errors
-from tfcap.backbones import detector
+from tfcap import configs, errors, runs
+from tfcap.backbones import detector, saved
 from tfcap.captioning.demo_page import Model
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.build import prepare
@@ -147,6 +147,22 @@ def test_a_picture_without_regions_fails_alone(region_run, pictures, tmp_path):
     tf.io.write_file(str(tiny), tf.io.encode_png(np.full((8, 8, 3), 99, np.uint8)))
     good, bad = tfcap.load(region_run).stream([pictures[0], str(tiny)])
     assert str(good) and bad.reason == "no region is found: the picture is too small."
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_other_detectors_is_refused(region_run, tmp_path):
+    other = shutil.copytree(region_run, tmp_path / "other")
+    path = other / "dataset.json"
+    fingerprint = json.loads(path.read_text())
+    network = other / fingerprint["backbone"]["weights"]
+    shutil.rmtree(network)
+    weights = literal_detector.random_weights(SIZES, seed=2)
+    detector.write(network, weights, literal_detector.card_of(SIZES))
+    fingerprint["backbone"]["weights_sha256"] = saved.digest(network).sha256
+    path.write_text(json.dumps(fingerprint))
+    runs.load_together([region_run, region_run])
+    with pytest.raises(ValueError, match="need the same detector"):
+        runs.load_together([region_run, str(other)])
 
 
 @pytest.mark.parametrize(

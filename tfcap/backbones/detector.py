@@ -229,7 +229,7 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
                 fault = "is not one of its weights"
             raise ValueError(
                 f"The weights do not fit the detector: {name} {fault}. Convert the released file "
-                "again with tfcap.convert, or give the sizes of the network in `sizes` of the card."
+                "again with tfcap.convert, or give the sizes as the entry sizes of the card."
             )
 
 

@@ -166,7 +166,7 @@ def _with_weights(
     except Exception as error:  # Keras, h5py and urllib raise many types
         fault = f"do not fit {name}"
         remedy = f"give {row.weights}"
-        if not is_file:
+        if source == "imagenet":
             fault = "could not be downloaded"
             remedy = "check the internet connection, or give a file with `weights`"
         raise ValueError(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfcap.backbones.backbone import Backbone
-from tfcap.backbones.detector import Detector
 
 
 class Backbones(tf.Module):
@@ -18,7 +17,7 @@ class Backbones(tf.Module):
       members: the backbones. Pictures are decoded and resized as the first one does it.
     """
 
-    def __init__(self, members: Sequence[Backbone | Detector]):
+    def __init__(self, members: Sequence[Backbone]):
         super().__init__(name="backbones")
         self.members = list(members)
         first = self.members[0]

@@ -114,8 +114,7 @@ class BuiltIn(NamedTuple):
             return path
         if old is not None and not overwrite:
             raise ValueError(
-                f"{directory} has {self.name} with other settings: "
-                f"{', '.join(f'{key}={value}' for key, value in old.items())}. Choose another "
+                f"{directory} has {self.name} with other settings: {old}. Choose another "
                 "directory, or give `overwrite` to replace its pictures."
             )
         files.make_directory(directory)

@@ -215,8 +215,8 @@ class DetectedRegions(Pictures):
         if objects and not detector.card.get("classes"):
             raise ValueError(
                 "`objects` needs the names of the classes, but the detector has none. Convert the "
-                "detector again with `objects_vocab` and `attributes_vocab` of tfcap.convert, the "
-                "files of the names, or leave out `objects`."
+                "detector again with `objects_vocab` of tfcap.convert and `attributes_vocab` of "
+                "tfcap.convert, the files of the names, or leave out `objects`."
             )
         self._detector = detector
         self._objects = objects

@@ -281,12 +281,18 @@ def load_together(
     )
 
 
-def _backbone_of(run: Run) -> Backbone | Detector:
+def _backbone_of(run: Run) -> Backbone:
     """Returns the backbone of one run: that trained with its captioner, or that of its data."""
-    if run.backbone is None:
-        return Backbone.from_fingerprint(run.fingerprint, run.directory)
-    assert not isinstance(run.backbone, Backbones)  # which an ensemble has
-    return run.backbone
+    backbone = run.backbone
+    if backbone is None:
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+    assert not isinstance(backbone, Backbones)  # which an ensemble has
+    if isinstance(backbone, Detector):
+        raise ValueError(
+            f"The runs of an ensemble need the same detector, and {run.directory} has another. "
+            "Leave one run out."
+        )
+    return backbone
 
 
 def _check_fits(first: Run, other: Run) -> None:
