@@ -129,6 +129,12 @@ def test_tensorflow_is_not_imported(place):
     assert not {name.split(".")[0] for name in names} & {"tensorflow", "keras"}
 
 
+def test_a_command_logs_as_a_part_of_tfcap():
+    """As a script, its module has the name __main__, and messages of this logger are lost."""
+    for name in COMMANDS:
+        assert "getLogger(__name__)" not in (TFCAP / f"{name}.py").read_text("utf-8"), name
+
+
 def test_only_training_imports_the_trainers_of_tf_model_garden():
     """They take seconds; a configuration needs `hyperparams` alone."""
     for path in TFCAP.rglob("*.py"):

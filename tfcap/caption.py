@@ -94,6 +94,8 @@ def _run(argv: list[str]) -> None:
     captioner = _load(args)
     paths = _pictures(args, names, captioner.runtime.reads_clips)
     _check_figures(args, paths)
+    if args.rerank:
+        _add_reranker(args, captioner)
     output = None
     if args.write:
         output = caption_files.open_output(
@@ -172,7 +174,7 @@ def _tables(args: _Arguments, names: Sequence[str]) -> list[str]:
 
 
 def _load(args: _Arguments) -> captioning.ImageCaptioner:
-    """Loads the captioner, with its reranker."""
+    """Loads the captioner."""
     cli.say_loading(args.model_dir or [pretrained.DEFAULT])
     captioner = captioning.load(
         args.model_dir or None,
@@ -182,19 +184,22 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
         args.data_dir,
         args.dtype,
     )
-    if args.rerank:
-        if captioner.runtime.exported:
-            raise errors.UsageError(
-                "`rerank` needs a run, but `model_dir` is an exported SavedModel. Give the "
-                "directory of the run."
-            )
-        from tfcap import runs
-        from tfcap.inference.rerank import reranker_of
-
-        runtime = captioner.runtime.trained
-        data = runs.load_data(runtime.run, args.data_dir)
-        runtime.reranker = reranker_of(args, runtime.run, data)
+    if args.rerank and captioner.runtime.exported:
+        raise errors.UsageError(
+            "`rerank` needs a run, but `model_dir` is an exported SavedModel. Give the directory "
+            "of the run."
+        )
     return captioner
+
+
+def _add_reranker(args: _Arguments, captioner: captioning.ImageCaptioner) -> None:
+    """Opens the images by which captions are ordered again; computing their vectors takes long."""
+    from tfcap import runs
+    from tfcap.inference.rerank import reranker_of
+
+    runtime = captioner.runtime.trained
+    data = runs.load_data(runtime.run, args.data_dir)
+    runtime.reranker = reranker_of(args, runtime.run, data)
 
 
 def _pictures(args: _Arguments, names: Sequence[str], clips: bool) -> list[str]:

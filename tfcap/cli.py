@@ -214,7 +214,8 @@ def define(cls: type) -> None:
             flags.DEFINE_float(name, default, flag.help, **bounds)
         vars(flags.FLAGS[name])[_ARGUMENT] = field.name
     for name in flags.FLAGS:  # all names are known now
-        flags.FLAGS[name].help = with_flags(flags.FLAGS[name].help)
+        if _ARGUMENT in vars(flags.FLAGS[name]):  # not a flag of absl
+            flags.FLAGS[name].help = with_flags(flags.FLAGS[name].help)
 
 
 def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any]:

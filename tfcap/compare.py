@@ -24,7 +24,7 @@ from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 from tfcap.metrics.scoring_arguments import ScoringArguments
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tfcap.compare")  # as a command, the module has another name
 
 _BATCH = 16  # pictures that a run captions together
 _LISTED = 3  # images that gain most, and images that lose most

@@ -134,9 +134,11 @@ def evaluate(args: Evaluate) -> Scores:
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
     subject = _load_run(args) if args.predictions is None else _read_captions(args)
+    labels = None
+    if subject.references:  # a submission may have none
+        labels = chair.read_labels(args.instances, subject.references)
     others = _load_others(args, subject)
     pictures = _pictures_of_figures(args, subject)
-    labels = chair.read_labels(args.instances, subject.references)
     reranker = _load_reranker(args, subject)
     perplexities = _perplexities(args, subject)
 
@@ -459,14 +461,13 @@ def _report(
     """Writes the page."""
     assert args.report is not None
     images = captions[subject.name]
-    notes = list(map(cli.with_flags, comparison.notes))
+    notes = list(comparison.notes)
     if any(comparison.intervals.values()):
         notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
     if subject.run and subject.run.signature:
         notes.append(f"trained with: {subject.run.signature}")
     if args.rerank and len(captions) > 1:
-        note = f"`rerank={args.rerank}` changed the captions of {subject.name} only"
-        notes.append(cli.with_flags(note))
+        notes.append(f"`rerank={args.rerank}` changed the captions of {subject.name} only")
     pictures: Mapping[int, str] = {}
     if subject.data:
         from tfcap.visualize.attention import shown_paths
@@ -481,6 +482,7 @@ def _report(
         attention,
         title=f"{subject.name}, {args.split}" if subject.run else subject.name,
         notes=notes,
+        text_of=cli.with_flags,
     )
     _say(args, f"{args.report}: {len(images)} images, {count} of them with a picture")
 

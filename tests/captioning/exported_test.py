@@ -55,7 +55,7 @@ def test_options_of_a_run_are_refused(exported, served, trained):
     assert served.decoding is None
     with pytest.raises(ValueError, match="`beam` cannot be used with .*an export"):
         tfcap.load(exported, beam=3)
-    with pytest.raises(ValueError, match="an ensemble needs run directories"):
+    with pytest.raises(ValueError, match="An ensemble needs run directories"):
         tfcap.load([trained, exported])
 
 

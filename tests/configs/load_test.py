@@ -332,3 +332,14 @@ def test_the_file_of_a_run_may_have_keys_that_are_gone_unless_they_had_an_effect
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ValueError, match="there is no key pad_to_max"):
         configs.load(str(path))
+    content["task"]["train_data"] = 3
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match="task.train_data must be a group of keys"):
+        configs.load(str(path))
+
+
+@pytest.mark.parametrize("runtime", ["enable_xla=true", "distribution_strategy=tpu"])
+def test_rewards_inside_of_a_gradient_are_not_for_xla(runtime):
+    override = f"task.self_critical.gradient=sampling,runtime.{runtime}"
+    with pytest.raises(ValueError, match="gradient=sampling does not go together"):
+        configs.resolve(f"{X}_scst", override=override)

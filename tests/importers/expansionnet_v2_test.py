@@ -164,7 +164,7 @@ KEY = "swin_transf.layers.1.blocks.0.mlp.fc1.bias"
             "embed_positions.* is missing",
         ),
         ("expansionnet_v2", {}, "", "10 static vectors, but the groups 32 64 128"),
-        ("expansionnet", {}, "", "Use `from=expansionnet_v2`"),
+        ("expansionnet", {}, "", "Use `family=expansionnet_v2`"),
         (
             "expansionnet_v2",
             {"swin_transf.patch_embed.proj.weight": np.ones((16, 3, 4, 4), "f4")},
@@ -183,7 +183,7 @@ def test_a_file_that_does_not_fit_is_refused(family, changes, override, word, tm
 
 def test_a_first_expansionnet_is_refused(tmp_path):
     _, path, words = checkpoint(tmp_path, "expansion")
-    with pytest.raises(ValueError, match="8 static vectors.*`from=expansionnet` if"):
+    with pytest.raises(ValueError, match="8 static vectors.*`family=expansionnet` if"):
         convert("expansionnet_v2", path, words, str(tmp_path / "run"))
 
 

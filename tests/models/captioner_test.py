@@ -7,6 +7,8 @@ from tfcap.models import captioner
 
 SHARING = [name for name, cls in models.MODELS.items() if cls.defaults]
 
+SHARED = ("region_positions", "standardize")  # of every system that reads regions in order
+
 
 @pytest.mark.parametrize("name", SHARING)
 def test_defaults_are_options_and_reach_the_base_class(name):
@@ -27,3 +29,12 @@ def test_a_default_that_no_base_class_has_is_an_error():
         TypeError, match="Wrong: `defaults` has the option `depth`, but the base class"
     ):
         captioner.options_of(wrong)
+
+
+def test_a_subclass_has_its_own_options_and_not_the_defaults_of_its_base():
+    class Mine(models.MODELS["att2in"]):
+        def __init__(self, *sizes: int, width: int = 256, **kwargs):
+            super().__init__(*sizes, width=width, **kwargs)
+
+    options = [(one.name, one.default) for one in captioner.options_of(Mine)]
+    assert [option for option in options if option[0] not in SHARED] == [("width", 256)]

@@ -69,7 +69,7 @@ def load(
         return captioner_of_run(run.with_decoding(decoding, beam), frequencies)
     if len(paths) > 1:
         raise ValueError(
-            f"`path`: an ensemble needs run directories, but {exports[0]} is an exported "
+            f"An ensemble needs run directories, but {exports[0]} is an exported "
             "SavedModel. Give the directory of the run that it was exported from."
         )
     options = {

@@ -279,7 +279,7 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     if head != _COLUMNS:
         raise ValueError(
             f"the columns of the table must be {', '.join(_COLUMNS)}, not "
-            f"{errors.escaped(', '.join(head))}"
+            f"{errors.escaped(', '.join(head))[:100]}"
         )
     yield from (row for row in rows if len(row) == 3 and row[1].strip())
 

@@ -72,7 +72,9 @@ class Caption:
         return self.text
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"log_probs": self.log_probs, "compute_log_probs": None}
+        values = self.log_probs
+        compute = None if values is None else functools.partial(tuple, values)
+        return vars(self) | {"log_probs": values, "compute_log_probs": compute}
 
     @property
     def weights(self) -> np.ndarray:

@@ -405,6 +405,11 @@ class ExportedModel:
                 f"The SavedModel {path} reads features, not pictures. Export a run whose data was "
                 "prepared from pictures, not from ready-made features."
             )
+        if "status" not in self._function.structured_outputs:
+            raise ValueError(
+                f"The SavedModel {path} does not return a status for each picture. Export the run "
+                "again."
+            )
         self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `serving.saved_model`
 

@@ -134,10 +134,10 @@ def _read_run(path: str) -> tuple[str, Experiment]:
         )
     for key, value in _GONE.items():
         *groups, name = key.split(".")
-        group = content
+        group: Any = content
         for part in groups:
-            group = group.get(part) or {}
-        if group.get(name) == value:
+            group = group.get(part) if isinstance(group, dict) else None
+        if isinstance(group, dict) and group.get(name) == value:
             del group[name]
     # A key that the file lacks has its plain default, and not the value of the experiment.
     apply(params, content, path)
@@ -379,11 +379,11 @@ def check(params: Experiment) -> None:
             names = ", ".join(map(str, allowed))
             raise ValueError(f"{key} must be one of {names}, not {all_values[key]!r}.")
     if task.objective == "scst" and task.self_critical.gradient == "sampling":
-        if params.runtime.enable_xla:
+        if params.runtime.uses_xla:
             raise ValueError(
                 "task.self_critical.gradient=sampling does not go together with "
-                "runtime.enable_xla=true, because XLA cannot compile the reward, which is computed "
-                "inside of the gradient. Set gradient=rescoring or enable_xla=false."
+                "runtime.enable_xla=true or a TPU, because XLA cannot compile the reward, which is "
+                "computed inside of the gradient. Set gradient=rescoring or enable_xla=false."
             )
     for key, value in all_values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -47,7 +47,7 @@ def find(source: str, argument: str) -> str:
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
         f"{argument} {source}: the file does not exist, and no recipe has this name. {hint}"
-        "tfcap.train prints all recipes with `list`."
+        "`list` of tfcap.train prints all recipes."
     )
 
 

@@ -410,6 +410,11 @@ class Runtime(hyperparams.Config):
     start_timeout: float = 600.0
     worker_timeout: float = 10.0
 
+    @property
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles the network: if it is asked for, and always on a TPU."""
+        return self.enable_xla or self.distribution_strategy == "tpu"
+
 
 @dataclasses.dataclass
 class Experiment(hyperparams.Config):

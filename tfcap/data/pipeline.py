@@ -76,7 +76,7 @@ def _batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas
     if images < batch_size * replicas:
         raise ValueError(
             f"Split {split} has {images} images, which do not fill a batch of {batch_size} on each "
-            f"of {replicas} replicas. Lower task.train_data.global_batch_size."
+            f"of {replicas} replicas. Take a smaller batch, or a split with more images."
         )
     return images // (batch_size * replicas)
 

@@ -132,14 +132,14 @@ def _check_groups(options: Mapping[str, Any], checkpoint: Checkpoint) -> None:
     table = checkpoint.tensors.get("encoder/0/expansion/query_exp_vectors")
     groups = options.get("encoder_groups")
     if groups is None and table is not None and len(table) == _V2_VECTORS:
-        raise ValueError("the checkpoint is an ExpansionNet v2. Use `from=expansionnet_v2`.")
+        raise ValueError("the checkpoint is an ExpansionNet v2. Use `family=expansionnet_v2`.")
     if groups is None or table is None or sum(map(int, groups.split())) == len(table):
         return
     raise ValueError(
         f"the checkpoint has {len(table)} static vectors, but the groups {groups} of the "
         "option encoder_groups add up to another number. Give the sizes of its groups with "
         "`params_override=task.model.expansionnet_v2.encoder_groups=...`, or use "
-        "`from=expansionnet` if the checkpoint is a first ExpansionNet, not v2."
+        "`family=expansionnet` if the checkpoint is a first ExpansionNet, not v2."
     )
 
 

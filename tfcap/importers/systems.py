@@ -117,7 +117,7 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
             checkpoint = _recognized(family, inside)
     if checkpoint is None:
         raise ValueError(
-            f"the file is no checkpoint of {family}. Choose with `from` the code that "
+            f"the file is no checkpoint of {family}. Choose with `family` the code that "
             f"wrote it: {', '.join(FAMILIES)}."
         )
     return checkpoint
@@ -129,7 +129,7 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
     swin = {key: state.pop(key) for key in list(state) if key.startswith(SWIN)}
     if family == "expansionnet" and swin:
         raise ValueError(
-            "the checkpoint is an ExpansionNet v2 with its Swin. Use `from=expansionnet_v2`."
+            "the checkpoint is an ExpansionNet v2 with its Swin. Use `family=expansionnet_v2`."
         )
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table = system = family

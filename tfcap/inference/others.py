@@ -205,7 +205,7 @@ def _pictures_of(
                 f"{name} was trained on other words or features than those of {data.folder}, so it "
                 f"must read the picture files. But {missing} is not in "
                 f"{directory or data.images or 'a directory that the data names'}. Name the "
-                "directory of the pictures with `images`."
+                "directory of the pictures with `images` of tfcap.evaluate."
             )
     return {image: paths[image] for image in images}
 

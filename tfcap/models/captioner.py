@@ -514,9 +514,10 @@ def options_of(cls: type[Captioner]) -> list[Option]:
         the base class.
     """
     options = _arguments(cls)
-    if cls.defaults:
-        shared = {option.name: option for base in cls.__bases__ for option in options_of(base)}
-        for name, value in cls.defaults.items():
+    if defaults := vars(cls).get("defaults"):  # a subclass of its own lists its own options
+        bases = [base for base in cls.__bases__ if issubclass(base, Captioner)]
+        shared = {option.name: option for base in bases for option in options_of(base)}
+        for name, value in defaults.items():
             if name not in shared:
                 raise TypeError(
                     f"{cls.__qualname__}: `defaults` has the option `{name}`, but "

@@ -441,12 +441,12 @@ def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, 
             "seed": tf.constant([1], tf.int64),
         }
         result = results[name] = signatures[name](**{key: inputs[key] for key in specs})
-        [status] = result["status"].numpy()
+        [status] = result.get("status", tf.constant([OK])).numpy()
         if status != OK.encode() or not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
                 f"The exported model does not caption a test input: {name} gives the scores "
                 f"{result['scores'].numpy()} and the status '{status.decode()}'. If scores are "
-                "NaN or infinite, the model has such weights, or a layer divides by zero: export "
-                "an earlier `checkpoint`."
+                "NaN or infinite, the model has such weights, or a layer divides by zero: choose "
+                "an earlier one with `checkpoint` of tfcap.export."
             )
     return results

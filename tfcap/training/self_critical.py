@@ -324,13 +324,11 @@ def build_task(
     Raises:
       ValueError: `hook` is given, but the objective is cross-entropy, which has no reward.
     """
-    # A TPU compiles each shape, too.
-    xla = params.runtime.enable_xla or params.runtime.distribution_strategy == "tpu"
     options: dict[str, Any] = {
         "optimizer_config": params.trainer.optimizer_config,
         "replicas": replicas,
         "start_step": start_step,
-        "xla": xla,
+        "xla": params.runtime.uses_xla,
         "workers": workers,
     }
     if params.task.objective == "scst":

@@ -18,7 +18,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ def write(
     *,
     title: str = "Captions",
     notes: Sequence[str] = (),
+    text_of: Callable[[str], str] = str,
 ) -> int:
     """Writes an HTML report that shows captions of runs, their scores and the pictures.
 
@@ -65,7 +66,8 @@ def write(
       attention: name of the run -> image id -> caption with the weights of the regions, which are
         drawn over the picture. A run or an image without an entry has no weights drawn.
       title: the title of the page.
-      notes: lines to show under the scores.
+      notes: lines to show under the scores, before those of the scores themselves.
+      text_of: maps a note to the text that is shown; a command names its flags so.
 
     Returns:
       The number of images with a picture.
@@ -73,6 +75,7 @@ def write(
     images = list(next(iter(captions.values())))
     pictures = pictures or {}
     content = _data(captions, compared, references, pictures, attention or {}, title, notes)
+    content["notes"] = [text_of(note) for note in content["notes"]]
     return _write(path, content, _thumbnails([pictures.get(image) for image in images]))
 
 

@@ -161,7 +161,7 @@ class Client:
             if time.monotonic() + wait > end:
                 raise ServerError(
                     f"No answer after {self.deadline:g} s ({reason}). "
-                    f"Check that a server runs at {self.url}, or raise `deadline`."
+                    f"Check that a server runs at {self.url}, or raise the deadline."
                 )
             time.sleep(wait)
             pause = min(2 * pause, 5.0)
@@ -171,7 +171,7 @@ def _result(row: dict[str, Any]) -> Result:
     """Reads the answer to one picture."""
     captions = tuple(row["captions"])
     scores = tuple(map(float, row["scores"]))
-    return Result("", captions[0], scores[0], row["status"], captions, scores)
+    return Result("", captions[0], scores[0], row.get("status", "ok"), captions, scores)
 
 
 def main(args: list[str] | None = None) -> int:
