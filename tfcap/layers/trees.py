@@ -5,6 +5,8 @@ A nest is a tensor, or a list, tuple or dictionary of nests. Its leaves are the 
 Letters: N rows, M chosen rows.
 """
 
+import contextlib
+import contextvars
 from collections.abc import Iterator
 
 import keras
@@ -12,6 +14,21 @@ import tensorflow as tf
 
 from tfcap.layers.loops import Tree
 from tfcap.private_api import in_xla
+
+_WITHOUT_UPDATES = contextvars.ContextVar("without_updates", default=False)
+
+
+@contextlib.contextmanager
+def without_slice_updates() -> Iterator[None]:
+    """Makes `put` use a select in the graphs that are traced in this `with` block.
+
+    LiteRT and ONNX have no operator that replaces a slice of a tensor.
+    """
+    token = _WITHOUT_UPDATES.set(True)
+    try:
+        yield
+    finally:
+        _WITHOUT_UPDATES.reset(token)
 
 
 def repeat(tree: Tree, times: int) -> Tree:
@@ -55,8 +72,8 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
     """Replaces the slice of `buffer` at `index` of an axis by `row`, and returns the result.
 
     The operation has a gradient, unlike `keras.ops.slice_update` on TensorFlow. In a loop it writes
-    in place, while a select or a scatter would copy the buffer. XLA cannot compile it;
-    in code for XLA, this function uses a select.
+    in place, while a select or a scatter would copy the buffer. XLA cannot compile it; in code for
+    XLA, and inside `without_slice_updates`, this function uses a select.
 
     Args:
       buffer: tensor of any shape.
@@ -64,7 +81,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
       index: index of the slice, int32 scalar.
       axis: the axis that is indexed.
     """
-    if in_xla():
+    if in_xla() or _WITHOUT_UPDATES.get():
         here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
         here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
         return tf.where(here, tf.cast(row, buffer.dtype), buffer)
