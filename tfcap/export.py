@@ -1,22 +1,31 @@
-"""Exports a trained captioner for TF Serving.
+"""Exports a trained captioner: for TF Serving, or to run without TensorFlow.
 
     python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
 
 This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
 what a server needs: warm-up requests, batch sizes, a compose file, a client and a model card.
-`--format=run` writes a small run directory instead, to share or to archive; with `--last=N` its
-weights are the mean of the last N checkpoints.
+
+`--format=litert`, `onnx` and `web` write a portable export: a directory whose captioner needs no
+TensorFlow, on phones, in other programs and in browsers. `--format=run` writes a small run
+directory, to share or to archive; with `--last=N` its weights are the mean of the last N
+checkpoints.
 """
 
 import importlib.util
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tfcap import cli, errors, pretrained
 from tfcap.arguments import argument, arguments, takes
 from tfcap.files import sizes
 from tfcap.images import MOST_PIXELS, SERVED_PIXELS
+
+if TYPE_CHECKING:
+    from tfcap.runs import Run
+
+_PORTABLE = ("litert", "onnx", "web")
 
 
 @arguments
@@ -25,13 +34,16 @@ class Export(cli.RunArguments, cli.DecodingArguments):
 
     model_dir: str | Sequence[str] = argument(cli.MODEL_DIR, many="repeated", kw_only=False)
     export_dir: str = argument(
-        "Base path of the model in TF Serving, or the run directory of `format=run`.", kw_only=False
+        "Base path of the model in TF Serving; with another `format` the directory to write.",
+        kw_only=False,
     )
     format: str = argument(
-        "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
-        "and tfcap.load. Training cannot continue in it with `weights=float16`.",
+        "What to write. saved_model: for TF Serving; litert, onnx: a directory whose captioner runs "
+        "with LiteRT or ONNX Runtime and without TensorFlow; web: a page that captions pictures in "
+        "a browser; run: a small run directory for the commands and tfcap.load. Training cannot "
+        "continue in it with `weights=float16`.",
         default="saved_model",
-        choices=["saved_model", "run"],
+        choices=["saved_model", *_PORTABLE, "run"],
     )
     last: int = argument(
         "For `format=run`: average the weights of so many last checkpoints; 0 takes `checkpoint`.",
@@ -39,12 +51,18 @@ class Export(cli.RunArguments, cli.DecodingArguments):
         least=0,
     )
     weights: str = argument(
-        "Precision of the weights of `format=run`.",
+        "How the weights are stored, except in a SavedModel. int8 is for litert and web.",
         default="float16",
-        choices=["float16", "float32"],
+        choices=["float16", "float32", "int8"],
+    )
+    pictures: Sequence[str] = argument(
+        "Pictures, or directories of pictures, on which litert, onnx and web compare the captions "
+        "of the file with those of the run. The card tells the result.",
+        default=(),
+        many="repeated",
     )
     max_pixels: int = argument(
-        "Largest number of pixels of a picture that the export reads. Of a GIF the screen counts, "
+        "Largest number of pixels of a picture that a SavedModel reads. Of a GIF the screen counts, "
         "however many frames it has.",
         default=SERVED_PIXELS,
         least=1,
@@ -66,11 +84,11 @@ def _run() -> None:
 
 @takes(Export)
 def export(args: Export) -> str:
-    """Exports a run, or an ensemble of runs, as a SavedModel or as a small run directory.
+    """Exports a run, or an ensemble of runs.
 
     Returns:
-      The path of the directory that was written: `export_dir` itself for `format=run`, otherwise
-      its new subdirectory, such as `export_dir/1`.
+      The path of the directory that was written: for `format=saved_model` a new subdirectory, such
+      as `export_dir/1`, otherwise `export_dir` itself.
     """
     if args.last and args.format != "run":
         raise errors.UsageError("`last` needs `format=run`. Give both, or leave out `last`.")
@@ -80,7 +98,22 @@ def export(args: Export) -> str:
         )
     if os.path.exists(args.export_dir) and not os.path.isdir(args.export_dir):
         raise errors.UsageError(f"`export_dir={args.export_dir}` is a file. Name a directory.")
-    return _export_run(args) if args.format == "run" else _export_saved_model(args)
+    if args.bundle and args.format != "saved_model":
+        raise errors.UsageError(
+            f"`bundle` is for a SavedModel and cannot be used with `format={args.format}`. Leave "
+            "one out."
+        )
+    if args.pictures and args.format not in _PORTABLE:
+        raise errors.UsageError(
+            f"`pictures` needs `format` {', '.join(_PORTABLE)}. Give both, or leave out `pictures`."
+        )
+    if args.weights == "int8" and args.format not in ("litert", "web"):
+        raise errors.UsageError(
+            f"`weights=int8` cannot be used with `format={args.format}`. Use float16 or float32."
+        )
+    if args.format == "run":
+        return _export_run(args)
+    return _export_portable(args) if args.format in _PORTABLE else _export_saved_model(args)
 
 
 def _export_run(args: Export) -> str:
@@ -89,10 +122,6 @@ def _export_run(args: Export) -> str:
     if others:
         raise errors.UsageError(
             "`format=run` needs a single run, not an ensemble. Give one `model_dir`."
-        )
-    if args.bundle:
-        raise errors.UsageError(
-            "`bundle` is for a SavedModel and cannot be used with `format=run`. Leave one out."
         )
     from tfcap import runs
     from tfcap.runs import compact
@@ -119,11 +148,9 @@ def _export_saved_model(args: Export) -> str:
         raise errors.UsageError(
             "`bundle` needs the package tensorflow-serving-api. Run: pip install 'tfcap[serve]'"
         )
-    from tfcap import runs
     from tfcap.serving import saved_model
 
-    run = runs.load_together(args.model_dir, args.checkpoint, args.dtype)
-    run = run.with_decoding(args.decoding, args.beam or 0)
+    run = _load(args)
     served = saved_model.server(run, max_pixels=args.max_pixels)
     if args.bundle:
         from tfcap.serving.bundle import write_bundle
@@ -140,6 +167,37 @@ def _export_saved_model(args: Export) -> str:
         serve = f"docker compose --project-directory {base} up"
     print(f"serve: {serve}")
     return path
+
+
+def _export_portable(args: Export) -> str:
+    """Writes a directory whose captioner runs without TensorFlow; returns its path."""
+    from tfcap.captioning import inputs
+    from tfcap.serving import portable, saved_model
+
+    out = args.export_dir
+    pictures = inputs.expand(args.pictures)
+    run = _load(args)
+    served = saved_model.server(run)
+    difference = portable.write(run, served, out, args.format, args.weights, pictures)
+    print(f"{run.described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
+    if difference is not None:
+        print(
+            f"captions of {difference.equal} of {difference.pictures} pictures are those of the "
+            f"run; scores of equal captions differ by at most {difference.score:.2g}"
+        )
+    if args.format == "web":
+        print(f"show: python -m http.server --directory {out}")
+    else:
+        picture = "photo.jpg" if served.backbone is not None else "features.npy"
+        print(f"caption: python {os.path.join(out, 'caption.py')} {picture}")
+    return out
+
+
+def _load(args: Export) -> "Run":
+    from tfcap import runs
+
+    run = runs.load_together(args.model_dir, args.checkpoint, args.dtype)
+    return run.with_decoding(args.decoding, args.beam or 0)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Captions pictures from Python; the command `tfcap.caption` uses this package.
 
-`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded.
+`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a run or a SavedModel is
+loaded, but not for a portable export.
 """
 
 import os
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from tfcap import pretrained
 from tfcap.captioning.image_captioner import ImageCaptioner
+from tfcap.captioning.portable_model import PortableModel, has_run
 from tfcap.captioning.results import Caption, Failure, Match, Neighbour
 from tfcap.files import versions
+from tfcap.serving.standalone.caption import CARD
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -24,6 +27,7 @@ __all__ = [
     "captioner_of_run",
     "exported_model",
     "load",
+    "portable_model",
 ]
 
 
@@ -39,9 +43,11 @@ def load(
 
     Args:
       path: the directory of a training run, or the name of a pretrained model; a list of them makes
-        an ensemble. It can also be the directory of one exported SavedModel, or the directory that
-        holds its numbered versions: then the newest version is loaded. None loads "flickr8k", which
-        comes with the package.
+        an ensemble. It can also be the directory of one export: of a SavedModel, of the numbered
+        versions of a SavedModel, of which the newest is loaded, or of a portable export. None loads
+        "flickr8k", which comes with the package. This model is a portable export together with its
+        run: it captions without TensorFlow, and loads the run for everything else and for all
+        other arguments.
       checkpoint: the weights of a run: `best` (the best validation score) or `latest`. For a single
         run it can also be the path of a checkpoint.
       decoding: changes to the decoding options of the run, as in `search=sample,top_p=0.9`. The
@@ -54,13 +60,21 @@ def load(
         processor has units for it (docs/speed.md).
 
     Raises:
-      ValueError: nothing can be loaded from `path`, an argument is wrong, or an exported SavedModel
-        is given together with other arguments or in a list of several paths.
+      ValueError: nothing can be loaded from `path`, an argument is wrong, or an export is given
+        together with other arguments or in a list of several paths.
     """
     if path is None:
         path = pretrained.DEFAULT
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    exports = [export for one in paths if (export := exported_model(one))]
+    options = {
+        "checkpoint": checkpoint != "best",
+        "decoding": bool(decoding),
+        "beam": bool(beam),
+        "data_dir": data_dir is not None,
+        "dtype": dtype != "float32",
+    }
+    changed = [f"`{name}`" for name, differs in options.items() if differs]
+    exports = [export for one in paths if (export := _export(one, bool(changed) or len(paths) > 1))]
     if not exports:
         from tfcap import runs
 
@@ -69,24 +83,27 @@ def load(
         return captioner_of_run(run.with_decoding(decoding, beam), frequencies)
     if len(paths) > 1:
         raise ValueError(
-            f"An ensemble needs run directories, but {exports[0]} is an exported "
-            "SavedModel. Give the directory of the run that it was exported from."
+            f"An ensemble needs run directories, but {exports[0]} is an export. Give the directory "
+            "of the run that it was exported from."
         )
-    options = {
-        "checkpoint": checkpoint != "best",
-        "decoding": bool(decoding),
-        "beam": bool(beam),
-        "data_dir": data_dir is not None,
-        "dtype": dtype != "float32",
-    }
-    if changed := [f"`{name}`" for name, differs in options.items() if differs]:
+    if changed:
         raise ValueError(
-            f"{', '.join(changed)} cannot be used with {exports[0]}, an exported SavedModel: what "
-            "it computes is fixed. Load the run directory, or export it with these options."
+            f"{', '.join(changed)} cannot be used with {exports[0]}, an export: what it "
+            "computes is fixed. Load the run directory, or export it with these options."
         )
-    from tfcap.captioning.runtimes import ExportedModel
+    if exported_model(exports[0]):
+        from tfcap.captioning.runtimes import ExportedModel
 
-    return ImageCaptioner(ExportedModel(exports[0]))
+        return ImageCaptioner(ExportedModel(exports[0]))
+    return ImageCaptioner(PortableModel(exports[0]))
+
+
+def _export(path: str | os.PathLike, needs_run: bool) -> str | None:
+    """Returns the directory of the export at a path; None if the run there is to be loaded."""
+    if exported := exported_model(path):
+        return exported
+    portable = portable_model(path)
+    return None if portable and needs_run and has_run(portable) else portable
 
 
 def captioner_of_run(run: "runs.Run", data_dir: str | None = None) -> ImageCaptioner:
@@ -115,3 +132,15 @@ def exported_model(directory: str | os.PathLike) -> str | None:
         if os.path.isfile(os.path.join(path, "saved_model.pb")):
             return path
     return None
+
+
+def portable_model(path: str | os.PathLike) -> str | None:
+    """Returns the directory of a portable export, or None if there is none.
+
+    Args:
+      path: the directory, or the name of a pretrained model.
+    """
+    if os.fspath(path).startswith(pretrained.hub.PREFIX):  # it would be downloaded
+        return None
+    directory = pretrained.directory_of(path)
+    return directory if os.path.isfile(os.path.join(directory, CARD)) else None

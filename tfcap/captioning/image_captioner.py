@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.captioning import inputs
-from tfcap.captioning.results import Caption, Failure, Match
+from tfcap.captioning.results import Caption, CaptionedBatch, Failure, Match
 from tfcap.decoding.options import first_seed
 from tfcap.visualize.attended import KINDS, Attended, Kind
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfcap.captioning.collection import Collection
-    from tfcap.captioning.runtimes import CaptionedBatch, Runtime, TrainedRun
+    from tfcap.captioning.runtimes import Runtime, TrainedRun
     from tfcap.models.captioner import Captioner
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
@@ -183,84 +183,24 @@ class ImageCaptioner:
         """
         if attention not in (None, *KINDS):
             raise ValueError(f"`attention` must be {', '.join(KINDS)} or None, not {attention!r}.")
-        if attention:
-            _ = self.runtime.trained  # an export raises its error now
+        runtime = self.runtime.trained if attention else self.runtime  # an export raises an error
         inputs.is_single(images)  # raises an error now and not at the first caption
-        return self._stream(images, attention, attention_captions, batch_size, seed)
+        return self._stream(runtime, images, attention, attention_captions, batch_size, seed)
 
     def _stream(
         self,
+        runtime: "Runtime",
         images: Any,
         attention: Kind | None,
         attention_captions: int,
         batch_size: int,
         seed: int,
     ) -> Iterator[Caption | Failure]:
-        for batch in self._batches(images, batch_size):
+        for batch in _batches(runtime, images, batch_size):
             good = [item for item in batch if isinstance(item, _Prepared)]
-            results = iter(self._caption(good, attention, attention_captions, seed))
+            results = iter(_caption(runtime, good, attention, attention_captions, seed))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
-
-    def _batches(self, images: Any, batch_size: int) -> Iterator[list[_Prepared | Failure]]:
-        """Yields the pictures in batches; a picture that cannot be read gives a `Failure`."""
-
-        def prepare(picture: inputs.Picture) -> _Prepared | Failure:
-            if picture.content is None:
-                return Failure(picture.source, picture.position, picture.reason)
-            try:
-                return _Prepared(picture, self.runtime.prepare(picture.content))
-            except ValueError as error:
-                return Failure(picture.source, picture.position, str(error))
-
-        pictures = inputs.read(images, self.runtime.reads_clips)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            while part := list(itertools.islice(pictures, batch_size)):
-                yield list(pool.map(prepare, part))
-
-    def _caption(
-        self,
-        batch: Sequence[_Prepared],
-        attention: Kind | None,
-        attention_captions: int,
-        seed: int,
-    ) -> list[Caption | Failure]:
-        if not batch:
-            return []
-        seeds = [first_seed(seed) + picture.position for picture, _ in batch]
-        result = self.runtime.caption([content for _, content in batch], seeds)
-        shown: Sequence[_Shown | None] = [None] * len(batch)
-        if attention:
-            shown = self._attend(batch, result, attention, attention_captions)
-        log_probs = None if result.features is None else _LogProbs(self.runtime.trained, result)
-        outcomes: list[Caption | Failure] = []
-        for row, (picture, _) in enumerate(batch):
-            if reason := result.refusals[row]:
-                outcomes.append(Failure(picture.source, picture.position, reason))
-            else:
-                outcomes.append(_best_caption(picture, result, row, shown[row], log_probs))
-        return outcomes
-
-    def _attend(
-        self, batch: Sequence[_Prepared], result: "CaptionedBatch", kind: Kind, number: int
-    ) -> "list[_Shown | None]":
-        """Computes the weights of the regions for the first `number` captions of each picture."""
-        trained = self.runtime.trained
-        captions = [
-            [] if refusal else texts[:number]
-            for texts, refusal in zip(result.captions, result.refusals, strict=True)
-        ]
-        if not any(captions):
-            return [None] * len(batch)
-        shown: list[_Shown | None] = []
-        for (picture, _), rows in zip(batch, trained.attend(result, captions, kind), strict=True):
-            if not rows or picture.content is None:
-                shown.append(None)
-                continue
-            pixels = trained.picture(picture.content)
-            height, width = pixels.shape[:2]
-            shown.append(_Shown(pixels, [trained.in_picture(row, height, width) for row in rows]))
-        return shown
 
     @property
     def model(self) -> "Captioner":
@@ -394,7 +334,7 @@ class ImageCaptioner:
         """
         features = [
             self._features(_without_failures(batch, strict=True)).numpy()
-            for batch in self._batches(images, batch_size)
+            for batch in _batches(self.runtime.trained, images, batch_size)
         ]
         if not features:
             raise ValueError("`images` has no picture in it. Give at least one picture.")
@@ -423,7 +363,7 @@ class ImageCaptioner:
         self, images: Any, texts: Sequence[str], batch_size: int, strict: bool
     ) -> Iterator[tuple[list[inputs.Picture], np.ndarray]]:
         """Yields the pictures of each batch and their scores float64 [B, S]."""
-        for batch in self._batches(images, batch_size):
+        for batch in _batches(self.runtime.trained, images, batch_size):
             if items := _without_failures(batch, strict):
                 features = self._features(items)
                 scores, note = self.runtime.trained.score(features, texts)
@@ -431,6 +371,75 @@ class ImageCaptioner:
                     warnings.warn(note, stacklevel=3)
                 pictures = [item.picture._replace(content=None) for item in items]
                 yield pictures, scores.astype(np.float64)
+
+
+def _batches(
+    runtime: "Runtime", images: Any, batch_size: int
+) -> Iterator[list[_Prepared | Failure]]:
+    """Yields the pictures in batches; a picture that cannot be read gives a `Failure`."""
+
+    def prepare(picture: inputs.Picture) -> _Prepared | Failure:
+        if picture.content is None:
+            return Failure(picture.source, picture.position, picture.reason)
+        try:
+            return _Prepared(picture, runtime.prepare(picture.content))
+        except ValueError as error:
+            return Failure(picture.source, picture.position, str(error))
+
+    pictures = inputs.read(images, runtime.reads_clips)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while part := list(itertools.islice(pictures, batch_size)):
+            yield list(pool.map(prepare, part))
+
+
+def _caption(
+    runtime: "Runtime",
+    batch: Sequence[_Prepared],
+    attention: Kind | None,
+    attention_captions: int,
+    seed: int,
+) -> list[Caption | Failure]:
+    if not batch:
+        return []
+    seeds = [first_seed(seed) + picture.position for picture, _ in batch]
+    result = runtime.caption([content for _, content in batch], seeds)
+    shown: Sequence[_Shown | None] = [None] * len(batch)
+    if attention:
+        shown = _attend(runtime.trained, batch, result, attention, attention_captions)
+    has_log_probs = result.features is not None or result.log_probs is not None
+    log_probs = _LogProbs(runtime, result) if has_log_probs else None
+    outcomes: list[Caption | Failure] = []
+    for row, (picture, _) in enumerate(batch):
+        if reason := result.refusals[row]:
+            outcomes.append(Failure(picture.source, picture.position, reason))
+        else:
+            outcomes.append(_best_caption(picture, result, row, shown[row], log_probs))
+    return outcomes
+
+
+def _attend(
+    trained: "TrainedRun",
+    batch: Sequence[_Prepared],
+    result: CaptionedBatch,
+    kind: Kind,
+    number: int,
+) -> "list[_Shown | None]":
+    """Computes the weights of the regions for the first `number` captions of each picture."""
+    captions = [
+        [] if refusal else texts[:number]
+        for texts, refusal in zip(result.captions, result.refusals, strict=True)
+    ]
+    if not any(captions):
+        return [None] * len(batch)
+    shown: list[_Shown | None] = []
+    for (picture, _), rows in zip(batch, trained.attend(result, captions, kind), strict=True):
+        if not rows or picture.content is None:
+            shown.append(None)
+            continue
+        pixels = trained.picture(picture.content)
+        height, width = pixels.shape[:2]
+        shown.append(_Shown(pixels, [trained.in_picture(row, height, width) for row in rows]))
+    return shown
 
 
 def _without_failures(batch: Sequence[_Prepared | Failure], strict: bool) -> list[_Prepared]:
@@ -447,10 +456,10 @@ def _without_failures(batch: Sequence[_Prepared | Failure], strict: bool) -> lis
 
 
 class _LogProbs:
-    """The log-probabilities of all words of a batch, computed when the first is read."""
+    """The log-probabilities of all words of a batch; a run computes them when one is read."""
 
-    def __init__(self, trained: "TrainedRun", batch: "CaptionedBatch"):
-        self._trained = trained
+    def __init__(self, runtime: "Runtime", batch: CaptionedBatch):
+        self._runtime = runtime
         self._batch: CaptionedBatch | None = batch
 
     def of(self, row: int, index: int) -> tuple[float, ...]:
@@ -458,16 +467,19 @@ class _LogProbs:
         return self._values[row][index]
 
     @functools.cached_property
-    def _values(self) -> list[list[tuple[float, ...]]]:
+    def _values(self) -> Sequence[Sequence[tuple[float, ...]]]:
         assert self._batch is not None
-        values = self._trained.word_log_probs(self._batch.features, self._batch.captions)
+        values = self._batch.log_probs
+        if values is None:
+            trained = self._runtime.trained
+            values = trained.word_log_probs(self._batch.features, self._batch.captions)
         self._batch = None  # its features are the largest part of what a caption keeps
         return values
 
 
 def _best_caption(
     picture: inputs.Picture,
-    result: "CaptionedBatch",
+    result: CaptionedBatch,
     row: int,
     shown: _Shown | None,
     log_probs: _LogProbs | None,

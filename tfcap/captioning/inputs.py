@@ -38,6 +38,9 @@ class ClipPath(NamedTuple):
     path: str
 
 
+Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3], or a clip
+
+
 class Picture(NamedTuple):
     """A picture that was read, or the reason why it could not be read.
 
@@ -51,7 +54,7 @@ class Picture(NamedTuple):
 
     position: int
     source: str | None
-    content: bytes | np.ndarray | ClipPath | None
+    content: Content | None
     reason: str = ""
 
 

@@ -1,18 +1,22 @@
 """What a captioner returns: captions, failures, and the results of a search.
 
-Letters: R regions, T' words of a caption, H and W height and width of a picture.
+Letters: B pictures, K captions of a picture, R regions, F feature width, T' words of a caption, H
+and W height and width of a picture.
 """
 
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tfcap.visualize import figures
 from tfcap.visualize.attended import Attended
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def _computed(caption: "Caption") -> tuple[float, ...] | None:
@@ -180,3 +184,28 @@ class Match:
     source: str | None
     position: int
     score: float
+
+
+class CaptionedBatch(NamedTuple):
+    """The captions of B pictures, with what they were computed from.
+
+    Attributes:
+      captions: K texts of each picture, best first.
+      scores: the scores of these texts. If fewer than K captions exist, the empty texts at the end
+        have scores of about -1e9.
+      refusals: for each picture the reason why it has no captions; "" if it has captions.
+      log_probs: log P(word | words before it, picture) of each word of each caption, and of its
+        end, natural logarithms; None if they are not computed yet, or by an exported SavedModel.
+      features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
+        export made the captions.
+      boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
+        in pixels of the original picture. None if the regions are a grid, which has the same boxes
+        in every picture.
+    """
+
+    captions: Sequence[Sequence[str]]
+    scores: Sequence[np.ndarray] | np.ndarray
+    refusals: Sequence[str]
+    log_probs: Sequence[Sequence[tuple[float, ...]]] | None = None
+    features: "tf.Tensor | None" = None
+    boxes: "tf.Tensor | None" = None

@@ -10,13 +10,14 @@ import copy
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tfcap import pretrained
-from tfcap.captioning.inputs import ClipPath
+from tfcap.captioning.inputs import ClipPath, Content
+from tfcap.captioning.results import CaptionedBatch
 from tfcap.data import clips, pictures
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
@@ -30,41 +31,16 @@ if TYPE_CHECKING:
     from tfcap.models.captioner import Captioner
     from tfcap.runs import Run
 
-Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3], or a clip
-
-
-class CaptionedBatch(NamedTuple):
-    """The captions of B pictures, with what they were computed from.
-
-    Attributes:
-      captions: K texts of each picture, best first.
-      scores: the scores of these texts. If fewer than K captions exist, the empty texts at the end
-        have scores of about -1e9.
-      refusals: for each picture the reason why it has no captions; "" if it has captions.
-      features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
-        exported SavedModel made the captions.
-      boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
-        in pixels of the original picture. None if the regions are a grid, which has the same boxes
-        in every picture.
-    """
-
-    captions: Sequence[Sequence[str]]
-    scores: Sequence[np.ndarray] | np.ndarray
-    refusals: Sequence[str]
-    features: tf.Tensor | None = None
-    boxes: tf.Tensor | None = None
-
-
 class Runtime(Protocol):
     """The protocol of a loaded model that an `ImageCaptioner` captions pictures with.
 
-    `TrainedRun` and `ExportedModel` implement it: a class supplies these properties, `prepare` for
-    one picture and `caption` for a batch. `str(runtime)` names the model for the user.
+    `TrainedRun`, `ExportedModel` and `PortableModel` implement it: a class supplies these
+    properties, `prepare` for one picture and `caption` for a batch. `str(runtime)` names the model for the user.
     """
 
     @property
     def exported(self) -> bool:
-        """Whether the model is an exported SavedModel. Then `trained` raises ValueError."""
+        """Whether the model is an export. Then `trained` raises ValueError."""
 
     @property
     def reads_clips(self) -> bool:
@@ -85,7 +61,7 @@ class Runtime(Protocol):
         That is to compute features, scores and attention, and to export.
 
         Raises:
-          ValueError: the runtime is an exported SavedModel.
+          ValueError: the runtime is an export, from which no run can be loaded.
         """
 
     def prepare(self, content: Content) -> Any:
@@ -258,7 +234,8 @@ class TrainedRun:
             ranked = self.reranker.rerank(vectors, captions)
             captions = [row.captions for row in ranked]
             scores = [row.scores for row in ranked]
-        return CaptionedBatch(captions, scores, _refusals(results), features, boxes)
+        refusals = _refusals(results)
+        return CaptionedBatch(captions, scores, refusals, features=features, boxes=boxes)
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]

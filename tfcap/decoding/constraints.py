@@ -88,7 +88,9 @@ def _exclude_repeats(logp, tokens, index, n):
         before = tf.pad(tokens, [[0, 0], [back, 0]])[:, :length]
         same &= before == last
     where = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], [rows, length]), tokens], -1)
-    return tf.tensor_scatter_nd_min(logp, where, tf.where(same, NEVER, logp.dtype.max))
+    # Added up, because LiteRT and ONNX have no scatter that takes the minimum.
+    excluded = tf.scatter_nd(where, tf.cast(same, tf.float32), tf.shape(logp))
+    return tf.where(excluded > 0, NEVER, logp)
 
 
 def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:

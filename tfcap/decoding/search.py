@@ -100,15 +100,34 @@ class Search(tf.Module):
           natural log-probabilities after `normalise_by_length`, or the results of `consensus`.
         """
         if not self.samples:
-            return beam_search(model, context, self.max_length, self.options)[:2]
+            return self.from_draws(model, context, None)
         shape = (self.options.samples, self.max_length)
         draws = tf.map_fn(
             lambda seed: tf.random.stateless_uniform(shape, tf.stack([seed, 0])),
             tf.cast(seeds, tf.int64),
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
-        draws = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
-        tokens, logps = sample(model, context, self.max_length, draws, self.options)
+        return self.from_draws(model, context, draws)
+
+    def from_draws(
+        self, model: Captioner, context: Tree, draws: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the captions of B images as a call does, with random numbers in place of seeds.
+
+        Args:
+          model: the captioner.
+          context: what `model.encode` returned for the images.
+          draws: random numbers, uniform in [0, 1), one for each word: float32 [B, S, T]. None for a
+            beam search.
+
+        Returns:
+          Tokens and scores as the call returns them.
+        """
+        if draws is None:
+            return beam_search(model, context, self.max_length, self.options)[:2]
+        shape = (self.options.samples, self.max_length)
+        rows = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
+        tokens, logps = sample(model, context, self.max_length, rows, self.options)
         tokens = tf.reshape(tokens, [-1, *shape])
         if self.consensus is not None:
             scores = self.consensus(tokens)

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import yaml
 
@@ -106,6 +107,44 @@ def hub_text(run: Run, directory: str) -> str:
         *_card_of(run),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def portable_text(run: Run, entries: Mapping[str, Any]) -> str:
+    """Returns the README.md of a portable export, in Markdown.
+
+    Args:
+      run: the run that is exported.
+      entries: the content of captioner.json.
+    """
+    script = "python caption.py " + ("photo.jpg" if "image" in entries else "features.npy")
+    runtime = "onnxruntime" if entries["file"].endswith(".onnx") else "ai-edge-litert"
+    file_rows = {
+        "file": entries["file"],
+        "SHA-256": entries["sha256"],
+        "weights": entries["weights"],
+        "best captions equal to those of the run": _measured(entries.get("measured")),
+    }
+    parts = [
+        f"# {run.model.name}, without TensorFlow",
+        f"{_ABOUT}.",
+        f"```bash\npip install {runtime} numpy pillow\n{script}\n```",
+        "## The file",
+        _table(["what", "value"], file_rows.items()),
+        *_facts(run),
+        *_limits_and_licences(run, []),
+        *_card_of(run),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _measured(measured: Mapping[str, Any] | None) -> str:
+    """Returns in words how many captions a file changes."""
+    if measured is None:
+        return "not measured: `--pictures` of tfcap.export measures it"
+    return (
+        f"{measured['equal']} of {measured['pictures']}; their scores differ by at most "
+        f"{measured['score']:.2g}"
+    )
 
 
 def _card_of(run: Run) -> list[str]:

@@ -1,0 +1,123 @@
+"""Captions pictures with a portable export, without TensorFlow.
+
+Letters: B pictures, K captions of a picture, H and W height and width of a picture.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfcap import pretrained
+from tfcap.captioning.inputs import ClipPath, Content
+from tfcap.captioning.results import CaptionedBatch
+from tfcap.ids import PAD
+from tfcap.images import refusal, require_readable
+from tfcap.serving.standalone import caption as standalone
+
+if TYPE_CHECKING:
+    from tfcap.captioning.runtimes import TrainedRun
+
+
+class PortableModel:
+    """Captions pictures with a portable export; a `Runtime`.
+
+    If its directory is also that of the run, the run is loaded for what an export cannot do.
+
+    Args:
+      directory: a directory that `tfcap.export` wrote with `format=litert` or `format=onnx`.
+
+    Raises:
+      ValueError: the directory is damaged, reads ready-made features, or the package that runs its
+        file is missing.
+    """
+
+    reads_clips = False
+
+    def __init__(self, directory: str):
+        self.directory = directory
+        self._run: TrainedRun | None = None
+        try:
+            self._captioner = standalone.Captioner(directory)
+        except ImportError as error:
+            raise ValueError(
+                f"{directory} needs the package {error.name}. Run: pip install {error.name}"
+            ) from error
+        except Exception as error:  # a damaged file raises errors of all kinds
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"The export {directory} cannot be loaded: {reason}. Export the run again."
+            ) from error
+        self._card = self._captioner.card
+        if "image" not in self._card:
+            raise ValueError(
+                f"The export {directory} reads features, not pictures. Use the script caption.py "
+                "in it."
+            )
+
+    def __str__(self) -> str:
+        decoding = self.decoding
+        beam = decoding["search"] == "beam"
+        how = f"beam {decoding['beam']}" if beam else f"{decoding['samples']} samples"
+        name = pretrained.shown(os.path.join(self.directory, self._card["file"]))
+        return f"{self._card['model']} of {name}, {how}"
+
+    @property
+    def exported(self) -> bool:
+        return not has_run(self.directory)
+
+    @property
+    def samples(self) -> bool:
+        return self._card["samples"] is not None
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        return self._card["decoding"]
+
+    @property
+    def trained(self) -> "TrainedRun":
+        if self.exported:
+            raise ValueError(
+                f"{self.directory} is an export, which only captions pictures. For anything else "
+                "load the run directory that it was exported from."
+            )
+        if self._run is None:
+            from tfcap import runs
+            from tfcap.captioning.runtimes import TrainedRun
+
+            self._run = TrainedRun(runs.load(self.directory))
+        return self._run
+
+    def prepare(self, content: Content) -> np.ndarray:
+        """Decodes a picture and resizes it; see `Runtime.prepare`.
+
+        Returns the pixels, float32 in the shape that the file reads.
+        """
+        if isinstance(content, ClipPath):
+            raise ValueError("this export reads no films. Give a picture.")
+        if isinstance(content, np.ndarray):
+            return self._captioner.resized(content)
+        require_readable(content)
+        try:
+            return self._captioner.read(content)
+        except Exception:  # Pillow raises many kinds of errors for damaged files
+            raise ValueError(refusal(content)) from None
+
+    def caption(self, prepared: Sequence[np.ndarray], seeds: Sequence[int]) -> CaptionedBatch:
+        """Captions a batch of prepared pictures, see `Runtime.caption`."""
+        results = self._captioner.caption(prepared, seeds)
+        return CaptionedBatch(
+            [result["captions"] for result in results],
+            [result["scores"] for result in results],
+            [""] * len(results),
+            [
+                [tuple(row[: np.count_nonzero(tokens != PAD)].tolist()) for row, tokens in zip(*of)]
+                for of in ((result["log_probs"], result["tokens"]) for result in results)
+            ],
+        )
+
+
+def has_run(directory: str | os.PathLike) -> bool:
+    """True if a directory holds a run, perhaps beside a portable export."""
+    return os.path.isfile(os.path.join(directory, "params.yaml"))

@@ -1,0 +1,320 @@
+"""The portable export: a directory whose captioner runs without TensorFlow.
+
+One file holds the whole way from a picture to captions: backbone, encoder and search. LiteRT or
+ONNX Runtime runs it. The script `caption.py` beside it does what the file cannot: it reads and
+resizes pictures, and looks up the words.
+
+Letters: B pictures, K captions of a picture, R regions, F feature width, T `max_length`, H and W
+height and width of a resized picture.
+"""
+
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import files
+from tfcap.backbones import swin
+from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.side_by_side import Backbones
+from tfcap.decoding.scores import word_log_probs
+from tfcap.layers.trees import without_slice_updates
+from tfcap.runs.run import Run
+from tfcap.serving import card
+from tfcap.serving.saved_model import CaptionServer
+from tfcap.serving.standalone import caption
+
+FORMATS = ("litert", "onnx", "web")
+WEIGHTS = ("float16", "float32", "int8")
+_SAME = 1e-3  # largest difference of scores, float32, between the file and the run
+_BATCH = 16  # pictures that are compared at once
+
+
+class Function(NamedTuple):
+    """A traced function, with what owns its variables.
+
+    Attributes:
+      traced: the function. Its inputs are `images` float32 [B, H, W, 3] in 0..255, RGB; or, for a
+        model of ready-made features, `features` float32 [B, R, F] and `num_regions` int32 [B]. If
+        captions are sampled, there is the further input `draws` float32 [B, K, T], uniform in
+        [0, 1). It returns a dict with `tokens` int32 [B, K, T], best caption first, PAD after EOS;
+        `scores` float32 [B, K]; and `log_probs` float32 [B, K, T], log P(token | tokens before it,
+        picture), natural logarithm, 0 at PAD.
+      owner: the module whose variables the function reads. They live as long as it does.
+    """
+
+    traced: tf.types.experimental.ConcreteFunction
+    owner: tf.Module
+
+
+def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Function:
+    """Traces the way from pictures, or from features, to captions, with portable operators only.
+
+    Args:
+      served: the functions of the captioner.
+      batch: number of pictures, B; None leaves it open.
+      regions: for a model of ready-made features the number of regions, R; None leaves it open.
+    """
+    model, search = served.model, served.search
+
+    def from_features(features: tf.Tensor, mask: tf.Tensor, draws: tf.Tensor | None):
+        context = model.encode({"features": features, "mask": mask})
+        tokens, scores = search.from_draws(model, context, draws)
+        flat = tf.reshape(tokens, [-1, tokens.shape[-1]])
+        log_probs = tf.reshape(word_log_probs(model, context, flat), tf.shape(tokens))
+        return {"tokens": tokens, "scores": scores, "log_probs": log_probs}
+
+    def from_images(images: tf.Tensor, draws: tf.Tensor | None = None):
+        features = served.require_backbone().extract(images)[:, : served.max_regions]
+        return from_features(features, tf.ones(tf.shape(features)[:2], tf.bool), draws)
+
+    def from_padded(features: tf.Tensor, num_regions: tf.Tensor, draws: tf.Tensor | None = None):
+        mask = tf.range(tf.shape(features)[1]) < num_regions[:, None]
+        return from_features(tf.where(mask[..., None], features, 0.0), mask, draws)
+
+    specs = {}
+    if search.samples:
+        shape = [batch, search.options.samples, search.max_length]
+        specs["draws"] = tf.TensorSpec(shape, tf.float32, "draws")
+    if served.backbone is None:
+        function: Callable[..., Any] = from_padded
+        specs["features"] = tf.TensorSpec(
+            [batch, regions, model.feature_dim], tf.float32, "features"
+        )
+        specs["num_regions"] = tf.TensorSpec([batch], tf.int32, "num_regions")
+    else:
+        function = from_images
+        shape = [batch, *served.backbone.decoded_shape]
+        specs["images"] = tf.TensorSpec(shape, tf.float32, "images")
+    owner = tf.Module()
+    with without_slice_updates():
+        traced = tf.function(function, autograph=False).get_concrete_function(**specs)
+    owner.read = list(traced.variables)
+    return Function(traced, owner)
+
+
+# ---- the directory -------------------------------------------------------------------------------
+
+
+class Difference(NamedTuple):
+    """What a file changes, measured on pictures.
+
+    Attributes:
+      pictures: number of pictures that were compared.
+      equal: number of them whose best caption is that of the run.
+      score: largest difference between the scores of two equal captions.
+    """
+
+    pictures: int
+    equal: int
+    score: float
+
+
+def write(
+    run: Run,
+    served: CaptionServer,
+    directory: str,
+    format: str,
+    weights: str = "float16",
+    pictures: Sequence[str] = (),
+) -> Difference | None:
+    """Writes a directory whose captioner runs without TensorFlow.
+
+    It appears only when it is whole, and when the file in it has captioned test inputs as the run
+    does.
+
+    Args:
+      run: the run.
+      served: the functions of the run's captioner, see `saved_model.server`.
+      directory: directory to write; it must be new or empty.
+      format: `litert`, `onnx`, or `web`, which is `litert` with a page for browsers.
+      weights: how the weights are stored: `float32`, `float16` or, not for `onnx`, `int8`.
+      pictures: paths of pictures on which the captions of the file are compared with those of the
+        run. The card tells the result.
+
+    Returns:
+      What the file changes; None without `pictures`.
+
+    Raises:
+      ValueError: the run cannot be exported in this way, `directory` is not empty or not local, or
+        the file does not caption the test inputs as the run does.
+    """
+    _check(run, served)
+    if files.is_remote(directory):
+        raise ValueError(f"{directory} is not a local path. Export to a local one and copy it.")
+    if os.path.isdir(directory) and os.listdir(directory):
+        raise ValueError(f"{directory} is not empty. Name a new directory.")
+    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+    folder = f"{directory.rstrip(os.sep)}.tmp-{os.getpid()}"
+    try:
+        os.makedirs(folder)
+        entries = _write_model(run, served, folder, format, weights)
+        pathlib.Path(folder, caption.WORDS).write_text(
+            "\n".join(run.vocab.words) + "\n", encoding="utf-8"
+        )
+        files.write_json(os.path.join(folder, caption.CARD), entries)
+        shutil.copy(caption.__file__, folder)
+        captioner = caption.Captioner(folder)
+        function = trace(served, 1, _regions(run, served))
+        _check_captions(captioner, function, weights)
+        difference = None
+        if pictures:
+            difference = _compare(captioner, served, pictures)
+            entries["measured"] = difference._asdict()
+            files.write_json(os.path.join(folder, caption.CARD), entries)
+        pathlib.Path(folder, "README.md").write_text(
+            card.portable_text(run, entries), encoding="utf-8"
+        )
+        if format == "web":
+            from tfcap.serving import web
+
+            web.write(folder)
+        if os.path.isdir(directory):
+            os.rmdir(directory)
+        os.rename(folder, directory)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return difference
+
+
+def _check(run: Run, served: CaptionServer) -> None:
+    """Raises ValueError if a run cannot become a portable file."""
+    reason = ""
+    if served.backbone is not None and not isinstance(served.backbone, Backbone | Backbones):
+        if served.frames is not None:
+            reason = "it reads clips, whose frames the script beside the file cannot choose"
+        else:
+            reason = (
+                "its detector finds a different number of regions in each picture, for which "
+                "LiteRT and ONNX have no operator"
+            )
+    elif served.search.consensus is not None:
+        reason = "order=consensus looks up n-grams in a table, for which they have no operator"
+    if reason:
+        raise ValueError(
+            f"{run.directory} cannot be exported for LiteRT or ONNX: {reason}. Use "
+            "`format=saved_model`."
+        )
+
+
+def _regions(run: Run, served: CaptionServer) -> int | None:
+    """The largest number of regions of the prepared data that the model reads."""
+    return min(run.fingerprint["features"]["max_regions"], served.max_regions or 1 << 30)
+
+
+def _write_model(
+    run: Run, served: CaptionServer, folder: str, format: str, weights: str
+) -> dict[str, Any]:
+    """Writes the file with the model into `folder`; returns the entries of the card."""
+    options = run.params.task.decoding.as_dict()
+    if format == "onnx":
+        from tfcap.serving import onnx_file
+
+        name = "captioner.onnx"
+        function = trace(served, None, None)
+        onnx_file.convert(function.traced, os.path.join(folder, name), weights)
+    else:
+        name = "captioner.tflite"
+        function = trace(served, 1, _regions(run, served))
+        content = litert(function, weights)
+        pathlib.Path(folder, name).write_bytes(content)
+    entries: dict[str, Any] = {
+        "format": 1,
+        "model": run.model.name,
+        "file": name,
+        "sha256": files.file_sha256(os.path.join(folder, name)),
+        "weights": weights,
+        "length": served.search.max_length,
+        "samples": options["samples"] if served.search.samples else None,
+        "decoding": options,
+    }
+    if served.backbone is None:
+        entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
+    else:
+        entries["image"] = served.backbone.reading
+    return entries
+
+
+def litert(function: Function, weights: str) -> bytes:
+    """Converts a function to a LiteRT file with built-in operators only.
+
+    Args:
+      function: the function, traced for a fixed number of pictures.
+      weights: how the weights are stored: `float32`, `float16` or `int8`. With `int8` the products
+        are computed with inputs that are rounded to 8 bits, too.
+
+    Raises:
+      ValueError: an operation of the function has no operator in LiteRT.
+    """
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.traced], function.owner)
+    if weights != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if weights == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    try:
+        return converter.convert()
+    except Exception as error:  # TensorFlow raises a private type
+        reason = next((line for line in str(error).splitlines() if "op" in line), str(error))
+        raise ValueError(
+            f"The model cannot be converted to LiteRT: {reason[:300]}. Use `format=saved_model`."
+        ) from error
+
+
+def _check_captions(captioner: caption.Captioner, function: Function, weights: str) -> None:
+    """Raises ValueError if the file does not caption test inputs as the run does."""
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        inputs = {
+            name: _test_input(name, spec, rng)
+            for name, spec in function.traced.structured_input_signature[1].items()
+        }
+        wanted = {name: value.numpy() for name, value in function.traced(**inputs).items()}
+        result = captioner.run(**{name: value.numpy() for name, value in inputs.items()})
+        good = all(np.isfinite(result[name]).all() for name in ("scores", "log_probs"))
+        if weights == "float32":
+            good &= bool((result["tokens"] == wanted["tokens"]).all())
+            good &= bool(np.abs(result["scores"] - wanted["scores"]).max() < _SAME)
+        if not good:
+            raise ValueError(
+                f"The exported file gives other captions than the run: {result['tokens'].tolist()} "
+                f"with the scores {result['scores'].tolist()} in place of "
+                f"{wanted['tokens'].tolist()} with {wanted['scores'].tolist()}. Report it with the "
+                "configuration of the run, and use `format=saved_model`."
+            )
+
+
+def _test_input(name: str, spec: tf.TensorSpec, rng: np.random.Generator) -> tf.Tensor:
+    """Returns random values for an input of the function."""
+    if name == "num_regions":
+        return tf.fill(spec.shape, 2)
+    values = rng.random(spec.shape) * (255 if name == "images" else 1)
+    return tf.constant(values, tf.float32)
+
+
+def _compare(
+    captioner: caption.Captioner, served: CaptionServer, pictures: Sequence[str]
+) -> Difference:
+    """Compares the best captions of pictures with those of the run."""
+    find = tf.function(served.from_bytes, autograph=False, reduce_retracing=True)
+    compared = equal = 0
+    largest = 0.0
+    for start in range(0, len(pictures), _BATCH):
+        contents = [files.read_bytes(path) for path in pictures[start : start + _BATCH]]
+        results = find(tf.constant(contents))
+        rows = zip(results["captions"].numpy(), results["scores"].numpy(), strict=True)
+        for content, status, (texts, scores) in zip(
+            contents, results["status"].numpy(), rows, strict=True
+        ):
+            if status != b"ok":
+                continue
+            [result] = captioner.caption([captioner.read(content)])
+            compared += 1
+            if result["captions"][0] == texts[0].decode():
+                equal += 1
+                largest = max(largest, abs(float(result["scores"][0] - scores[0])))
+    return Difference(compared, equal, largest)
