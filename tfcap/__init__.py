@@ -5,8 +5,8 @@
     captioner = tfcap.load("runs/xtransformer")
     print(captioner("photo.jpg"))
 
-`load` is imported at its first use: `import tfcap` itself imports no TensorFlow. The rest is
-imported from the modules of the commands:
+`import tfcap` does not import TensorFlow; the first use of `load` does. The functions of the
+commands are imported from their modules:
 
     from tfcap.prepare import prepare
     from tfcap.train import train

@@ -19,7 +19,7 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 
 def commands() -> dict[str, str]:
-    """Returns the name of each command, such as "train" -> its description, a line of text."""
+    """Returns the commands: name of a command, such as "train" -> its description in one line."""
     descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -49,9 +49,9 @@ def page() -> str:
 
 
 def main() -> None:
-    """Runs the program `tfcap`: the command that the first word of the command line names.
+    """Runs the program `tfcap`.
 
-    The other words are the flags of this command.
+    The first word of the command line is the name of a command. The other words are its flags.
     """
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "help"):

@@ -7,14 +7,16 @@
     python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
 
 `--what` is one of these, or several separated by commas:
-* `xe` and `scst`: a training step.
-* `beam` and `greedy`: decoding.
-* `reward`: CIDEr-D.
-* `input`: the training batches of a prepared directory.
 
-A line holds the seconds of one call (the first call, which compiles; then median, least and most
-after a warm-up), images and captions per second, milliseconds per caption, and the peak memory of
-the process so far. The inputs are random, and captions have their full length, see `tfcap.measure`.
+* `xe` and `scst`: a step of cross-entropy training, or of self-critical training.
+* `beam` and `greedy`: decoding by beam search, or by greedy search.
+* `reward`: computing CIDEr-D, the reward of self-critical training.
+* `input`: reading the training batches of a prepared directory.
+
+A line holds the seconds of the first call, which compiles; the median, least and most seconds of
+the calls after a warm-up; images and captions per second; milliseconds per caption; and the peak
+memory so far, of the process and of the GPU. Only `input` reads data. The other measurements have
+random inputs, and their captions have full length, see `tfcap.measure`.
 """
 
 import dataclasses
@@ -62,7 +64,9 @@ def _define_flags() -> None:
 def _run() -> None:
     args = _Arguments(**cli.values(_Arguments))
     if not args.what or set(args.what) - set(WHAT):
-        raise errors.UsageError(f"`what={','.join(args.what)}` must be some of {','.join(WHAT)}.")
+        raise errors.UsageError(
+            f"`what={','.join(args.what)}` must name one or more of {', '.join(WHAT)}."
+        )
     if "input" in args.what and not args.data_dir:
         raise errors.UsageError("`what=input` needs `data_dir`, a prepared directory.")
     import keras
@@ -98,8 +102,8 @@ def _params(args: _Arguments) -> "Experiment":
         params = params.replace(task={"model": configs.Model(params.task.model.type).as_dict()})
     if params.task.backbone.trainable and set(args.what) - {"input", "reward"}:
         raise errors.UsageError(
-            "The experiment trains its backbone, which only `what=input` and `what=reward` can "
-            "time. For other measurements set task.backbone.trainable=false."
+            "Only `what=input` and `what=reward` can time an experiment that trains its backbone. "
+            "For other measurements set task.backbone.trainable=false."
         )
     return params
 

@@ -3,11 +3,12 @@
 python -m tfcap.compare runs/a runs/b --split val
 python -m tfcap.compare A.json B.json --references references_val.json
 
-All are scored with the same references. A run captions the split with its own decoding options, as
-`tfcap.evaluate` does; the references come from the data of the first run whose data still exists. A
-file holds captions in COCO's result format, or is a file of `tfcap.evaluate --hypotheses`, of which
-the first caption of each image counts. All others are compared with the first set of captions by
-paired bootstrap over the images (`tfcap.metrics.bootstrap`).
+All captions are scored with the same references. A run captions the split with its own decoding
+options, as `tfcap.evaluate` does. If there are runs, the references come from the data of the first
+run whose data still exists. A file holds captions in COCO's result format, or is a file of
+`tfcap.evaluate --hypotheses`, of which the first caption of each image counts. The second and every
+later run or file is compared with the first one, by paired bootstrap over the images
+(`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
@@ -159,7 +160,7 @@ class Compare(ScoringArguments):
     split: str = argument("Split of their data that runs caption.", default="val")
     scores: Sequence[str] | None = argument(
         f"Scores to compute, some of {', '.join((*results.DEFAULTS, 'CHAIR'))}; by default all "
-        "but CHAIR. tfcap.evaluate has CLIPScore, too.",
+        "but CHAIR. Only tfcap.evaluate computes CLIPScore.",
         default=tuple(results.DEFAULTS),
         many="commas",
     )
@@ -185,11 +186,12 @@ def _run(argv: list[str]) -> None:
 def compare(args: Compare) -> Compared:
     """Compares the scores of runs or files of captions with the scores of the first of `paths`.
 
-    All are scored with the same references. The comparison is a paired bootstrap over the images.
+    All captions are scored with the same references. The comparison is a paired bootstrap over the
+    images.
 
     Returns:
-      For each run or file, by its name, the scores with 95 % intervals; and for all but the first,
-      the differences to the scores of the first.
+      A `Compared`. It has for each run or file, by its name, the scores with 95 % confidence
+      intervals. For all but the first it also has the differences from the scores of the first.
     """
     paths = _paths(args)
     task = _caption(args, paths) if any(map(os.path.isdir, paths.values())) else _read(args, paths)

@@ -4,9 +4,10 @@ python -m tfcap.convert --from xlan caption_model_37.pth --vocab coco_vocabulary
     --model_dir runs/xlan_released
 python -m tfcap.convert --from bottom_up resnet101_faster_rcnn_final.caffemodel --out detector
 
-The commands caption, evaluate and export use the new directory like a run of `tfcap.train`, and
-`python -m tfcap.train --model_dir DIR` continues training from the weights. `prepare --backbone
-bottom_up --weights detector` makes regions of photographs with the detector.
+The directory of a converted captioner is used like a run of `tfcap.train`: caption, evaluate and
+export take it as `--model_dir`, and `python -m tfcap.train --model_dir DIR` continues training from
+its weights. With the directory of a converted detector, `tfcap.prepare --backbone bottom_up
+--weights detector` extracts the features of regions from photographs.
 """
 
 import time
@@ -42,7 +43,7 @@ class _Arguments:
         default=None,
     )
     out: str | None = argument(
-        "With `family=bottom_up`: the detector's directory, to write.", default=None
+        "With `family=bottom_up`: directory of the detector to write.", default=None
     )
     objects_vocab: str | None = argument(
         "With `family=bottom_up`: objects_vocab.txt, a class per line.", default=None
@@ -51,12 +52,14 @@ class _Arguments:
         "With `family=bottom_up`: attributes_vocab.txt, one per line.", default=None
     )
     boxes: int | None = argument(
-        "With `family=bottom_up`: regions of each picture, such as 36; default: 10 to 100.",
+        "With `family=bottom_up`: number of regions of each picture, such as 36; by default as "
+        "many as are found, but 10 to 100.",
         default=None,
         least=1,
     )
     form: str = argument(
-        "With `family=bottom_up`: whose rules choose proposals, where the two codes differ.",
+        "With `family=bottom_up`: implementation whose rules choose the regions: caffe, the "
+        "original, or milvlg, the one in PyTorch.",
         default="caffe",
         choices=["caffe", "milvlg"],
     )

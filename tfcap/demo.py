@@ -2,8 +2,8 @@
 
 The page captions pictures that are dropped, pasted, chosen or taken with the camera. It shows how
 probable each word is and what the model looked at. `--model_dir` can also be the directory of an
-export; without it the page shows the pretrained model flickr8k. The page is for this machine only:
-its server listens on 127.0.0.1.
+export. Without `--model_dir` the page shows the pretrained model flickr8k. The page is for this
+machine only: its server listens on 127.0.0.1.
 """
 
 import os

@@ -3,8 +3,9 @@
 python -m tfcap.doctor
 python -m tfcap.doctor --data_dir data/shapes --model_dir runs/xtransformer --export_dir served
 
-Without flags it checks the machine. It prints one line per check, `ok`, `warning` or `problem` with
-what to do, and changes nothing. The exit code is 0 without a problem, and 3 with one or more.
+Without flags it checks only the machine. Each line that it prints begins with `ok`, `warning` or
+`problem`; a warning or a problem says what to do. The command changes nothing. The exit code is 3
+if there is a problem, else 0.
 """
 
 import os
@@ -65,11 +66,11 @@ class Doctor:
 def findings(args: Doctor) -> Iterator[Finding]:
     """Checks the machine, and each of the directories that the caller names.
 
-    A run is compared with the data in `data_dir`. If `data_dir` is not given, it is compared with
-    the data that it was trained on.
+    A run is compared with the data in `data_dir`. If `data_dir` is not given, the run is compared
+    with the data that it was trained on.
 
     Yields:
-      A `Finding` for each result. A check that fails gives a problem, and the others go on.
+      A `Finding` for each result. A check that fails yields a problem, and the next check follows.
     """
     yield from _checked("versions", _versions)
     yield from _checked("GPU", _gpus)
@@ -126,7 +127,7 @@ def _gpus() -> Iterator[Finding]:
         yield Finding(
             WARNING,
             f"LD_LIBRARY_PATH names {directory}, whose CUDA libraries win over those that pip "
-            "installed. Take it out if TensorFlow fails.",
+            "installed. If TensorFlow fails, remove this directory from LD_LIBRARY_PATH.",
         )
     unused = gpus.unused_gpus(len(used))
     if unused or (wheels and not used):
@@ -207,8 +208,8 @@ def _records(data: "PreparedData", split: str) -> Iterator[Finding]:
                 if image != ids[done] or len(texts) != len(references.get(image, ())):
                     raise ValueError(
                         f"In {data.folder} the record of image {image} does not agree with "
-                        f"index_{split} or references_{split}.json. Run prepare again into a new "
-                        "directory."
+                        f"{split}.index.npz or references_{split}.json. Prepare the data again, "
+                        "into a new directory."
                     )
                 captions += len(texts)
                 done += 1

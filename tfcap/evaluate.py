@@ -90,8 +90,8 @@ class Evaluate(
         "File to write: an HTML page with scores and pictures.", default=None
     )
     beside: Sequence[str] = argument(
-        "NAME=results.json or NAME=MODEL_DIR: another run that page and figures show beside this "
-        "one.",
+        "NAME=results.json or NAME=MODEL_DIR: another run, which `report` and `attention` show "
+        "beside this one.",
         default=(),
         many="repeated",
     )
@@ -102,7 +102,7 @@ class Evaluate(
         "Directory of the images; by default that of the data.", default=None
     )
     clip: str | None = argument(
-        "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
+        "CLIP for the score CLIPScore: a preset of keras-hub, by its name or its directory.",
         default=None,
     )
     show: bool = argument(
@@ -128,8 +128,8 @@ def evaluate(args: Evaluate) -> Scores:
     SPICE are left out, and `Scores.unavailable` says why.
 
     Returns:
-      The `Scores`: `corpus`, the scores of all captions together, as in `corpus["CIDEr"]`; and
-      `per_image`. Both are empty if the split has no references.
+      A `Scores`. Its `corpus` has the scores of all captions together, as in `corpus["CIDEr"]`. Its
+      `per_image` has the scores of each image. Both are empty if the split has no references.
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
@@ -165,11 +165,12 @@ def _check(args: Evaluate) -> None:
     """Raises UsageError for arguments that are wrong at sight, and makes directories of files."""
     if args.predictions is None and not args.model_dir:
         raise errors.UsageError(
-            "Give `model_dir` to evaluate a run, or `predictions` and `references` for captions."
+            "Give `model_dir` to evaluate a run, or `predictions` and `references` to evaluate "
+            "captions."
         )
     if args.predictions is not None and not (args.references or args.submission):
         raise errors.UsageError(
-            "`references` is missing. Give the captions to score against, a COCO annotation file."
+            "`references` is missing. Give the reference captions, such as a COCO annotation file."
         )
     metrics = _metrics(args)
     if not metrics or set(metrics) - set(results.METRICS):
@@ -184,7 +185,8 @@ def _check(args: Evaluate) -> None:
         )
     if args.predictions is not None and args.rerank and not args.data_dir:
         raise errors.UsageError(
-            "`rerank` of `predictions` needs `data_dir`, the prepared data with similar images."
+            "With `predictions`, `rerank` needs `data_dir`, the prepared data in which it finds "
+            "similar images. Give it, or leave out `rerank`."
         )
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):

@@ -14,14 +14,15 @@ _VALUES = {
 def mark_of(annotation: Mapping[str, Any]) -> str:
     """Returns the key that marks the caption of an annotation as unusable; "" if none does.
 
-    VizWiz-Captions has two such keys, `is_rejected` (spam) and `is_precanned` (the standard text of
-    annotators for a picture of too bad quality). An annotation is marked if one of them is true.
+    VizWiz-Captions has two such keys: `is_rejected` (spam) and `is_precanned` (the standard text of
+    annotators for a picture of too bad quality). An annotation is marked if one of them is true. If
+    both are true, the result is `is_rejected`.
 
     Args:
-      annotation: the values of the annotation by key. A missing key is false.
+      annotation: the values of the annotation by key. A missing key counts as false.
 
     Raises:
-      ValueError: a mark is neither true nor false.
+      ValueError: the value of such a key is neither true nor false.
     """
     for mark in UNUSABLE:
         value = annotation.get(mark)
@@ -34,7 +35,7 @@ def mark_of(annotation: Mapping[str, Any]) -> str:
 
 
 def left_out(marks: Iterable[str]) -> str:
-    """Returns a note: "captions with a mark are left out (3 is_rejected, 1 is_precanned)".
+    """Returns a note, as "captions with a mark are left out (3 is_rejected, 1 is_precanned)".
 
     Args:
       marks: the mark of each caption that is left out, see `mark_of`.

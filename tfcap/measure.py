@@ -3,9 +3,10 @@
 Letters: B images, S captions or samples per image, C references per image, R regions, F feature
 width, T `max_length`, V vocabulary.
 
-The timed functions are those of training and decoding, compiled as there. Their inputs are random,
-and captions have their full length. Untrained weights almost never emit the end mark, so decoding
-runs its full length too (`full_length`); trained systems stop after about 11 of 17 words.
+The timed functions are those of training and decoding, compiled as there. Except for `input`, their
+inputs are random, and captions have their full length. Untrained weights almost never emit the end
+mark, so decoding also runs its full length; `full_length` in the result says whether it did.
+Trained systems stop after about 11 of 17 words.
 """
 
 import statistics
@@ -67,9 +68,10 @@ def measure(
       data_dir: the directory of prepared data, which only `input` reads.
 
     Returns:
-      what `tfcap.benchmark` prints as a line of JSON: `seconds` of a call (first, median, min and
-      max), rates computed from the median, such as `images_per_second`, and values of this kind of
-      work alone.
+      A dictionary, which `tfcap.benchmark` prints as JSON. `seconds` has the seconds of the first
+      call (`first`) and the `median`, `min` and `max` of the timed calls. Rates such as
+      `images_per_second` are computed from the median. Some kinds of work have further values, such
+      as `full_length` of decoding.
     """
     config = params.task
     images = sizes.images

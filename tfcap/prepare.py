@@ -4,9 +4,9 @@ python -m tfcap.prepare --captions captions.csv --images photographs --out data/
 python -m tfcap.prepare --source shapes --out data/shapes
 
 The command writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz,
-references_<split>.json, the backbone's weights, and dataset.json last. An interrupted prepare
-continues where it stopped when the same command is given again: `.shards` describes the finished
-shards.
+references_<split>.json, the backbone's weights, and dataset.json, which is written last. If an
+interrupted command is given again, it continues where it stopped: the directory `.shards` lists the
+finished shards.
 """
 
 import pathlib
@@ -41,11 +41,11 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     """Turns captions and images into a prepared directory, from which captioners are trained.
 
     Returns:
-      The path of the prepared directory; a string, not a Path, if it lies in remote storage.
+      The path of the prepared directory, as a Path, or as a string if it is in remote storage.
 
     Raises:
-      ValueError: the input is bad, more images than `max_skipped` allows cannot be read, or `out`
-        holds files that were made with other settings.
+      ValueError: the captions, pictures or features cannot be used; more images than `max_skipped`
+        allows cannot be used; or `out` holds files that were made with other settings.
     """
     from tfcap.preparing import build
 

@@ -6,8 +6,11 @@ python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --candidates 10
 
 The first command scores every image of the split with every caption of the split and prints R@1,
 R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
-second finds images for a text. The last finds sentences for a picture among the captions of the
-split. With --candidates only the images or sentences with the nearest vectors are scored.
+second finds images for a text. The third finds sentences for a picture among the captions of the
+split. With --candidates 100 it scores only 100 of them, those whose vectors are nearest to that of
+the picture. --candidates also works with --query.
+
+To rank captions for an image, log P(caption) is subtracted, unless --marginal_images is 0.
 """
 
 import os
@@ -36,11 +39,13 @@ class Retrieve(cli.RunArguments):
         "Directory of the prepared data; by default that of the run.", default=None
     )
     split: str = argument("Split whose images and captions are ranked.", default="val")
-    limit: int = argument("Number of images from the start; 0 uses all.", default=0, least=0)
+    limit: int = argument(
+        "Use only so many images, the first of the split; 0 uses all.", default=0, least=0
+    )
     batch_size: int = argument("Number of images scored together.", default=8, least=1)
     marginal_images: int = argument(
-        "Number of training images whose probabilities normalise the score of a caption; 0 does "
-        "not normalise.",
+        "Number of training images from which P(caption) is estimated: to rank captions for an "
+        "image, log P(caption) is subtracted from their scores. 0 subtracts nothing.",
         default=500,
         least=0,
     )
@@ -81,7 +86,8 @@ def retrieve(args: Retrieve) -> dict[str, retrieval.Summary]:
     """Ranks a split by log P(caption | image), or answers queries, and prints the results.
 
     Without `query` and `image` the captions of the split are ranked for each image, and the images
-    for each caption. A `query` finds images, and an `image` finds captions.
+    for each caption. A `query` finds images, and an `image` finds captions. To rank captions for an
+    image, log P(caption) is subtracted, unless `marginal_images` is 0.
 
     Returns:
       "image to text" and "text to image" -> the recalls and the median rank of this direction. The

@@ -1,14 +1,15 @@
 """Trains a captioner: `python -m tfcap.train --experiment=xtransformer`.
 
-The flags are those of TF Model Garden. The same command with the same `--model_dir` resumes an
-interrupted run bit for bit. Without `--experiment` the command continues the run in `--model_dir`
-with its configuration, for example that of a converted model.
+`--experiment`, `--model_dir`, `--mode`, `--config_file` and `--params_override` are named as in TF
+Model Garden. If an interrupted command is given again, it resumes the run; the results are, bit for
+bit, those of an uninterrupted run. Without `--experiment` the command continues the run in
+`--model_dir`, for example a converted model, with the configuration of that run.
 
     python -m tfcap.train --experiment=xlan --then=xlan_scst
 
-This command trains both stages, one after the other. A later stage starts from the best checkpoint
-of the stage before it, and its directory lies inside the directory of that stage. `--then` can be
-repeated.
+This command trains two stages, one after the other: cross-entropy training, then self-critical
+training. A later stage starts from the best checkpoint of the stage before it, and its directory
+lies inside the directory of that stage. `--then` can be repeated.
 """
 
 import json
@@ -51,13 +52,13 @@ class Train:
     mode: str = argument("Which parts to run.", default="train_and_eval", choices=MODES)
     then: str | Sequence[str] = argument(
         "Experiment of a later stage, or EXPERIMENT:FILE,FILE with its YAML files or recipes; "
-        "repeatable, in order. It starts from the best checkpoint of the stage before it and has "
-        "its model, data, decoding, validation and runtime.",
+        "repeatable, in order. A later stage starts from the best checkpoint of the stage before "
+        "it, and takes over the model, data, decoding, validation and runtime of that stage.",
         default=(),
         many="repeated",
     )
     then_config_file: Paths = argument(
-        "As `config_file`, but for every later stage, after its own files.",
+        "As `config_file`, but for every later stage; applied after the files in `then`.",
         default=(),
         many="repeated",
     )

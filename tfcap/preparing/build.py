@@ -275,8 +275,8 @@ class _Preparation:
             shard = shards.read_description(self.out, self.digest, name)
             if shard is None:
                 raise ValueError(
-                    f"A worker has finished {name}, but it is not in {self.out}. All workers must "
-                    "write to one directory: give one in shared storage as `out`."
+                    f"A worker has finished the shard {name}, but it is not in {self.out}. All "
+                    "workers must write to one directory: give one in shared storage as `out`."
                 )
             skipped += shard["skipped"]
             if run_on is not inline:

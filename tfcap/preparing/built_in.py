@@ -35,9 +35,10 @@ class BuiltIn(NamedTuple):
       seed: a word that is part of the random seed, so that each data set has random numbers of its
         own.
       counts: default number of pictures or clips by split: train, val and test.
-      draw: a function that chooses at random what a picture or clip shows. Its results can be
-        compared and hashed.
-      render: a function that paints a result of `draw`.
+      draw: a function of a random generator. It chooses at random what a picture or clip shows. Its
+        results can be compared and hashed.
+      render: a function of a result of `draw` and a random generator. It paints the picture or clip
+        and returns it as a `Rendered`.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BuiltIn(NamedTuple):
 
     @property
     def caption_file(self) -> str:
+        """The file name of the caption file."""
         return f"dataset_{self.name}.json"
 
     def different(self, counts: Mapping[str, int], seed: int) -> dict[str, list[Any]]:

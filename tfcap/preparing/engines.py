@@ -1,8 +1,8 @@
 """Calls a function for each shard: in this process, in several processes, or on Apache Beam.
 
 An engine is a function: it calls `work` with each task and yields the names (`task.name`) of
-finished tasks in any order. `work` writes its result into a file; for an engine with processes it
-must be picklable.
+finished tasks in any order. `work` writes its result into a file. For an engine that uses other
+processes, `work` must be picklable.
 """
 
 import concurrent.futures
@@ -38,7 +38,7 @@ Engine = Callable[[Work, Iterable[NamedTask]], Iterator[str]]
 def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
     """Calls `work` with each task in this process, one after the other.
 
-    Prepare uses this engine if there is one local worker.
+    It is the engine of `engine=local` with one worker.
 
     Args:
       work: a function that handles one task and writes its result into a file.

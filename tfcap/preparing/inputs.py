@@ -92,7 +92,7 @@ def read(settings: Settings) -> Inputs:
 
     Raises:
       UsageError: `captions` is missing, or settings do not suit the layout.
-      ValueError: the files cannot be used, or more rows than `max_skipped` cannot be used.
+      ValueError: the files cannot be used, or more rows cannot be used than `max_skipped` allows.
     """
     settings = _with_source(settings)
     path = settings.caption_paths[0]
@@ -187,7 +187,7 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     """Checks that pictures or ready-made features are where the settings say.
 
     Only the first 20 pictures (`FIRST`) are looked for, and it is enough if one of them exists.
-    Prepare skips missing pictures later, when it reads them.
+    Other missing pictures are skipped later, when pictures are read.
 
     Args:
       settings: the settings of prepare.

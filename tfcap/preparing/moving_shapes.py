@@ -1,11 +1,12 @@
-"""Makes the built-in clips: one or two coloured shapes that move, grow, appear, with five captions.
+"""Makes the built-in clips: one or two coloured shapes move, grow, shrink, appear or disappear.
 
 The seed determines everything. A clip has one or two steps, one after the other, and a step is one
 action of one shape. Every clip played backwards is also a possible clip, with another caption:
 "moves left" becomes "moves right", and "appears before" becomes "disappears after". So a model that
 does not know the order of the frames can only guess.
 
-A clip is a GIF file of 8 to 12 frames. The caption file has the layout of Karpathy's splits.
+A clip is a GIF file of 8 to 12 frames, with five captions. The caption file has the layout of
+Karpathy's splits.
 """
 
 import functools

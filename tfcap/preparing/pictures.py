@@ -37,7 +37,8 @@ _QUALITY = 95  # of JPEG
 class Extracted(NamedTuple):
     """The features of one image, or the reason why it cannot be used.
 
-    R is the number of regions, F the width of a feature vector.
+    R is the number of regions, F the width of the feature vector of a region, F2 the width of the
+    vector of the whole image.
 
     Attributes:
       entry: the image.
@@ -51,9 +52,9 @@ class Extracted(NamedTuple):
       image: one feature vector of the whole image, float32 [F2]; None if the source has no such
         vectors.
       picture: bytes of the picture file to store in the record; None if it is not stored.
-      objects: what a detector saw, as key of the record -> list: the size of the image under
-        `image/size`, and the names and scores of the classes and attributes of regions. None if
-        nothing of this is stored.
+      objects: what a detector saw, as key of the record -> list. `image/size` has width and height
+        of the image in pixels; other keys have the names and scores of the classes and attributes
+        of the regions. None if nothing of this is stored.
     """
 
     entry: Entry

@@ -55,27 +55,30 @@ class Settings:
         default=None,
     )
     weights: str | os.PathLike | None = argument(
-        "Weights of the network: 'imagenet' (downloaded, but efficientnet_lite2 has them in the "
-        "extra 'lite'), a file, or the directory of a converted detector; by default 'imagenet' "
-        "where the network has these.",
+        "Weights of the network: 'imagenet', a file, or the directory of a converted detector; by "
+        "default 'imagenet' if the network has these. Those of ImageNet are downloaded, except "
+        "for efficientnet_lite2: its weights come with the extra 'lite' of the package.",
         default=None,
     )
     grid: int | None = argument(
         "Cells along a side of the feature grid, for example 7 or 4.", default=None
     )
     crops: int = argument(
-        "Number of crops of a picture: 1, the whole picture, or 10, for one feature vector that is "
-        "their mean (vgg16: fc7).",
+        "1 reads the whole picture; 10 reads ten crops and makes one feature vector, the mean over "
+        "the crops (with vgg16: of the layer fc7).",
         default=1,
     )
     vector: bool = argument(
-        "Make one feature vector of the whole picture (vgg16: fc7).", default=False
+        "Make one feature vector of the whole picture (with vgg16: of the layer fc7).",
+        default=False,
     )
     image_size: int | None = argument(
         "Pixels along a side that pictures are resized to.", default=None
     )
     frames: int | None = argument(
-        "Read clips, this many frames of each; by default 16 for gif and msrvtt.", default=None
+        "If given, images are read as clips, with this many frames each; by default 16 for the "
+        "sources gif and msrvtt, and 8 for moving_shapes.",
+        default=None,
     )
     keep_pictures: bool = argument(
         "Store the pictures in the records, too, so that training can change the network.",
@@ -91,7 +94,7 @@ class Settings:
         default=None,
     )
     min_count: int = argument(
-        "Words that are counted less often are left out of the vocabulary.", default=5
+        "Words that occur less often than this are left out of the vocabulary.", default=5
     )
     vocab: str | os.PathLike | None = argument(
         "A vocab.txt to use instead of counting words, e.g. of a converted model.", default=None
@@ -102,8 +105,8 @@ class Settings:
     )
     splits: str = argument(
         "How the images are divided. source: the splits of the caption file, or random ones if it "
-        "has none; random: 90 % train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: the "
-        "sizes of m-RNN's split of COCO.",
+        "has none; random: 90 % train, 5 % val, 5 % test; random:70,15,15: other shares; mrnn: "
+        "random ones of COCO, with the sizes that the paper on m-RNN has.",
         default="source",
     )
     split_ids: str | os.PathLike | None = argument(
@@ -117,7 +120,9 @@ class Settings:
         choices=("raw", "given"),
     )
     count_splits: str = argument(
-        "Splits whose words the vocabulary counts.", default="train", choices=("train", "all")
+        "Splits whose words are counted for the vocabulary.",
+        default="train",
+        choices=("train", "all"),
     )
     name: str | None = argument(
         "Name of the data set; by default that of the caption file.", default=None
@@ -138,8 +143,12 @@ class Settings:
     train: int | None = argument(
         "Number of training pictures or clips of the built-in data.", default=None, name="-"
     )
-    val: int | None = argument("The same for validation.", default=None, name="-")
-    test: int | None = argument("The same for test.", default=None, name="-")
+    val: int | None = argument(
+        "Number of validation pictures or clips of the built-in data.", default=None, name="-"
+    )
+    test: int | None = argument(
+        "Number of test pictures or clips of the built-in data.", default=None, name="-"
+    )
 
     @property
     def is_built_in(self) -> bool:
@@ -155,7 +164,7 @@ class Settings:
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
         """The paths in `captions`; if there are none, the paths in `images`.
 
-        Some layouts have the captions beside the pictures.
+        The latter serve layouts that have the captions beside the pictures.
         """
         return _paths(self.captions) or _paths(self.images)
 
@@ -282,14 +291,14 @@ class Settings:
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
         """Returns the settings on which the content of finished shards depends.
 
-        Prepare compares them with the settings stored in `out` to decide whether it can continue. A
-        setting that earlier versions lacked is left out while it has its default, so that the
-        directories of those versions stay valid.
+        They are compared with the settings stored in `out`: only if they are equal can the work in
+        `out` be continued. A setting that earlier versions lacked is left out while it has its
+        default, so that the directories of those versions stay valid.
 
         Args:
-          entries: the images. The result has a SHA-256 of their captions, and of their splits
-            unless `splits` covers them. A single caption file is hashed in place of the captions,
-            unless it is very large.
+          entries: the images. The result has a SHA-256 of their captions, and also of their splits
+            if `splits` is None. A single caption file is hashed in place of the captions, unless it
+            is very large.
           splits: SHA-256 of the lists of images per split, if the splits were drawn or come from
             `split_ids`; None if they come from the caption files.
 
@@ -386,7 +395,8 @@ def allowed_skips(max_skipped: str | int, images: int) -> int:
     """Returns how many images prepare may skip at most.
 
     Args:
-      max_skipped: a number such as `100`, or a share of the images such as "1%", rounded down.
+      max_skipped: a number such as 100, or a share of the images such as "1%". The number of images
+        that the share stands for is rounded down.
       images: number of images of the data set.
 
     Raises:

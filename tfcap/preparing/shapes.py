@@ -208,7 +208,7 @@ def paint(
     """Paints a filled shape on a picture that is four times as large as the final picture.
 
     Args:
-      draw: draws on the large picture.
+      draw: the drawing object of the large picture.
       kind: name of the shape, such as "circle".
       middle: x and y of the middle, in pixels of the final picture.
       radius: radius in pixels of the final picture.

@@ -143,11 +143,15 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
       name: file name of the shard.
 
     Returns:
-      A dictionary with the fields of `ShardInfo`; `sums`, sums over the features; `skipped`, the
-      unusable images with their reasons; `dropped_boxes`, the number of images whose boxes were
-      dropped; `animated`, the number of animated GIF files; and `settings`, the digest. None if the
-      shard must be written, because its description is missing or has another digest, or because
-      its shard file is missing or has another size.
+      A dictionary. None if the shard must be written, because its description is missing or has
+      another digest, or because its file is missing or has another size. The dictionary has
+
+      * the fields of `ShardInfo`;
+      * `sums`: sums over the features;
+      * `skipped`: the unusable images with their reasons;
+      * `dropped_boxes`: the number of images whose boxes were dropped;
+      * `animated`: the number of animated GIF files;
+      * `settings`: the digest.
     """
     try:
         shard = files.read_json(_description_path(folder, name), "")

@@ -78,7 +78,7 @@ def elsewhere(folder: str | os.PathLike, name: str) -> str:
 
 
 def number(name: str) -> int | None:
-    """Returns the number at the end of a file name: 12 for `b_0012.jpg`; else None."""
+    """Returns the number at the end of a file name, 12 for `b_0012.jpg`; None without a number."""
     match = re.search(r"(\d{1,18})(\.\w+)?$", name)
     return int(match[1]) if match else None
 

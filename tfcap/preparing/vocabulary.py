@@ -86,8 +86,8 @@ def _texts(entry: Entry) -> list[str]:
     """Returns the words of each caption in the file, with spaces between them."""
     if len(entry.words) < len(entry.captions):
         raise ValueError(
-            f"`tokens=given` needs words in the caption file, but image {entry.id} "
-            f"({entry.file_name}) has none. Add them, or leave out `tokens`."
+            f"`tokens=given` needs the words of each caption in the caption file, but they are "
+            f"missing for image {entry.id} ({entry.file_name}). Add them, or leave out `tokens`."
         )
     return [" ".join(words) for words in entry.words]
 

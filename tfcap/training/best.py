@@ -63,9 +63,9 @@ class BestCheckpoint:
     def keep(self, scores: dict[str, float], step: int, details: Scores | None) -> None:
         """Saves the checkpoint and its scores if this validation is the best so far.
 
-        If `scores` lacks `metric`, a warning is logged and nothing is saved. The checkpoint is
-        written before its scores. So `info.json` never has the scores of a checkpoint that was not
-        saved.
+        If `scores` lacks the score `metric`, a warning is logged and nothing is saved. The
+        checkpoint is written before its scores. So `info.json` never has the scores of a checkpoint
+        that was not saved.
 
         Args:
           scores: the scores of the validation, by name.

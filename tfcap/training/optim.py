@@ -25,8 +25,8 @@ class Adam(private_api.SharedScalarsOptimizer):
     m^ and v^ are the first and second moment after their bias correction (Kingma and Ba 2015,
     algorithm 1). Keras' own Adam adds epsilon to sqrt(v) before the correction. At the first step
     this has the effect of an epsilon that is 7 times (beta_2 0.98) or 32 times (beta_2 0.999) as
-    large. Keras also computes 1 - beta^t in float32, with a relative error of 1e-5 at the first
-    step.
+    large. For the correction at step t, Keras also computes 1 - beta^t in float32. At the first
+    step this has a relative error of 1e-5; here it is computed in float64.
 
     Args:
       learning_rate: the learning rate lr: a number or a Keras schedule.
@@ -79,9 +79,9 @@ class Adam(private_api.SharedScalarsOptimizer):
 
         Returns:
           a, e, beta_1, beta_2 and 0, float32 scalars. A weight with the moments m and v changes by
-          -a m / (sqrt(v) + e). At step t of `Adam`, a = lr sqrt(1 - beta_2^t) / (1 - beta_1^t) and
-          e = epsilon sqrt(1 - beta_2^t), which contain the bias corrections. The 0 tells
-          TensorFlow's kernel not to correct again.
+          -a m / (sqrt(v) + e). At step t of `Adam`, a = learning_rate sqrt(1 - beta_2^t) /
+          (1 - beta_1^t) and e = epsilon sqrt(1 - beta_2^t), which contain the bias corrections. The
+          0 tells TensorFlow's kernel not to correct again.
         """
         # In float64, because 1 - beta^t subtracts two numbers that are nearly equal.
         rate = ops.cast(learning_rate, "float64")
@@ -129,7 +129,8 @@ class RAdam(Adam):
     (ExpansionNet). Later steps are rectified.
 
     Two points follow the released code and not the paper: steps are rectified from rho >= 5 on
-    (paper: rho > 4), and epsilon is added to sqrt(v) before the bias correction.
+    (paper: rho > 4), and epsilon is added to the root of the second moment before the bias
+    correction.
 
     Args:
       learning_rate: the learning rate: a number or a Keras schedule.
@@ -280,17 +281,17 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate at each step, as a configuration describes it.
 
-    At step n = 1, 2, ..., with w = warmup_steps, the rate is
+    At step n = 1, 2, ..., with w = warmup_steps, the rate of each kind of schedule is
 
-      constant: learning_rate
-      noam: learning_rate * width^-0.5 * min(n^-0.5, n * w^-1.5) (docs/systems.md 7.1)
-      linear: learning_rate * min(n / w, 1) * decay
-      hyperbolic: learning_rate / max(w - n + 1, 1) * decay
+    * constant: learning_rate
+    * noam: learning_rate * width^-0.5 * min(n^-0.5, n * w^-1.5) (docs/systems.md 7.1)
+    * linear: learning_rate * min(n / w, 1) * decay
+    * hyperbolic: learning_rate / max(w - n + 1, 1) * decay
 
     with decay = decay_rate^floor(max(n - 1 - decay_start, 0) / decay_steps), or 1 if decay_steps is
-    0. So the decay may begin during the warm-up. After the warm-up, linear and hyperbolic are at
-    least `minimum`. The hyperbolic warm-up is that of the code of ExpansionNet; its paper only
-    writes "warm-up".
+    0. So the decay may begin during the warm-up. After the warm-up, linear and hyperbolic rates are
+    at least `minimum`. The hyperbolic warm-up is that of ExpansionNet's code; its paper only writes
+    "warm-up".
 
     Args:
       config: the group `schedule` of the optimizer's configuration.
@@ -336,8 +337,8 @@ class Plateau(tf.Module):
     row without a better score, the object multiplies its variable `scale` by `factor`, and
     `LearningRate` multiplies the rate by `scale`. A score is better if it improves on the best
     score by more than 1e-4 of the absolute value of the best, as in PyTorch's ReduceLROnPlateau.
-    The released code gives PyTorch negated scores, with which PyTorch accepts slightly worse
-    scores, too; this class does not. Save the object in checkpoints, so that a resumed run goes on
+    The released code gives PyTorch negated scores. PyTorch then counts a slightly worse score as
+    better, too; this class does not. Save the object in checkpoints, so that a resumed run goes on
     counting.
 
     Args:
@@ -359,7 +360,7 @@ class Plateau(tf.Module):
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, scores) -> None:
-        """Notes the score of a validation; calls `react` if it stops improving."""
+        """Notes the score of a validation; calls `react` if scores have stopped improving."""
         if not self.patience or self.metric not in scores:
             return
         score = float(scores[self.metric]) * (1 if self.higher else -1)
@@ -387,9 +388,9 @@ class Patience(Plateau):
       patience: number of validations; 0 never ends training.
       metric: name of the score.
       higher: true if a higher score is better, false if a lower one is.
-      settles: true also counts from 0 again when the perplexity has fallen by more than 5 % since
-        the first validation or, later, since it last restarted the count. False counts by the score
-        alone.
+      settles: true also restarts the count when the perplexity has fallen by more than 5 %. The
+        fall is measured from the first validation or, later, from the last restart by perplexity.
+        False counts by the score alone.
     """
 
     def __init__(self, patience: int, metric: str, higher: bool, settles: bool = False):

@@ -84,11 +84,15 @@ class SelfCriticalTask(CaptionTask):
     that its gradient is minus the gradient of the expected reward. The option `reduction` says what
     this sum is divided by.
 
-    TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
-    `advantage_spread` (root of the mean squared advantage), `entropy` (the mean of -log p of a
-    sampled word, in nats), `length` (words without the end mark), `distinct_samples` (share of
-    different captions among the samples of an image, percent), `function_word_endings` (share of
-    captions whose last word is one of `tokens.FUNCTION_WORDS`, percent).
+    TensorBoard shows these values of the samples of a step:
+
+    * `reward` and `baseline`: their means.
+    * `advantage_spread`: the root of the mean squared advantage.
+    * `entropy`: the mean of -log p of a sampled word, in nats.
+    * `length`: the mean number of words of a caption, without the end mark.
+    * `distinct_samples`: the share of different captions among the samples of an image, in percent.
+    * `function_word_endings`: the share of captions whose last word is one of
+      `tokens.FUNCTION_WORDS`, in percent.
 
     With the option `gradient: rescoring`, samples are drawn first, and the model computes their
     log-probabilities again for the gradient. Sampling and greedy decoding then share one loop over
@@ -97,7 +101,8 @@ class SelfCriticalTask(CaptionTask):
 
     Args:
       config: the configuration of the task.
-      data: the prepared data set; None if only `train_step` is used. Without data, give `reward`.
+      data: the prepared data set. It may be None if only `train_step` is called and `reward` is
+        given.
       optimizer_config: the configuration of the optimizer.
       reward: computes the rewards; None makes it from the configuration and the data.
       hook: a Python function whose result is added to the reward, see `rewards.Reward`.
@@ -315,7 +320,8 @@ def build_task(
 
     Args:
       params: the configuration.
-      data: the prepared data set; None if only `train_step` is used, with cross-entropy.
+      data: the prepared data set. It may be None if the objective is cross-entropy and only
+        `train_step` is called.
       replicas: number of replicas that share a global batch.
       start_step: the step from which training goes on.
       hook: a Python function whose result is added to the reward, see `rewards.Reward`.

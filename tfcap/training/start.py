@@ -49,7 +49,9 @@ def data_directory(configured: str) -> str:
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Checks that the data has the splits, images, captions and pictures that a run needs.
+    """Checks that the data has the splits, captions and pictures that a run needs.
+
+    The training split must also have at least as many images as a batch.
 
     Args:
       task: the configuration of the task.
@@ -57,7 +59,7 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
       mode: what the run does, one of `training.MODES`.
 
     Raises:
-      ValueError: the data lacks one of them.
+      ValueError: the data lacks one of them, or has too few training images.
     """
     splits = data.fingerprint["splits"]
     for part, key in (("train", "train_data"), ("eval", "validation_data")):

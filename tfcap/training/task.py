@@ -59,7 +59,7 @@ class CaptionTask(base_task.Task):
 
     Args:
       config: the configuration of the task.
-      data: the prepared data set; None if only `train_step` is used.
+      data: the prepared data set. It may be None if only `train_step` is called.
       optimizer_config: the configuration of the optimizer.
       replicas: number of replicas that share a global batch.
       start_step: the step from which training goes on; the first batch is that of this step.
@@ -203,8 +203,8 @@ class CaptionTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """Computes the loss of a batch on one replica, and updates the weights.
 
-        The loss is the mean over the words of all replicas, in nats per word. The penalty of `l2`
-        acts on the weights only: neither the result nor the metrics contain it.
+        The loss is the mean over the words of all replicas, in nats per word. The penalty of the
+        option `l2` is part of the gradient, but neither of the result nor of the metrics.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
@@ -247,7 +247,8 @@ class CaptionTask(base_task.Task):
           done: number of finished optimizer steps, an integer scalar.
 
         Returns:
-          the seed for TensorFlow's stateless random functions, [2] of the dtype of `done`.
+          the seed for TensorFlow's stateless random functions: two integers, [2], of the dtype of
+          `done`.
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
@@ -389,7 +390,7 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Collects the captions of all workers in the first one, which computes the scores.
+        """Collects the captions of all workers in worker 0, which computes their scores.
 
         Args:
           aggregated_logs: the result of `aggregate_logs` in this worker.

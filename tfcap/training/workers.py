@@ -54,7 +54,7 @@ def cluster_position(several: bool = False) -> tuple[int, int]:
       the number of workers, and the index of this one, from 0; (1, 0) without `TF_CONFIG`.
 
     Raises:
-      UsageError: this `TF_CONFIG` cannot be used.
+      UsageError: the content of `TF_CONFIG` cannot be used.
     """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:

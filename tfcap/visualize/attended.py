@@ -21,8 +21,9 @@ class Attended:
       weights: weights of the R regions for each word, float32 [T', R]: at least 0, with the sum 1
         over the regions. With the kind `contribution`, all weights of a word may be 0: then no
         region has a positive contribution.
-      boxes: corners of the regions, float32 [R, 4]: x1, y1, x2, y2 in 0..1. Regions of a grid have
-        the boxes of its cells.
+      boxes: corners of the regions, float32 [R, 4]: x1, y1, x2, y2 as shares 0..1 of the width and
+        the height of the picture. If the regions are the cells of a grid, these are the corners of
+        the cells.
       kind: what the weights are: `attention`, from the decoder's attention; or `contribution`, from
         gradients. `attention.attend` says how both are computed.
     """

@@ -1,6 +1,7 @@
 """Writes the HTML report: captions and pictures of runs, in one file for offline use.
 
-The page of a folder of pictures is a report without references and without scores of the whole set.
+`write` makes a report that compares runs. `write_captions` makes a page of the same form with the
+captions of a folder of pictures, without references.
 
 Text from other sources (captions, references, names) enters the page only as JSON with an escaped
 "<", and the script shows it as text, never as markup.
@@ -67,7 +68,8 @@ def write(
         drawn over the picture. A run or an image without an entry has no weights drawn.
       title: the title of the page.
       notes: lines to show under the scores, before those of the scores themselves.
-      text_of: maps a note to the text that is shown; a command names its flags so.
+      text_of: a function of a note that returns the text to show. A command replaces the names of
+        arguments by those of its flags in this way.
 
     Returns:
       The number of images with a picture.

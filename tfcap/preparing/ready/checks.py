@@ -115,10 +115,11 @@ def name_of_features(arrays: Arrays) -> str:
     """Returns the name of the array that has the features.
 
     If an array has a usual name for features, such as `feat` or `features`, that name is returned.
-    Otherwise there must be exactly one array with an unknown name; its name is returned.
+    Otherwise arrays with another usual name, such as `boxes` or `image_w`, are left aside, and the
+    name of the only other array is returned. If there is just one array, its name is returned.
 
     Raises:
-      ValueError: no array has a usual name for features, and not exactly one has an unknown name.
+      ValueError: no array has a usual name for features, and it is not clear which one has them.
     """
     name = next((name for name in FEATURES if name in arrays), None)
     if name is not None:
@@ -126,8 +127,8 @@ def name_of_features(arrays: Arrays) -> str:
     left = [n for n in arrays if n not in OTHERS] or list(arrays)
     if len(left) != 1:
         raise ValueError(
-            f"the file has no array with a name of features ({', '.join(FEATURES)}); it has: "
-            f"{', '.join(left)}. Rename the array of the features to feat."
+            f"no array in the file has a known name for features ({', '.join(FEATURES)}); the file "
+            f"has: {', '.join(left)}. Rename the array of the features to feat."
         )
     return left[0]
 

@@ -57,7 +57,8 @@ class FeatureFiles(abc.ABC):
     """Base class of the layouts of feature files. An instance reads the files of one data set.
 
     A subclass sets `title`, and implements `read`. It sets `endings` or overrides `recognise`, and
-    sets `keys` or overrides `has`. Prepare detects the layouts in `LAYOUTS`.
+    sets `keys` or overrides `has`. `tfcap.prepare` detects only layouts that are listed in
+    `LAYOUTS`.
 
     The key of an image is the text under which the files store the image: its id, its file name
     with or without directory and ending, or the number at the end of the file name.
@@ -111,9 +112,9 @@ class FeatureFiles(abc.ABC):
         """
 
     def near(self, key: str) -> str:
-        """Returns a hint for the error about a missing key, such as a key that exists.
+        """Returns a hint for the error about a missing key; "" if there is no hint.
 
-        An example is `; another is 391895`. If there is no hint, it returns "".
+        The hint names a key that exists, as in `; another is 391895`.
         """
         other = next(iter(self.keys), None)
         return "" if other is None else f"; another is {other}"

@@ -31,7 +31,7 @@ class Content(Protocol):
         """Returns the bytes of the picture.
 
         Raises:
-          ValueError, OSError: the picture cannot be read. Prepare then skips it, with this reason.
+          ValueError, OSError: the picture cannot be read. It is then skipped, with this reason.
         """
 
 
@@ -283,9 +283,10 @@ class Source:
             items are the arguments of `parse`.
           parse: a function that makes an `Entry` of a row. If it raises an error, the row is
             skipped, with the error as the reason.
-          join: whether rows with the same file name are captions of one image. If True, and if no
-            image has an id and all file names are like COCO's `COCO_val2014_000000000042.jpg` with
-            different numbers, these numbers become the ids, not the positions.
+          join: whether rows with the same file name are captions of one image. If True, images
+            without ids may get them from COCO's file names: if no image has an id, and all names
+            are like `COCO_val2014_000000000042.jpg` with different numbers, these numbers become
+            the ids.
 
         Returns:
           The images, in the order of the rows.
@@ -385,9 +386,10 @@ def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
 
 
 def accepted(entries: list[Entry]) -> list[Entry]:
-    """Leaves out training images whose captions are all marked as unusable by the source.
+    """Leaves out images whose captions are all marked as unusable by the source.
 
-    Images of other splits stay. A message counts the images left out and the marked captions.
+    Images stay if they have a split other than train. A message counts the images left out and the
+    marked captions.
 
     Returns:
       The remaining images, with `rejected` empty.

@@ -274,7 +274,8 @@ def joined(
 ) -> list[Entry]:
     """Joins entries with the same picture and the same split into one entry with all captions.
 
-    A picture that the source has in several splits keeps an entry in each; a message counts these.
+    A picture that the source has in several splits keeps an entry in each. A message counts such
+    pictures.
 
     Args:
       entries: the entries; several may have the same picture.

@@ -37,10 +37,10 @@ Key = int | str | tuple[str, int]  # an id, a file name, or both
 
 
 def split_name(text: object) -> str:
-    """Returns "train", "val" or "test" for a usual name of a split, and other names as they are.
+    """Returns "train", "val" or "test" for a usual name of a split, and keeps other names.
 
     Usual names are those of `usual_split`, such as `validation`. Any other name is a split of its
-    own: `qual_dev` of DOCCI does not become "val". Spaces in it become "_".
+    own: `qual_dev` of DOCCI does not become "val". Spaces in such a name become "_".
 
     Raises:
       ValueError: `text` is no name, for example a number.

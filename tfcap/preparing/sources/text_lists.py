@@ -63,9 +63,9 @@ def is_flickr8k(path: pathlib.Path) -> bool:
 def flickr8k(source: Source) -> list[Entry]:
     """Reads the layout `flickr8k`: `Flickr8k.token.txt` with lines `NAME.jpg#NUMBER<TAB>caption`.
 
-    The lists `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the
-    splits, with one name per line. Images in none of them are left out. If there are no lists, the
-    images have no split. Images are numbered from 0.
+    The lists `Flickr_8k.trainImages.txt`, `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`
+    beside that file give the splits, with one name per line. Images in none of them are left out.
+    If there are no lists, the images have no split. Images are numbered from 0.
 
     Args:
       source: what to read; `captions` is the file or its directory.
