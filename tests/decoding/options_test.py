@@ -131,7 +131,7 @@ def test_a_number_out_of_its_range_is_refused_by_its_name(name, values):
 
 def test_words_become_ids_and_text_is_refused_by_a_search():
     options = Options(suppress="a b", prefix="c")
-    with pytest.raises(ValueError, match="The option suppress is text"):
+    with pytest.raises(ValueError, match="The option `suppress` is text"):
         options.ids("suppress")
     result = options.with_ids(lambda name, text: tuple(5 + ord(c) - 97 for c in text if c != " "))
     assert result == dataclasses.replace(options, suppress=(5, 6), prefix=(7,))

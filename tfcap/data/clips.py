@@ -52,7 +52,7 @@ def decode_clip(content: tf.Tensor, frames: int) -> tf.Tensor:
       frames: number of frames to return, N.
 
     Returns:
-      The frames, uint8 [N, H, W, 3].
+      The frames, uint8 [N, H, W, 3] for height H and width W.
 
     Raises:
       tf.errors.InvalidArgumentError: the file cannot be decoded as a picture, for example
@@ -78,11 +78,13 @@ def read_clip_bytes(content: bytes, frames: int) -> Frames:
       frames: number of frames to read, N.
 
     Returns:
-      N upright pictures uint8 [H, W, 3], as a list or as one array [N, H, W, 3].
+      N upright pictures uint8 [H, W, 3], for height H and width W, as a list or as one array
+      [N, H, W, 3].
 
     Raises:
-      ValueError: the file is neither a picture nor a film that can be read. Or a frame of a film,
-        or another file as a whole, has more than `tfcap.images.MOST_PIXELS` pixels.
+      ValueError: the file is neither a picture nor a film that can be read, or it has too many
+        pixels. The limit is `tfcap.images.MOST_PIXELS`: for a film in one frame, for a GIF file in
+        all frames together.
     """
     if films.is_film(content[:16]):
         return films.read_film_bytes(content, _choice(frames))
@@ -110,8 +112,8 @@ def read_clip(path: str | os.PathLike, frames: int) -> Frames:
       frames: number of frames to read, N.
 
     Returns:
-      N upright pictures uint8 [H, W, 3], as a list or as one array [N, H, W, 3]. The frames of a
-      directory may have different sizes.
+      N upright pictures uint8 [H, W, 3], for height H and width W, as a list or as one array
+      [N, H, W, 3]. The frames of a directory may have different sizes.
 
     Raises:
       ValueError: `path` does not exist, or the clip cannot be read.
@@ -195,12 +197,12 @@ def sheet(pixels: Frames) -> np.ndarray:
     """Draws the frames of a clip into one picture, the sheet: row by row, in a grid.
 
     Args:
-      pixels: the N frames, each uint8 [H, W, 3]. Frames of other sizes are resized to the size of
-        the first frame.
+      pixels: the N frames, each uint8 [H, W, 3] for height H and width W. Frames of other sizes are
+        resized to the size of the first frame.
 
     Returns:
-      The sheet, uint8 [rows x H, columns x W, 3]. It has ceil(sqrt(N)) columns and as many rows as
-      the frames need; cells without a frame are white.
+      The sheet, uint8 [rows x H, columns x W, 3], for H and W of the first frame. It has
+      ceil(sqrt(N)) columns and as many rows as the frames need; cells without a frame are white.
     """
     rows, columns = _sheet_size(len(pixels))
     height, width = pixels[0].shape[:2]

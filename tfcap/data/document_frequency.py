@@ -25,7 +25,7 @@ class DocumentFrequencies(NamedTuple):
       ngrams: the M different n-grams, int32 [M, 4], in ascending order. A row has the token ids of
         an n-gram; 0 fills the rows of shorter n-grams.
       counts: number of images in which each n-gram occurs, int32 [M].
-      images: number of all images, n.
+      images: number of all images.
     """
 
     ngrams: np.ndarray
@@ -36,11 +36,11 @@ class DocumentFrequencies(NamedTuple):
 def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentFrequencies:
     """Counts in how many images each n-gram of 1 to 4 words occurs.
 
-    EOS, the end mark, is appended to each caption and counts as a word, as in the released JDAI and
-    ExpansionNet rewards.
+    EOS, the end mark, is appended to each caption and counts as a word, as in the released rewards
+    of X-LAN, X-Transformer and ExpansionNet.
 
     Args:
-      images: the captions of each image; a caption is a list of token ids without EOS.
+      images: the captions of each image. A caption is a sequence of token ids without EOS.
 
     Raises:
       ValueError: there are no images.
@@ -58,12 +58,12 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
 
 
 def ends(lengths: Sequence[int]) -> np.ndarray:
-    """Returns the cumulative sums of lengths, with a 0 in front: int64 [n + 1].
+    """Returns the cumulative sums of n lengths, with a 0 in front: int64 [n + 1].
 
     For the lengths 2 and 3 the result is [0, 2, 5].
 
     Args:
-      lengths: n lengths, such as the numbers of captions of images.
+      lengths: the lengths, such as the number of captions of each image.
     """
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
 
@@ -78,12 +78,13 @@ def count_ngrams(
     """Counts in how many images each n-gram of 1 to 4 words occurs.
 
     Args:
-      words: token ids of all N captions, one caption after the other, int32 [P].
+      words: the P token ids of N captions, one caption after the other, int32 [P].
       starts: position in `words` where each caption begins, and P at the end, int64 [N + 1].
-      first: index of the first caption of each of the n images, and N at the end, int64 [n + 1].
-      end_mark: whether EOS, the end mark, is appended to each caption. Then it counts as a word.
-      least: n-grams that occur in fewer images are left out. 2 saves memory and changes no score,
-        because CIDEr-D gives an unknown n-gram the same weight as an n-gram of a single image.
+      first: index of the first caption of each of n images, and N at the end, int64 [n + 1].
+      end_mark: whether EOS, the end mark, is appended to each caption and counts as a word.
+      least: n-grams that occur in fewer images than this number are left out. 2 saves memory and
+        changes no score, because CIDEr-D gives an n-gram that is not in the table the same weight
+        as an n-gram of a single image.
 
     Raises:
       ValueError: there are no images.

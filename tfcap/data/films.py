@@ -17,7 +17,7 @@ ENDINGS: tuple[str, ...] = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".m
 def is_film(head: bytes) -> bool:
     """Tells whether a file is a film: MP4, QuickTime, WebM, Matroska, AVI or MPEG.
 
-    HEIC and AVIF pictures, which begin like MP4, are no films.
+    HEIC and AVIF pictures begin like MP4, but are no films.
 
     Args:
       head: the first bytes of the file, at least 12.
@@ -32,11 +32,12 @@ def read_film(path: str | os.PathLike, choose: Callable[[int], Sequence[int]]) -
 
     Args:
       path: a local file.
-      choose: a function that chooses the frames. It gets the number of frames of the film, n, and
-        returns the positions of N frames, ascending from 0.
+      choose: a function that chooses the frames. It gets the number of frames of the film and
+        returns the positions of N frames in ascending order. The first frame of the film has the
+        position 0.
 
     Returns:
-      N upright pictures uint8 [H, W, 3], RGB.
+      The N frames as upright pictures, uint8 [H, W, 3] for height H and width W, RGB.
 
     Raises:
       ValueError: the file is no film that can be read, or a frame has more than
@@ -113,10 +114,10 @@ def read_film_bytes(content: bytes, choose: Callable[[int], Sequence[int]]) -> l
 
     Args:
       content: the bytes of the file.
-      choose: the function that chooses the frames, as in `read_film`.
+      choose: a function that chooses the frames, as in `read_film`.
 
     Returns:
-      N upright pictures uint8 [H, W, 3], RGB.
+      The N chosen frames as upright pictures, uint8 [H, W, 3] for height H and width W, RGB.
 
     Raises:
       ValueError: as in `read_film`.

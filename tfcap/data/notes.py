@@ -13,11 +13,11 @@ _SOME = 1000  # references that show whether they consist of the words of the vo
 def cut_note(lengths: Sequence[int], max_length: int) -> str:
     """Returns a warning if training cuts more than 1 % of the captions, otherwise "".
 
-    The warning names a length that keeps 99 % of them whole. A caption of T or more words is cut,
-    because the end mark counts, too.
+    The warning names a length that keeps at least 99 % of the captions whole. A caption of T or
+    more words is cut, because the end mark counts as a word, too.
 
     Args:
-      lengths: how many captions have 0, 1, 2, ... words.
+      lengths: the number of captions with 0, 1, 2, ... words.
       max_length: largest number of words of a caption in training, the end mark included, T.
     """
     total, cut = sum(lengths), sum(lengths[max_length:])
@@ -57,8 +57,8 @@ def unknown_words_note(data: PreparedData, split: str) -> str:
     """Returns a warning if at least 90 % of the words of the references are unknown, otherwise "".
 
     A word is unknown if it is not in the vocabulary. Only the first 1,000 references are read. With
-    so many unknown words all scores are near 0 whatever the model learns, because its captions
-    consist of words of the vocabulary.
+    so many unknown words all scores are near 0, whatever the model learns, because the captions of
+    the model consist of words of the vocabulary.
 
     Args:
       data: the prepared data.

@@ -5,9 +5,9 @@ T' <= T length of the longest chosen caption of the batch, C largest number of c
 U length of the longest of all captions of the batch, n images of the split. Lengths are in words,
 the end mark included.
 
-The content of a batch is a pure function of (seed, number of the batch): a run that restarts at
-batch k computes the rest of its stream instead of restoring the state of an iterator, and a global
-batch has the same images on one replica and on many.
+The content of a batch depends only on the seed and the number of the batch. So a run that restarts
+at batch k computes the batches from there on, instead of restoring the state of an iterator. And a
+global batch has the same images on one replica and on many.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class BatchOptions:
         wL EOS PAD ... without BOS. If an image has fewer than C captions, its last rows are PAD. A
         batch holds the result under the name `references`. None leaves this entry out.
       reference_length: largest number of words of a caption that `references` gets, the end mark
-        included. A longer caption loses its last words and EOS. None takes T.
+        included. A longer caption loses its last words and EOS. None means T.
       replicas: number of replicas, the devices that train together. A global batch consists of one
         batch for each replica; the batches of a global batch follow one another in the dataset.
       input_context: the context that `tf.distribute` gives to an input function. Its number of
@@ -87,9 +87,10 @@ def training_batches(
     """Returns endless shuffled batches of images, each with S captions.
 
     In each epoch the images have another order, which follows from `seed` and the number of the
-    epoch. The images that remain after the last full global batch of an epoch are left out of it.
-    S captions are drawn without replacement. If an image has fewer, all its captions are used and
-    some are drawn again, as in the released JDAI loader.
+    epoch. The images that remain after the last full global batch of an epoch are left out of this
+    epoch. S is `options.captions_per_image`, and S captions of each image are drawn without
+    replacement. If an image has fewer captions, all are used and some are drawn again, as in the
+    released code of X-LAN and X-Transformer.
 
     Args:
       data: the prepared data.
@@ -99,12 +100,19 @@ def training_batches(
         takes less than a second.
 
     Returns:
-      A dataset of dicts: `features` float32 [B, R, F], the features of R regions; `mask` bool [B,
-      R], False for padding; `tokens` int32 [B, S, T'+1], the captions with BOS first, where T' is
-      the number of words of the longest of them, the end mark included, or T with `pad_to_max`;
-      `id` int64 [B], the ids of the images. Data with vectors of whole images adds `image` float32
-      [B, F2]. Data with a backbone has `pictures` float32 [B, H, W, 3] in place of `features`.
-      `options.references` adds `references`.
+      A dataset of dicts. A batch of B images has these entries:
+
+      * `features` float32 [B, R, F], the features of R regions, vectors of width F;
+      * `mask` bool [B, R], False for padding;
+      * `tokens` int32 [B, S, T'+1], the captions with BOS first. T' is the number of words of the
+        longest of them, the end mark included; with `options.pad_to_max` it is
+        `options.max_length`;
+      * `id` int64 [B], the ids of the images;
+      * `image` float32 [B, F2], the vectors of the whole images, of width F2, if the data has them;
+      * `references`, if `options.references` is given.
+
+      Data with a backbone has `pictures` float32 [B, H, W, 3], of height H and width W, in place of
+      `features`.
 
     Raises:
       ValueError: the split has fewer images than a global batch, or the replicas cannot be spread
@@ -143,8 +151,9 @@ def decoding_batches(
     """Returns every image of a split once, in the order of the data, in full batches.
 
     The last global batch is filled up with images that were read before, so that every replica gets
-    a batch. Each image has its first S captions; if it has fewer, they repeat in order. An image
-    without captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
+    a batch. Each image has its first S captions, where S is `options.captions_per_image`. If it has
+    fewer, they repeat in order. An image without captions has the tokens BOS PAD PAD ..., so that a
+    loss counts no word of it.
 
     Args:
       data: the prepared data.
@@ -153,7 +162,7 @@ def decoding_batches(
 
     Returns:
       A finite dataset of dicts with the entries that `training_batches` describes, and `real` bool
-      [B], which is False for the images that fill up the last batch.
+      [B] for B images, which is False for the images that fill up the last global batch.
     """
     size = options.batch_size
     replicas, first, last = _local_replicas(options)

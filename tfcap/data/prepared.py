@@ -1,8 +1,9 @@
 """Reads a prepared directory: sharded TFRecord files with an index, read in any order.
 
-`dataset.json`, the fingerprint, lists the splits with their shards and describes the features.
-`<split>.index.npz` has the position of every record, and `references_<split>.json` the captions as
-COCO annotations. `record` reads and writes the records.
+`dataset.json`, the fingerprint, lists the splits with their shards, the files of records, and
+describes the features. `<split>.index.npz` has the position of every record.
+`references_<split>.json` has the captions in COCO's format of annotations. The module `record`
+reads and writes single records.
 
 Letters: n images of a split, B images of a batch, R regions, F feature width.
 """
@@ -40,7 +41,7 @@ class PictureBackbone(Protocol):
 
     Attributes:
       feature_dim: width of the feature vector of a region, F.
-      decoded_shape: shape [H, W, 3] of a picture that `decode` returns.
+      decoded_shape: shape [H, W, 3] of a picture that `decode` returns, for height H and width W.
     """
 
     feature_dim: int
@@ -49,17 +50,23 @@ class PictureBackbone(Protocol):
     def decoded_shape(self) -> list[int]: ...
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture file for `extract`, as a graph function: float32 [H, W, 3].
+        """Decodes a picture file for `extract`, as a graph function.
 
         Args:
           image_bytes: the bytes of the file, string [].
+
+        Returns:
+          The picture, float32 [H, W, 3] for height H and width W.
         """
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Computes the features of pictures: float32 [B, R, F], for R regions of each picture.
+        """Computes the features of pictures.
 
         Args:
-          images: a batch of B pictures that `decode` returned, float32 [B, H, W, 3].
+          images: B pictures of height H and width W that `decode` returned, float32 [B, H, W, 3].
+
+        Returns:
+          The features of R regions of each picture, vectors of width F, float32 [B, R, F].
         """
 
 
@@ -67,9 +74,9 @@ class SplitIndex(NamedTuple):
     """Where the n records of a split are stored, in the order of the data.
 
     Attributes:
-      shard: position of the record's file in `PreparedData.shard_paths`, int32 [n].
-      offset: byte in this file at which the record starts, int64 [n].
-      id: id of the image, int64 [n].
+      shard: for each record the position of its file in `PreparedData.shard_paths`, int32 [n].
+      offset: for each record the byte in this file at which it starts, int64 [n].
+      id: for each record the id of its image, int64 [n].
     """
 
     shard: np.ndarray
@@ -147,8 +154,9 @@ class PreparedData:
     def input_specs(self) -> dict[str, tf.TensorSpec]:
         """The shape and dtype of each input of a captioner, as `tf.TensorSpec` by name.
 
-        The inputs are `features` [B, R, F], `mask` [B, R] and, if the data has vectors of whole
-        images, `image` [B, F2], for B images of R regions. The sizes B and R are open (None).
+        The inputs are `features` float32 [B, R, F], `mask` bool [B, R] and, if the data has vectors
+        of whole images, `image` float32 [B, F2], for B images of R regions. F is `feature_dim` and
+        F2 is `image_dim`; B and R are open (None).
         """
         specs = {
             "features": tf.TensorSpec([None, None, self.feature_dim]),
@@ -164,10 +172,10 @@ class PreparedData:
         return self.fingerprint["features"]["max_regions"]
 
     def most_regions(self, limit: int | None) -> int:
-        """Returns `max_regions`, but at most `limit`.
+        """Returns the largest number of regions of an image, after regions beyond a limit are cut.
 
         Args:
-          limit: the limit; None sets no limit.
+          limit: largest number of regions that is read of an image; None sets no limit.
         """
         return self.max_regions if limit is None else min(self.max_regions, limit)
 
@@ -184,9 +192,9 @@ class PreparedData:
     def split(self, split: str) -> dict[str, Any]:
         """Returns the entry of a split in dataset.json.
 
-        The entry has `images` and `captions`, the numbers of both in the split, and `shards`, a
-        list of the files of records. A shard has its name, `file`, its size in `bytes` and its
-        number of `records`.
+        The entry has `images` and `captions`, the numbers of images and of captions in the split,
+        and `shards`, a list of the files of records. The entry of a shard has its name `file`, its
+        size in `bytes` and its number of `records`.
 
         Args:
           split: name of the split.
@@ -293,9 +301,9 @@ class PreparedData:
         if not self.has_document_frequencies:
             raise ValueError(
                 f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
-                "without a train split. Prepare it again with two files of data that has one: "
-                "`document_frequency=DATA/document_frequency.npz` of tfcap.prepare and "
-                "`vocab=DATA/vocab.txt` of tfcap.prepare. Or use that data."
+                "without a train split. Prepare it again with two files of prepared data that has "
+                "a train split: `document_frequency=DATA/document_frequency.npz` of tfcap.prepare "
+                "and `vocab=DATA/vocab.txt` of tfcap.prepare. Or use that data."
             )
         return load_document_frequencies(self.folder)
 
@@ -353,7 +361,7 @@ class PreparedData:
         """Parses a batch of serialized records, as a graph function.
 
         Args:
-          serialized: the records, string [B].
+          serialized: B records, string [B].
           max_regions: largest number of regions of an image; further regions are cut off. None
             keeps all.
           pad_regions: number of regions of the result, R. Images with more regions are cut, images
@@ -362,9 +370,9 @@ class PreparedData:
             all pictures.
 
         Returns:
-          A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
-          entries, see `record.parse`. With a backbone it has `pictures` float32 [B, H, W, 3] in
-          place of `features`.
+          A dict of `features` float32 [B, R, F], with vectors of width F, `mask` bool [B, R],
+          `captions`, `id` and further entries, see `record.parse`. With a backbone it has
+          `pictures` float32 [B, H, W, 3], of height H and width W, in place of `features`.
         """
         if self.backbone is None:
             return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
@@ -386,12 +394,12 @@ class PreparedData:
             keeps all.
 
         Returns:
-          A dict of `features` float32 [B, R, F], `mask` bool [B, R], `captions`, `id` and further
-          entries, see `record.parse`. If the data has a backbone, the backbone computes the
-          features.
+          A dict of `features` float32 [B, R, F], for up to R regions with vectors of width F,
+          `mask` bool [B, R], `captions`, `id` and further entries, see `record.parse`. If the data
+          has a backbone, the backbone computes the features.
 
         Raises:
-          ValueError: the split has no image of an id, or a record is damaged.
+          ValueError: an id is not that of an image of the split, or a record is damaged.
         """
         positions = {int(image): position for position, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in positions]:
@@ -419,8 +427,9 @@ class PreparedData:
         """
         if not self.has_pictures:
             raise ValueError(
-                f"A backbone that is trained reads pictures, but the records of {self.folder} hold "
-                "no pictures. Prepare the data again with `keep_pictures` of tfcap.prepare."
+                f"To train a backbone, the records must hold the pictures, but those of "
+                f"{self.folder} hold none. Prepare the data again with `keep_pictures` of "
+                "tfcap.prepare."
             )
 
     def with_backbone(self, backbone: PictureBackbone, weights_sha256: str = "") -> "PreparedData":
@@ -431,7 +440,7 @@ class PreparedData:
             which the data was prepared.
           weights_sha256: SHA-256 of the weights of the backbone. It becomes a part of the
             fingerprint of the copy, so that copies with different weights have different
-            fingerprints. With "" they have the same.
+            fingerprints. With "" the fingerprint does not tell the weights apart.
 
         Raises:
           ValueError: the records hold no picture files.
@@ -450,8 +459,9 @@ class PreparedData:
           batch: a batch of the pipelines, by name.
 
         Returns:
-          A batch with `features` float32 [B, R, F] in place of `pictures`. If the data has no
-          backbone, the result is `batch` itself, which already has features.
+          A batch with `features` float32 [B, R, F] in place of `pictures`, for B images of R
+          regions with vectors of width F. If the data has no backbone, the result is `batch`
+          itself, which already has features.
         """
         if self.backbone is None:
             return batch
@@ -607,9 +617,9 @@ def write_references(
 def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     """Returns the captions from which a model learns, by image id, in the order of the references.
 
-    They are the captions in the records. They differ from the references, the raw captions by which
-    a model is scored, only if the data was prepared with `tokens=given`: then the records have the
-    words that the caption file lists.
+    They are the captions in the records. Most data has the same captions as references, the raw
+    captions by which a model is scored. Only data that was prepared with `tokens=given` of
+    tfcap.prepare differs: its records have the words that the caption file lists.
 
     Args:
       data: the prepared data.

@@ -21,15 +21,17 @@ class Record:
     Attributes:
       image_id: number of the image.
       file_name: name of the picture file, relative to the directory of pictures.
-      features: features of the R regions, [R, F]. They are stored as float16, so each must be
-        finite as float16. R and F are at least 1.
-      boxes: boxes of the regions [R, 4] as x1, y1, x2, y2 in 0..1; None if they are not known.
+      features: features of R regions, each a vector of width F, [R, F]. They are stored as float16,
+        so each number must be finite as float16. R and F are at least 1.
+      boxes: boxes of the regions, [R, 4]; None if they are not known. A box is x1, y1, x2, y2: the
+        left, upper, right and lower edge, as fractions of the width and the height of the picture.
       captions: raw captions; may be empty for images that are not used in training.
-      image: feature vector of the whole image [F2], stored as float16, too; None without one.
+      image: feature vector of the whole image, [F2] for the width F2, stored as float16, too. None
+        if there is none.
       picture: bytes of the picture file, from which a backbone can be trained; None stores no
         picture.
-      objects: further values to store, by their names in the `tf.train.Example`: lists of texts, of
-        floats or of integers.
+      objects: further values to store: name in the `tf.train.Example` -> list of texts, of floats
+        or of integers.
 
     Raises:
       ValueError: a number of `features` or `image` is not finite as float16.
@@ -131,7 +133,7 @@ def parse(
     """Parses a batch of serialized records, as a graph function.
 
     Args:
-      serialized: the records that `serialize` wrote, string [B].
+      serialized: B records that `serialize` wrote, string [B].
       feature_dim: width of the features of every record, F.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
         all.
@@ -140,10 +142,15 @@ def parse(
       image_dim: width of the vectors of whole images, F2; None reads no such vectors.
 
     Returns:
-      A dict: `id` int64 [B]; `file_name` string [B]; `features` float32 [B, R, F]; `boxes` float32
-      [B, R, 4], zeros where an image has fewer regions or no boxes; `mask` bool [B, R], True for
-      regions that the image has; `captions` string [B, None], ragged, with empty rows for images
-      without captions; with `image_dim` also `image` float32 [B, F2].
+      A dict with these entries:
+
+      * `id` int64 [B], the ids of the images;
+      * `file_name` string [B], the names of the picture files;
+      * `features` float32 [B, R, F], zeros where an image has fewer than R regions;
+      * `boxes` float32 [B, R, 4], zeros where an image has fewer regions or no boxes;
+      * `mask` bool [B, R], True for regions that the image has;
+      * `captions` string [B, None], ragged, with empty rows for images without captions;
+      * `image` float32 [B, F2], the vectors of the whole images, only if `image_dim` is given.
     """
     vector = {}
     if image_dim is not None:
@@ -194,15 +201,16 @@ def parse_pictures(
     """Parses a batch of records for a backbone that computes the features from the pictures.
 
     Args:
-      serialized: the records that `serialize` wrote, string [B].
+      serialized: B records that `serialize` wrote, string [B].
       regions: number of regions that the backbone gives for each picture. Each record must have as
         many boxes, or none.
       max_regions: largest number of regions of an image; further regions are cut off. None keeps
         all.
 
     Returns:
-      The result of `parse`, but with `picture` string [B], the bytes of the picture files, in place
-      of `features`. All images have the same number of regions, so `mask` is True everywhere.
+      The entries `id`, `file_name`, `mask`, `boxes` and `captions` of the result of `parse`, and
+      `picture` string [B], the bytes of the picture files. All images have the same number of
+      regions, so `mask` is True everywhere.
     """
     spec = {**_FIELDS, "picture": tf.io.FixedLenFeature([], tf.string, "")}
     example = tf.io.parse_example(serialized, spec)
@@ -220,12 +228,12 @@ def parse_pictures(
 
 
 def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those entries of a batch that a captioner reads.
+    """Returns the entries of a batch that a captioner reads.
 
     They are `features`, `pictures`, `mask` and `image`, as far as the batch has them.
 
     Args:
-      batch: a batch of the pipelines, by name.
+      batch: name of the entry -> tensor, as the functions of `data.pipeline` make batches.
     """
     return {key: batch[key] for key in ("features", "pictures", "mask", "image") if key in batch}
 
@@ -236,9 +244,9 @@ def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
     The error names the first images that fail. Use the operation in `tf.control_dependencies`.
 
     Args:
-      good: whether each image passes, bool [B].
+      good: whether each of B images passes, bool [B].
       ids: ids of the images, int64 [B].
-      fault: what is wrong with an image that does not pass, in words.
+      fault: text of the error that says what is wrong with an image that does not pass.
     """
     wrong = tf.gather_nd(ids, tf.where(tf.logical_not(good)))
     # `tf.debugging.Assert` puts a conditional around this operation, which takes as long to trace

@@ -38,14 +38,18 @@ _CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memor
 def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
     """Splits captions into lower-case words without punctuation, as a graph function.
 
-    Captions get Unicode lower case and the normal form NFC. Then the rule of the released
-    ExpansionNet code holds: every character outside ``\\w`` separates words, so ``man's T-shirt,
-    two-door`` is ``man s t shirt two door``. Three things differ from that code: *all* words
-    without a letter or digit are dropped, not only a fixed list; any white space separates words
-    (the released code makes a word of a newline); combining marks stay in the word.
+    Captions get Unicode lower case and the normal form NFC. Words consist of letters, digits,
+    underscores and combining marks, and every other character separates words: ``man's T-shirt,
+    two-door`` has the words ``man s t shirt two door``. A word without a letter or digit, such as
+    ``_``, is dropped. This is the rule of the released ExpansionNet code with three changes:
+
+    * The released code makes a word of each punctuation mark or symbol, and drops only the words of
+      a fixed list. So a symbol that is not in the list remains a word.
+    * The released code makes a word of a line break. Here any white space separates words.
+    * In the released code, a combining mark separates words. Here it stays in its word.
 
     Args:
-      captions: raw captions, string [N].
+      captions: N raw captions, string [N].
 
     Returns:
       The words of each caption, string [N, None], ragged.
@@ -100,7 +104,7 @@ class Vocab:
 
         Args:
           words: all V words, the four special ones first.
-          source: where they come from, for errors.
+          source: what an error calls the vocabulary, for example the path of its file.
         """
         self.words = list(words)
         wrong = next((word for word in self.words if word.split() != [word]), None)
@@ -184,7 +188,7 @@ class Vocab:
     def ids(self, words: Iterable[str]) -> list[int]:
         """Returns the id of each word; UNK for words outside of the vocabulary.
 
-        This runs in Python; `encode` is the graph function.
+        This method runs in Python. In a graph, use `encode`, which takes whole captions.
 
         Args:
           words: words as `tokenize` returns them.
@@ -195,8 +199,9 @@ class Vocab:
         """Encodes captions as token ids, as a graph function: BOS w1 … wL EOS PAD ….
 
         Captions are split into words as by `tokenize`; words outside of the vocabulary become UNK.
-        A caption of more than T-1 words gives its first T words and no EOS, as in the released JDAI
-        code: the model must not learn to stop in the middle of a caption.
+        Of a caption with T or more words, the result has the first T words and no EOS, because the
+        model must not learn to stop in the middle of a caption. The released code of X-LAN and
+        X-Transformer does the same.
 
         Args:
           captions: raw captions, string [...], of any shape.
@@ -246,7 +251,7 @@ class Vocab:
         words.
 
         Args:
-          tokens: the ids, int32 [..., T], of any leading shape.
+          tokens: the ids of captions of up to T tokens, int32 [..., T], of any leading shape.
 
         Returns:
           The captions, string [...].

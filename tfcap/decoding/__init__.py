@@ -1,10 +1,11 @@
 """Finds and scores captions with any captioner: beam search, sampling, teacher forcing.
 
-All loops are TensorFlow operations and end as soon as every caption has ended. So the same
-functions run in training, in evaluation and inside a SavedModel. This file itself imports no
-TensorFlow: the flags of commands need the presets only.
+All loops are TensorFlow operations, so the same functions run in training, in evaluation and inside
+a SavedModel. A loop ends as soon as every caption has ended. This file itself imports no
+TensorFlow, because the flags of commands need only the options and the presets.
 
-* `search.Search`: the configured search, of captions for images.
+* `options.Options`: the options of all searches.
+* `search.Search`: the search that the options describe, which finds captions for images.
 * `beams.beam_search`, `sampling.sample`: the two kinds of search.
 * `sampling.scheduled_sampling`: teacher forcing with some inputs replaced by words of the model.
 * `scores`: log-probabilities of captions, and their normalisation by length.

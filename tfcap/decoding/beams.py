@@ -46,12 +46,12 @@ def beam_search(
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
     """Finds the most probable captions by keeping the K best hypotheses of each image.
 
-    At each position every hypothesis is extended by every word, and the K best extensions stay.
-    With G groups, each group keeps its K / G best. The groups differ because a word gets a penalty
-    for each time that an earlier group has chosen it at the same position (diverse beam search with
-    the Hamming penalty, Vijayakumar et al. 2018). The penalties decide which captions are in a
-    group; the returned scores do not contain them. Scores are divided by length once, at the end:
-    the search itself never divides.
+    At each position every hypothesis is extended by every word, and the K best extensions are kept.
+    With G groups of hypotheses, each group keeps its K / G best extensions. The groups differ
+    because a word gets a penalty for each time that an earlier group has chosen it at the same
+    position (diverse beam search with the Hamming penalty, Vijayakumar et al. 2018). The penalties
+    affect which captions are found, but the returned scores do not contain them. Scores are
+    normalised by length only at the end, not during the search.
 
     Args:
       model: the captioner.
@@ -59,14 +59,16 @@ def beam_search(
       max_length: largest length of a caption in tokens, T; a longer caption is cut and has no end
         mark.
       options: the options, with ids in place of words (`Options.with_ids`). `beam` is K and
-        `groups` is G; those of sampling have no effect. The default has K = 3, one group, and
-        excludes no word.
+        `groups` is G; the options of sampling have no effect. The default has K = 3 and one group,
+        and excludes no word.
 
     Returns:
-      A tuple of three values. The captions of each image, best first: tokens int32 [B, K, T], PAD
-      after the end mark. Their scores float32 [B, K]: summed natural log-probabilities after
-      `normalise_by_length`; if fewer than K captions exist, the empty slots score about -1e9. The
-      cache of the model at the end of the captions, a nest of tensors [B K, ...].
+      A tuple of three values:
+
+      * the captions of each image, best first: tokens int32 [B, K, T], PAD after the end mark;
+      * their scores, float32 [B, K]: summed natural log-probabilities after `normalise_by_length`.
+        If fewer than K captions exist, the scores of the others are about -1e9;
+      * the cache of the model at the end of the captions, a nest of tensors [B K, ...].
     """
     size = options.beam // options.groups
     retire = options.finished == "retire"

@@ -1,7 +1,8 @@
 """Constrains the words of a caption, and truncates the distributions that sampling draws from.
 
-The functions take log-probabilities [N, V] and replace those of excluded words by `NEVER`. Those of
-the other words do not change, so that a caption has the score of the model.
+The functions take log-probabilities [N, V] and replace those of excluded words by `NEVER`. The
+log-probabilities of the other words do not change, so that a caption keeps its score under the
+model.
 
 Letters: N rows being decoded, T `max_length`, V vocabulary.
 """
@@ -17,10 +18,9 @@ HALVINGS = 4  # steps of its search for them between two looks at how many are l
 
 
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
-    """Computes log-probabilities of the next word, without padding (PAD) and start mark (BOS).
+    """Computes log-probabilities of the next word, which is never padding (PAD) or start mark.
 
-    A caption never has these two after its beginning. Their probability is divided among the other
-    words in proportion.
+    The probability of PAD and of the start mark BOS is divided among the other words in proportion.
 
     Args:
       logits: scores of the model before the softmax, [..., V], for the V words of the vocabulary.
@@ -43,15 +43,15 @@ def apply_constraints(
     """Excludes the words that the options do not allow at a position, for N captions at once.
 
     Args:
-      logp: log-probabilities of the words at the position, float32 [N, V].
-      tokens: the words before the position, int32 [N, T]; what they hold from `index` on is
-        ignored.
+      logp: log-probabilities of the V words of the vocabulary at the position, float32 [N, V].
+      tokens: the captions, int32 [N, T], where T is the largest length of a caption. Only their
+        words before the position are read.
       index: the position, int32 [], from 0.
       options: the options, with ids in place of words (`Options.with_ids`).
 
     Returns:
-      Log-probabilities [N, V], `NEVER` (-1e9) for excluded words. If no word is allowed in a row,
-      the whole row is `NEVER`. If the options exclude nothing, the result is the tensor `logp`
+      Log-probabilities [N, V], `NEVER` (-1e9) for excluded words. If a caption has no allowed word,
+      its whole row is `NEVER`. If the options exclude nothing, the result is the tensor `logp`
       itself.
     """
     unconstrained = logp
@@ -103,7 +103,7 @@ def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
       options: the options; only `top_k` and `top_p` are read.
 
     Returns:
-      The values [N, V], `NEVER` (-1e9) for excluded words.
+      `logp` [N, V] with `NEVER` (-1e9) for excluded words.
     """
     if options.top_k:
         least = tf.math.top_k(logp, min(options.top_k, logp.shape[-1])).values[:, -1:]

@@ -1,7 +1,7 @@
-"""The options of decoding, from the keys `task.decoding` of a configuration to the searches.
+"""The options of decoding: the keys `task.decoding` of a configuration, as the searches read them.
 
-`configs.Decoding`, the group of these keys, is made from the fields of `Options`. A search ignores
-the options that only the other search reads, see `READ_BY`. This module imports no TensorFlow.
+`configs.Decoding`, the group of these keys, is made from the fields of `Options`. Some options have
+an effect on one kind of search only, see `READ_BY`. This module imports no TensorFlow.
 """
 
 import dataclasses
@@ -57,14 +57,14 @@ class Options:
     Attributes:
       search: kind of search: `beam` or `sample`.
       beam: number of hypotheses of each image, K.
-      finished: what a beam search does with a finished hypothesis. `hold` keeps it in its slot of
-        the beam (the released search of X-LAN and X-Transformer). `retire` moves it to a list of
-        the K best, and the search goes on with K unfinished hypotheses (the older search, which
-        gave the numbers in X-LAN's paper).
+      finished: what a beam search does with a finished hypothesis. `hold` keeps it as one of the K
+        hypotheses (the released search of X-LAN and X-Transformer). `retire` moves it to a list of
+        the K best finished ones, and the search goes on with K unfinished hypotheses (the older
+        search, which gave the numbers in X-LAN's paper).
       groups: number of groups of hypotheses, G, with K / G hypotheses each; a word that an earlier
         group chose gets a penalty (diverse beam search, Vijayakumar et al. 2018). `beam` must be a
-        multiple of it; 1 means no groups.
-      diversity: penalty for each time that an earlier group has chosen the word at the same
+        multiple of `groups`; 1 means no groups.
+      diversity: penalty of a word for each time that an earlier group has chosen it at the same
         position; it is subtracted from the log-probability (natural logarithm).
       samples: number of captions drawn for each image, S.
       top_k: a word is drawn from this number of most probable words (Fan et al. 2018); 0 means all
@@ -75,10 +75,10 @@ class Options:
       order: what the samples of an image are ordered by, best first: `probability`, or
         `consensus`, the mean CIDEr-D against the other samples of the image (minimum Bayes risk).
       temperature: number by which the logits are divided. Scores of a beam search come from the
-        tempered distribution; scores of samples come from the distribution of the model.
+        divided logits; scores of samples come from the logits of the model.
       length_penalty: measure of length by which summed log-probabilities are divided: `average`
         or `gnmt`, see `decoding.scores.normalise_by_length`.
-      length_power: exponent of that measure; 0 does not divide.
+      length_power: exponent of the measure of length; 0 keeps the plain sums.
       suppress_unk: whether the unknown word is excluded, so that no caption contains it.
       suppress: other words that are never chosen.
       bad_endings: words that are never the last word of a caption ("a man with a"), even
@@ -127,8 +127,8 @@ class Options:
         words = getattr(self, name)
         if isinstance(words, str) and words:
             raise ValueError(
-                f"The option {name} is text, but a search needs the ids of its words. Convert the "
-                "options with Options.with_ids."
+                f"The option `{name}` is text, but a search needs the ids of its words. Convert "
+                "the options with `Options.with_ids`."
             )
         return tuple(words)
 

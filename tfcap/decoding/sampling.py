@@ -26,9 +26,9 @@ def sample(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes captions greedily, or draws them from the model's distribution.
 
-    A caption depends only on its own image and random numbers, so the batch size does not change
-    it. If the constraints of `options` allow no further word, the caption ends, and the
-    log-probability of its end mark is about -1e9.
+    A caption depends only on its own image and its own random numbers, not on the batch size. If
+    the constraints of `options` allow no further word, the caption ends, and the log-probability of
+    its end mark is about -1e9.
 
     Args:
       model: the captioner.
@@ -38,15 +38,16 @@ def sample(
       draws: random numbers, uniform in [0, 1), one for each word of N captions: float32 [N, T]. N
         is a multiple of B, and the captions of an image follow each other. A negative number
         chooses the most probable word. None decodes one caption per image greedily.
-      options: the options, with ids in place of words (`Options.with_ids`); those of beam search
-        have no effect. `temperature`, `top_k` and `top_p` apply after the constraints, in this
-        order. The default excludes no word.
+      options: the options, with ids in place of words (`Options.with_ids`); the options of beam
+        search have no effect. `temperature`, `top_k` and `top_p` apply after the constraints, in
+        this order. The default excludes no word.
       training: whether dropout is on.
 
     Returns:
-      Tokens int32 [N, T], PAD after the end mark, and the natural log-probability of each token,
-      float32 [N, T], 0 at PAD. It is the log-probability under the model, even if `temperature`,
-      `top_k` or `top_p` changed the distribution that the word was drawn from.
+      The tokens of the captions, int32 [N, T], PAD after the end mark; and the natural
+      log-probability of each token, float32 [N, T], 0 at PAD. It is the log-probability under the
+      model, even if `temperature`, `top_k` or `top_p` changed the distribution that the word was
+      drawn from.
     """
     cache = model.init_cache(context, max_length)
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
@@ -128,7 +129,7 @@ def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
 
     Args:
       seed: the seed of the whole set of images, from 0 to `LARGEST_SEED`.
-      ids: image ids, integers [B].
+      ids: ids of B images, integers [B].
 
     Returns:
       The seeds, int64 [B]. They differ between any two images, and between any two values of
@@ -147,22 +148,22 @@ def scheduled_sampling(
 ) -> tf.Tensor:
     """Computes logits as `model.decode` does, but replaces some input words by words of the model.
 
-    This is scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1):
-    from the second position on, the input word of a caption is replaced, with a probability, by a
-    draw from the softmax of the logits at the previous position. The draw has no gradient, and
-    padding stays padding. The released code may draw PAD, which is also its end mark; here PAD
-    and BOS are never drawn.
+    This is scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1).
+    From the second position on, the input word of a caption is replaced with the probability
+    `probability`. The new word is drawn from the softmax of the logits at the previous position.
+    The draw has no gradient, and padding stays padding. The released code may draw PAD, which is
+    also its end mark; here PAD and BOS are never drawn.
 
     The function calls `model.step` for every word, so it works with every captioner.
 
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
-      tokens: the captions, int32 [N, T'], BOS first. N is a multiple of B, and T' is at most
-        `model.max_length`.
+      tokens: N captions of up to T' tokens, int32 [N, T'], BOS first. N is a multiple of B, and the
+        captions of an image follow each other. T' is at most `model.max_length`.
       probability: probability that an input word is replaced, a number or float32 [].
-      seed: random seed, integers [2]. A draw depends only on the seed, the caption's row and the
-        position.
+      seed: random seed, integers [2]. A draw depends only on the seed, the row of the caption in
+        `tokens`, and the position.
       training: whether dropout is on.
 
     Returns:

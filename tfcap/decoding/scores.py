@@ -21,12 +21,12 @@ def word_log_probs(
     Args:
       model: the captioner.
       context: what `model.encode` returned for B images.
-      tokens: N captions without the start mark, int32 [N, T']: words, then EOS, then PAD. N is a
-        multiple of B, and the captions of an image follow each other.
+      tokens: N captions of up to T' tokens without the start mark, int32 [N, T']: words, then EOS,
+        then PAD. N is a multiple of B, and the captions of an image follow each other.
       training: whether dropout is on.
 
     Returns:
-      Natural logarithms, float32 [N, T'], also for EOS; 0 at PAD.
+      The natural log-probability of each word and of EOS, float32 [N, T']; 0 at PAD.
     """
     starts = tf.fill([tf.shape(tokens)[0], 1], BOS)
     logits = model.decode(context, tf.concat([starts, tokens[:, :-1]], 1), training)
@@ -38,13 +38,14 @@ def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) ->
     """Divides the summed log-probability of each caption by a measure of its length.
 
     So long and short captions can be compared. The option `length_penalty` selects the measure, for
-    a caption of n tokens, the end mark counted. `average` is (n + 1) ** power, where the 1 counts
+    a caption of n tokens, the end mark included. `average` is (n + 1) ** power, where the 1 counts
     the start mark; ExpansionNet uses power 1. `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016,
-    equation 14). The power is the option `length_power`; 0 keeps the plain sum.
+    equation 14). The power is the option `length_power`; with 0 the sums are not divided.
 
     Args:
-      sums: log-probabilities of K finished captions of each of B images, float32 [B, K].
-      tokens: the captions without the start mark, int32 [B, K, T], PAD after EOS.
+      sums: summed log-probabilities of K captions of each of B images, float32 [B, K].
+      tokens: the captions without the start mark, int32 [B, K, T] for up to T tokens, PAD after
+        EOS.
       options: the options; only `length_penalty` and `length_power` are read.
 
     Returns:

@@ -20,11 +20,10 @@ from tfcap.objectives.ngrams import CiderD
 class Consensus(tf.Module):
     """Scores each sampled caption by its mean CIDEr-D against the other samples of its image.
 
-    Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
-    stand for the unknown true caption, so the sample with the highest score has the highest
-    expected CIDEr-D. A caption that was drawn twice counts twice. An object is called with S
-    samples of each of B images, int32 [B, S, T], and returns their scores, float32 [B, S], in
-    0 ... 10.
+    This is minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain. The other
+    samples stand for the unknown true caption, so the sample with the highest score has the highest
+    expected CIDEr-D. A caption that was drawn twice counts twice. An object is called with the
+    samples of several images and returns their scores.
 
     Args:
       cider: computes CIDEr-D, with the document frequencies of the training captions.
@@ -39,10 +38,11 @@ class Consensus(tf.Module):
         """Computes the mean CIDEr-D of each sample against the other samples of its image.
 
         Args:
-          tokens: the samples, int32 [B, S, T], S at least 2.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens. S is at least
+            2.
 
         Returns:
-          float32 [B, S], from 0 to 10.
+          The scores, float32 [B, S], from 0 to 10.
         """
         similarities = self.cider.similarities(tokens, self.cider.references(tokens))  # [B, S, S]
         others = tf.reduce_sum(similarities, -1) - tf.linalg.diag_part(similarities)
@@ -52,17 +52,17 @@ class Consensus(tf.Module):
 class Search(tf.Module):
     """Finds the K best captions of each image, by beam search or by sampling, as the options say.
 
-    Validation, evaluation, captioning and serving all use it. An object is called with a model,
-    encoded images and, for sampling, a seed of each image. It returns captions and their scores,
-    best first. K is `options.beam` or, for sampling, `options.samples`.
+    Validation, evaluation, captioning and serving all use this class. An object is called with a
+    model, encoded images and, for sampling, a random seed for each image. It returns captions and
+    their scores, best first. K is `options.beam` or, for sampling, `options.samples`.
 
     Args:
       options: the options, with ids in place of words (`Options.with_ids`).
-      max_length: largest length of a caption in tokens, T. `options.max_length` replaces this value
-        if it is not 0. A longer caption is cut and has no end mark.
+      max_length: largest length of a caption in tokens, T. If `options.max_length` is not 0, it
+        replaces this value. A longer caption is cut and has no end mark.
       consensus: a function that scores samples, such as a `Consensus`. It gets the tokens int32 [B,
         K, T] for B images and returns float32 [B, K]. The samples are ordered by these scores. None
-        orders them by probability.
+        orders the samples by probability.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Search(tf.Module):
 
     @property
     def samples(self) -> bool:
-        """True if captions are sampled, so that the call needs a seed for every image."""
+        """Whether captions are sampled. Then the call needs a random seed for every image."""
         return self.options.search == "sample"
 
     def __call__(
@@ -87,17 +87,18 @@ class Search(tf.Module):
         context: Tree,
         seeds: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the captions of B images.
+        """Finds the K best captions of each of B images.
 
         Args:
           model: the captioner.
           context: what `model.encode` returned for the images.
           seeds: a random seed for each image, int64 [B], which sampling needs, see
-            `sampling.image_seeds`. With its seed, an image has the same captions in any batch.
+            `sampling.image_seeds`. With the same seed, an image has the same captions in any batch.
 
         Returns:
-          Tokens int32 [B, K, T], PAD after EOS, best first, and their scores float32 [B, K]: summed
-          natural log-probabilities after `normalise_by_length`, or the results of `consensus`.
+          The captions, best first: tokens int32 [B, K, T] for up to T tokens, PAD after EOS; and
+          their scores, float32 [B, K]: summed natural log-probabilities after
+          `normalise_by_length`, or the results of `consensus`.
         """
         if not self.samples:
             return self.from_draws(model, context, None)

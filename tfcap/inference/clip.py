@@ -55,8 +55,10 @@ class KerasHubClip:
           paths: the paths of n picture files.
 
         Returns:
-          float32 [n, D], where D is the width of CLIP's vectors. They are not
-          scaled to length 1.
+          The vectors, float32 [n, D], where D is their width. They are not scaled to length 1.
+
+        Raises:
+          ValueError: a file cannot be read as a picture.
         """
         return self._vectors("pictures of CLIP", paths, self._encode_pictures)
 
@@ -67,8 +69,7 @@ class KerasHubClip:
           texts: n texts.
 
         Returns:
-          float32 [n, D], where D is the width of CLIP's vectors. They are not
-          scaled to length 1.
+          The vectors, float32 [n, D], where D is their width. They are not scaled to length 1.
         """
         return self._vectors("texts of CLIP", texts, self._encode_texts)
 

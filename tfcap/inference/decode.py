@@ -29,7 +29,7 @@ def decode_split(
     """Captions the images of a split with a run.
 
     Args:
-      run: the trained captioner. It reads as many regions of an image as in its training.
+      run: the trained captioner. It reads at most as many regions of an image as in its training.
       data: prepared data with the vocabulary and the features of the run.
       split: name of the split.
       batch_size: number of images captioned together; the captions do not depend on it.
@@ -39,7 +39,7 @@ def decode_split(
       seed: random seed of sampling. The samples of an image depend on the seed and the image id.
 
     Returns:
-      The `captions` of each image by its id, best first, and their `scores`.
+      The captions of each image, best first, and their scores.
     """
     model = run.model
     search = search or run.search()

@@ -39,8 +39,8 @@ class EncodedCaptions(NamedTuple):
       tokens: int32 [N, T]. A row holds the words of a caption, then the end mark EOS, then padding
         PAD, but no start mark BOS. A caption that is longer than T tokens is cut and has no EOS.
       words: number of tokens of each caption without padding, EOS included, int32 [N].
-      unknown: number of words, of all captions together, that are outside the vocabulary. They have
-        the token UNK.
+      unknown: number of words of all captions together that are outside the vocabulary. These words
+        have the token UNK.
       cut: number of captions that were cut.
       examples: some of the words outside the vocabulary.
     """
@@ -52,7 +52,7 @@ class EncodedCaptions(NamedTuple):
     examples: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Returns a line of text about unknown words and cut captions; "" if there are none."""
+        """Returns a line of text about unknown words and cut captions; "" if there are neither."""
         parts = []
         if self.unknown:
             total = int(self.words.sum())
@@ -119,9 +119,9 @@ def read_images(
       max_regions: largest number of regions of an image to read; None reads all.
 
     Yields:
-      A dictionary for each batch: `features` float32 [B, R, F], R regions of width F, and `mask`
-      bool [B, R], False for padding. If the data has vectors of whole images, it also has `image`
-      float32 [B, F2].
+      A dictionary for each batch: `features` float32 [B, R, F], R regions with vectors of width F,
+      and `mask` bool [B, R], False for padding. If the data has vectors of whole images, of width
+      F2, the dictionary also has `image` float32 [B, F2].
     """
     pad_regions = data.most_regions(max_regions)
     indices = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
@@ -138,10 +138,10 @@ def read_images(
 class Prefixes(NamedTuple):
     """The beginnings of S captions as a tree, so that a beginning that they share is computed once.
 
-    A prefix is the first t words of a caption, t = 0 ... L - 1. The 5,000 validation captions of
-    Flickr8k have 59,206 words but only 40,161 different prefixes. Row t of an array with L rows
-    describes the different prefixes of t words. U is the number of prefixes in the longest row;
-    shorter rows end with padding.
+    A prefix is the first t words of a caption, t = 0 ... L - 1, where L is the number of tokens of
+    the longest caption. The 5,000 validation captions of Flickr8k have 59,206 words but only 40,161
+    different prefixes. Row t of an array with L rows describes the different prefixes of t words. U
+    is the number of prefixes in the longest row; shorter rows end with padding.
 
     Attributes:
       tokens: the captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
@@ -164,7 +164,8 @@ def prefix_tree(tokens: np.ndarray) -> Prefixes:
     """Finds the different prefixes of captions.
 
     Args:
-      tokens: S captions, int32 [S, L]: words, then the end mark EOS, then padding PAD.
+      tokens: S captions of up to L tokens, int32 [S, L]: words, then the end mark EOS, then padding
+        PAD.
     """
     captions, length = tokens.shape
     index_of = np.zeros((length, captions), np.int32)
@@ -231,17 +232,17 @@ def _score_prefixes(model: Captioner, context: Tree, prefixes: Prefixes) -> tf.T
 class PairScorer:
     """Computes log P(caption | image) for every pair of an image and a caption.
 
-    `scorer(features, mask)` returns the natural logarithms, float32 [B, N], of N captions for B
-    images. An image is encoded once for all captions. The captions are scored in blocks, which
+    `scorer(features, mask)` returns the natural logarithms for B images and N captions, float32
+    [B, N]. An image is encoded once for all captions. The captions are scored in blocks, which
     limits the memory. If several captions share a beginning, a recurrent model computes it only
     once (`Prefixes`). Other models would need too much memory for that, and score captions of the
-    same length in parallel.
+    same length together.
 
     Args:
       model: the captioner.
       specs: the shapes and types of the model's inputs by name, from `PreparedData.input_specs`. If
-        the inputs are only features and their mask, the width F of the features is enough.
-      captions: the captions to score; `use` replaces them.
+        the inputs are only features and their mask, the width of a feature vector is enough.
+      captions: the captions to score; the method `use` replaces them.
       logits: the largest number of logits in memory at once; a smaller number makes smaller blocks
         of captions. A single caption may need more.
     """
@@ -277,7 +278,11 @@ class PairScorer:
         )
 
     def use(self, captions: EncodedCaptions) -> None:
-        """Replaces the captions that the scorer scores. The model is not traced again."""
+        """Replaces the captions that the scorer scores. The model is not traced again.
+
+        Args:
+          captions: the new captions.
+        """
         self.captions = captions
         self._blocks = {}
 
@@ -296,9 +301,9 @@ class PairScorer:
           size: number of images for which a block of captions is scored at once.
 
         Returns:
-          For each block the positions of its captions among all captions of the scorer; and these
-          captions: `Prefixes` for a recurrent model, otherwise their tokens int32 [S, L], for S
-          captions of L tokens.
+          For each block a pair: the positions of its captions among all captions of the scorer, and
+          these captions. For a recurrent model they are `Prefixes`; otherwise they are tokens int32
+          [S, L], S captions of L tokens.
         """
         if size not in self._blocks:
             self._blocks[size] = list(self._prefixes(size) if self.recurrent else self._equal(size))
@@ -323,12 +328,19 @@ class PairScorer:
     def __call__(
         self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
     ) -> np.ndarray:
-        """Computes the scores float32 [B, N], natural logarithm.
+        """Computes log P(caption | image) of all captions for a batch of images.
 
         Args:
-          features: features of the regions, float32 [B, R, F].
+          features: features of the R regions of B images, vectors of width F, float32 [B, R, F].
           mask: bool [B, R], False for padding.
-          image: vectors of the whole images, float32 [B, F2]; None if the data has none.
+          image: vectors of the whole images, of width F2, float32 [B, F2]; None if the data has
+            none.
+
+        Returns:
+          Natural logarithms, float32 [B, N], for the N captions of the scorer.
+
+        Raises:
+          ValueError: the probability of a caption is 0 or not a number.
         """
         inputs = {"features": features, "mask": mask}
         if image is not None:
@@ -349,10 +361,10 @@ class Perplexities(NamedTuple):
     """The perplexities of N captions, each for its image (Mao et al., ICLR 2015, section 4).
 
     Attributes:
-      image: the id of the image of each caption, int64 [N].
-      log2: log2 P(caption | image), the end mark included, float64 [N].
-      words: number of words of each caption, its end mark included, int32 [N].
-      note: a line of text about unknown words and cut captions; "" if there are none.
+      image: for each caption the id of its image, int64 [N].
+      log2: for each caption log2 P(caption | image), its end mark included, float64 [N].
+      words: for each caption its number of words, its end mark included, int32 [N].
+      note: a line of text about unknown words and cut captions; "" if there are neither.
     """
 
     image: np.ndarray
@@ -362,7 +374,7 @@ class Perplexities(NamedTuple):
 
     @property
     def each(self) -> np.ndarray:
-        """The perplexity of each caption, float64 [N].
+        """The perplexity of each of N captions, float64 [N].
 
         It is 2 ** (-log2 P(caption | image) / L) for a caption of L words, the end mark included.
         """
@@ -370,7 +382,7 @@ class Perplexities(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean of the perplexities of the captions; long and short ones count the same."""
+        """The mean of the perplexities of the captions. Long and short captions count the same."""
         return float(self.each.mean())
 
     @property

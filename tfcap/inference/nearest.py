@@ -42,14 +42,14 @@ class Space:
     """Computes a vector of each image, so that similar images have near vectors.
 
     By default the vector is the mean of the features of the image's regions. With an m-RNN it is
-    the refined feature of the image, g2(V_I I) without a bias (Mao et al., ICLR 2015, section 8): I
-    is the feature of the image, V_I is a trained matrix, and g2(x) = 1.7159 tanh(2 x / 3).
+    the refined feature of the image, g2(V_I I) without a bias (Mao et al., ICLR 2015, section 8).
+    Here I is the feature of the image, V_I is a trained matrix, and g2(x) = 1.7159 tanh(2 x / 3).
 
     Args:
       refine: an m-RNN, whose refined features are the vectors; None takes the mean of the features.
-      mean: a vector, float32 [D], that is subtracted from each vector. The difference is scaled to
-        length 1, so that the nearest vectors are those with the highest cosine. None leaves all
-        vectors as they are.
+      mean: a vector that is subtracted from each vector, float32 [D], where D is the width of the
+        vectors. The difference is scaled to length 1, so that the nearest vectors are those with
+        the highest cosine. None leaves all vectors as they are.
 
     Raises:
       ValueError: `refine` is no m-RNN.
@@ -79,10 +79,10 @@ class Space:
         """Computes the vectors of images.
 
         Args:
-          features: features of the R regions of B images, float32 [B, R, F].
+          features: features of the R regions of B images, vectors of width F, float32 [B, R, F].
           mask: bool [B, R], False for padding; None if there is no padding.
-          image: features of the whole images, float32 [B, F2], which an m-RNN may read; None if the
-            data has no such features.
+          image: features of the whole images, vectors of width F2, which an m-RNN may read, float32
+            [B, F2]; None if the data has no such features.
 
         Returns:
           float32 [B, D]: a vector of width D for each image.
@@ -100,7 +100,7 @@ class Space:
         If `mean` is None, the vectors are returned as they are.
 
         Args:
-          vectors: B vectors, float32 [B, D].
+          vectors: B vectors of width D, float32 [B, D].
         """
         if self._mean is None:
             return vectors
@@ -110,10 +110,10 @@ class Space:
 
 
 class Index:
-    """The vectors of images, in which the nearest are found by Euclidean distance, exactly.
+    """Finds the images whose vectors are nearest to a query, by exact Euclidean distance.
 
     Args:
-      vectors: the vectors of M images, float32 [M, D]; the array may be memory-mapped.
+      vectors: the vectors of M images, of width D, float32 [M, D]; the array may be memory-mapped.
       ids: the id of each image, int64 [M].
     """
 
@@ -127,15 +127,15 @@ class Index:
         """Finds the k images whose vectors are nearest to each query.
 
         Args:
-          queries: Q vectors, float32 [Q, D].
-          k: number of images to find for a query. A larger k than M counts as M.
-          query_ids: the image id of each query, int64 [Q], if the queries are images. An image with
-            the id of the query is left out. None leaves out no image.
+          queries: Q vectors of width D, float32 [Q, D].
+          k: number of images to find for a query. If the index has fewer images, k is their number.
+          query_ids: the image id of each query, int64 [Q], if the queries are images. The image
+            with the id of the query is left out of its result. None leaves out no image.
 
         Returns:
           The positions of the images in the index, int64 [Q, k], and their distances, float64
-          [Q, k], nearest first. A row has fewer than k images if k = M and one is left out: it then
-          ends with the position -1 and the distance infinity.
+          [Q, k], nearest first. If fewer than k images remain because one is left out, the row ends
+          with the position -1 and the distance infinity.
         """
         k = min(k, len(self.ids))
         excluded = np.full(len(queries), -1)
@@ -185,7 +185,7 @@ def open_index(
     max_regions: int | None = None,
     splits: Sequence[str] = ("train",),
 ) -> Index:
-    """Returns the index of the images of some splits. It reads stored vectors or computes them.
+    """Returns the `Index` of the images of some splits, from stored or newly computed vectors.
 
     Args:
       data: the prepared data.
@@ -194,6 +194,9 @@ def open_index(
         `vectors` inside the prepared directory. None keeps the vectors in memory only.
       max_regions: largest number of regions of an image to read; None reads all.
       splits: names of the splits. Their images follow each other in the index.
+
+    Raises:
+      ValueError: the splits have no images.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
@@ -300,7 +303,7 @@ class Candidates:
           texts: Q sentences.
 
         Returns:
-          float32 [Q, D]: a vector of width D for each sentence.
+          A vector of width D for each sentence, float32 [Q, D].
         """
         return self.space.centre(self._sentence_vectors(texts))
 
@@ -308,12 +311,12 @@ class Candidates:
         """Finds the images of the split that are most similar to sentences or other images.
 
         Args:
-          vectors: Q vectors of sentences or images, float32 [Q, D].
+          vectors: Q vectors of sentences or images, of width D, float32 [Q, D].
           number: number of images to find for each vector.
 
         Returns:
-          Their positions in the split, int64 [Q, k], most similar first. k is `number`, or the
-          number of images if that is smaller.
+          The positions of the images in the split, int64 [Q, k], most similar first. k is `number`,
+          or the number of images in the split if that is smaller.
         """
         return self.index.search(vectors, number)[0]
 
@@ -321,13 +324,13 @@ class Candidates:
         """Finds the texts that are most similar to images.
 
         Args:
-          vectors: the vectors of Q images, float32 [Q, D].
+          vectors: the vectors of Q images, of width D, float32 [Q, D].
           texts: the sentences to choose from.
           number: number of texts to find for each image.
 
         Returns:
-          Their positions in `texts`, int64 [Q, k], most similar first. k is `number`, or the number
-          of texts if that is smaller.
+          The positions of the found texts in `texts`, int64 [Q, k], most similar first. k is
+          `number`, or the number of texts if that is smaller.
         """
         return Index(self.sentences(texts), np.arange(len(texts))).search(vectors, number)[0]
 
@@ -338,16 +341,17 @@ Term = str | tuple[str, str]  # a word, or two neighbouring words
 class SentenceVectors:
     """Computes vectors of sentences in the space of the vectors of images.
 
-    `sentence_vectors(sentences)` returns float32 [Q, D] for Q sentences. The vector of a sentence
-    is a weighted mean of vectors of images: of the images whose captions are most similar to the
-    sentence. The similarities are the weights of this mean. The similarity of two sentences is the
-    cosine of their TF-IDF vectors. The terms of these vectors are words and pairs of neighbouring
-    words. A term that occurs c times in a sentence has the value c ln(n / m), where n images have
-    captions, and m of them have the term in a caption.
+    `sentence_vectors(sentences)` returns float32 [Q, D] for Q sentences. The captions most similar
+    to a sentence are found, and the vector of the sentence is the mean of the vectors of their
+    images. The weights of this mean are the similarities.
+
+    The similarity of two sentences is the cosine of their TF-IDF vectors, whose terms are words and
+    pairs of neighbouring words. A term that occurs c times in a sentence has the value c ln(n / m),
+    where n images have captions, and m of them have the term in a caption.
 
     Args:
       captions: the captions of each of M images.
-      vectors: the vectors of the images, float32 [M, D].
+      vectors: the vectors of the images, of width D, float32 [M, D].
       most_similar: number of captions whose images are averaged for a sentence.
     """
 
@@ -383,9 +387,15 @@ class SentenceVectors:
         self._first = np.searchsorted(term, np.arange(len(self._numbers) + 1))
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """Computes the vectors, float32 [Q, D].
+        """Computes the vectors of sentences.
 
-        A sentence that shares no word with the captions gets the mean of all images.
+        A sentence that shares no word with the captions gets the mean of the vectors of all images.
+
+        Args:
+          sentences: Q sentences.
+
+        Returns:
+          A vector of width D for each sentence, float32 [Q, D].
         """
         vectors = np.zeros([len(sentences), self._vectors.shape[1]], np.float32)
         for row, words in enumerate(tokens.tokenize_all(list(sentences))):

@@ -35,9 +35,12 @@ def load_others(
 ) -> dict[str, Other]:
     """Prepares what is compared with an evaluated run: captions from files, and other models.
 
-    Files are read and models are loaded, but nothing is captioned before `decode_others`. A model
-    reads the images from `data` if its vocabulary and features fit; otherwise from the data that it
-    was trained on, if that has the same images; otherwise from the picture files of `data`.
+    Files are read and models are loaded, but `decode_others` makes the captions of the models. A
+    model reads the images from the first of these sources that suits it:
+
+    1. `data`, if it has the vocabulary and the features of the model;
+    2. the data that the model was trained on, if it has the same images;
+    3. the picture files of `data`.
 
     Args:
       paths: name -> a file of captions, a run directory or the name of a pretrained model.
@@ -47,11 +50,12 @@ def load_others(
       split: the split of `data`.
       images: ids of the images that the models will caption.
       captioner_of: a function that makes a captioner of picture files from a run.
-      checkpoint: the weights of each run, `best` or `latest`. The path of a checkpoint, which fits
-        only the evaluated run, counts as `best`.
+      checkpoint: which weights of each run are loaded, `best` or `latest`. The path of a
+        checkpoint, which can only be one of the evaluated run, counts as `best`.
       dtype: precision of the models, `float32` or `bfloat16`.
-      decoding: changes to the decoding options of each run, as text for `configs.decoding`.
-      beam: beam width; 0 takes the beam width of each run.
+      decoding: changes to the decoding options of each run, as text in the form that
+        `configs.decoding` reads.
+      beam: beam width of all models; 0 takes the beam width of each run.
       directory: the directory of the picture files; None takes the one that `data` names.
 
     Returns:
@@ -103,10 +107,10 @@ def decode_others(
       images: ids of the images to caption.
       batch_size: number of images captioned together.
       seed: random seed of sampling.
-      attention: what models that read picture files also compute and store: `attention` for the
-        attention weights, `contribution` for how much each region contributed to each word, by
-        gradients, None for neither. For models that read prepared data, `attend_others` computes
-        the attention weights.
+      attention: what models that read picture files also compute and store. `attention` means the
+        attention weights. `contribution` means how much each region contributed to each word, by
+        gradients. None means neither. This argument has no effect on models that read prepared
+        data; `attend_others` computes their attention weights.
     """
     for name, other in others.items():
         if other.captioner is not None:
@@ -129,8 +133,8 @@ def decode_others(
 def attend_others(others: Mapping[str, Other], split: str, batch_size: int) -> None:
     """Computes the attention weights of models that read prepared data, and stores them in `Other`.
 
-    For models that read picture files, `decode_others` computes them. Captions that came from files
-    have none.
+    `decode_others` computes those of models that read picture files. Captions that came from files
+    have no attention weights.
 
     Args:
       others: the models with their captions, after `decode_others`.

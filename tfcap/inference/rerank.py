@@ -1,9 +1,9 @@
 """Consensus reranking: prefers the caption that agrees best with the captions of similar images.
 
-The idea is that of Devlin et al. 2015 (arXiv 1505.04467); the form built here is that of Mao et al.
+The idea is that of Devlin et al. 2015 (arXiv 1505.04467), and the method is that of Mao et al.
 (m-RNN, ICLR 2015, section 8). The references are the captions of the k reference images nearest to
-an image. Each hypothesis is ranked by its mean similarity to the m references that it is most
-similar to.
+an image. Each candidate caption is ranked by its mean similarity to the m references that are most
+similar to it.
 
 Letters: B images, S hypotheses of an image, C references of an image, D width of an image's vector,
 k neighbours, m best.
@@ -47,13 +47,14 @@ def rank(captions: Sequence[str], similarities: np.ndarray, best: int) -> Ranked
     """Ranks the candidate captions of an image by their mean similarity to references.
 
     The score of a caption is the mean of its `best` largest similarities. The released code of
-    m-RNN ranks by their sum, which gives the same order. Captions with equal scores keep their
-    order; in the released code their order is undefined.
+    m-RNN ranks by the sum of these similarities, which gives the same order. Captions with equal
+    scores keep their order here; in the released code the order of such captions is undefined.
 
     Args:
       captions: the S candidate captions.
       similarities: similarity of each caption to each of C references, [S, C].
-      best: number of references that count for a caption; if there are fewer, all count.
+      best: number of references that count for a caption, those most similar to it. If there are
+        fewer references, all count.
     """
     largest = -np.sort(-np.asarray(similarities, np.float64), axis=1)[:, :best]
     scores = largest.sum(1) / max(1, largest.shape[1])
@@ -71,24 +72,30 @@ class ConsensusReranker:
 
     Args:
       data: the prepared data with the reference images.
-      kind: `consensus` ranks by the captions of similar images. `oracle` ranks by the references of
-        the image itself, which shows how much reranking could gain.
+      kind: `consensus` ranks by the captions of similar images, with the method `rerank`. `oracle`
+        ranks by the references of the image itself, with the method `oracle`, which shows how much
+        reranking could gain.
       similarity: how two captions are compared: `cider` for CIDEr-D with a single reference (0 to
         10), `bleu` for the mean F1 of n-grams, n = 1 ... 4 (`ngrams.NgramF1`, 0 to 1). Neither
         counts an end mark.
       neighbours: number of similar images.
-      best: number of captions of the similar images that count for a candidate caption, those most
-        similar to it; 0 takes the number of the paper, 125 for `cider` and 175 for `bleu`.
+      best: number of captions that count for a candidate caption: of all captions of the similar
+        images, those most similar to it. 0 takes the number of the paper, 125 for `cider` and 175
+        for `bleu`.
       references: splits of the reference images. The paper uses 122,286 images, more than the
         split train of Karpathy and Fei-Fei has.
       frequencies: splits whose captions give the document frequencies of `cider`. The released code
         uses the validation set. This set contains the reranked images, so the references of these
         images influence the ranking a little.
-      refine: an m-RNN, whose refined features decide which images are similar; None compares the
-        means of the images' features.
+      refine: an m-RNN, whose refined features decide which images are similar. None compares the
+        mean of the features of each image.
       index: the directory that keeps the vectors of the images for the next time; "" takes the
         directory `vectors` inside the prepared directory. None keeps the vectors in memory only.
       max_regions: largest number of regions of an image to read; None reads all.
+
+    Raises:
+      UsageError: `data` lacks a split of `references` or `frequencies`.
+      ValueError: `refine` is no m-RNN, or the captions have too many different words.
     """
 
     def __init__(
@@ -135,10 +142,10 @@ class ConsensusReranker:
         """Computes the vectors by which `rerank` finds similar images.
 
         Args:
-          features: features of the R regions of B images, float32 [B, R, F].
+          features: features of the R regions of B images, vectors of width F, float32 [B, R, F].
           mask: bool [B, R], False for padding; None if there is no padding.
-          image: features of the whole images, float32 [B, F2], which an m-RNN may read; None if the
-            data has no such features.
+          image: features of the whole images, vectors of width F2, which an m-RNN may read, float32
+            [B, F2]; None if the data has no such features.
 
         Returns:
           float32 [B, D]: a vector of width D for each image.
@@ -154,11 +161,12 @@ class ConsensusReranker:
         """Ranks the candidate captions of B images by the captions of similar images.
 
         Args:
-          vectors: the vectors of the images, float32 [B, D], a result of the method `vectors`.
+          vectors: the vectors of the images, of width D, float32 [B, D], a result of the method
+            `vectors`.
           hypotheses: the candidate captions of each image, best first. Images may have different
             numbers of captions.
-          image_ids: the ids of the images, int64 [B]. An image is not among its own similar images,
-            so its own captions do not count. None if the images are not in the prepared data.
+          image_ids: the ids of the images, int64 [B], so that an image does not count as similar to
+            itself. None if the images are not in the prepared data.
 
         Returns:
           A `Ranked` for each image: its captions, best first, and their scores.
@@ -334,7 +342,7 @@ def rerank_split(
       max_regions: largest number of regions of an image to read; None reads all.
 
     Returns:
-      The `captions` of each image by its id in their new order, and their `scores`.
+      The captions of each image in their new order, and their scores.
     """
     if max(map(len, captions.values()), default=0) < 2:
         _log.info("note: `rerank` has no effect, because each image has one caption. Give `beam`.")

@@ -9,7 +9,7 @@ from tfcap.arguments import argument, arguments
 class RerankArguments:
     """Base class with the arguments of every command that reranks captions.
 
-    `rerank.reranker_of` makes the reranker that they describe.
+    `rerank.reranker_of` makes the reranker that these arguments describe.
     """
 
     rerank: str | None = argument(

@@ -25,7 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 class Pairs:
-    """The images of a split with the run that scores captions for them.
+    """The images of a split of prepared data, and the trained run that scores captions for them.
+
+    The methods compute log P(caption | image) for pairs of a caption and an image.
 
     Args:
       run: the trained captioner.
@@ -33,6 +35,9 @@ class Pairs:
       split: name of the split.
       limit: number of images to take, from the start of the split; 0 takes all.
       block: number of images scored together.
+
+    Raises:
+      ValueError: the split has no images.
     """
 
     def __init__(self, run: runs.Run, data: PreparedData, split: str, limit: int, block: int):
@@ -46,11 +51,14 @@ class Pairs:
         self._scorer: likelihood.PairScorer | None = None
 
     def captions(self) -> tuple[list[str], np.ndarray]:
-        """Returns the captions that the data has of the images.
+        """Returns the captions of the images, from the data.
 
         Returns:
           The N captions of all images in one list; and for each caption the position of its image
           in the split, int64 [N].
+
+        Raises:
+          ValueError: an image has no caption.
         """
         stored = stored_captions(self.data, self.split)
         captions_of = [stored[image] for image in self.ids]
@@ -64,15 +72,25 @@ class Pairs:
         return [text for captions in captions_of for text in captions], owners
 
     def encode(self, captions: list[str]) -> likelihood.EncodedCaptions:
-        """Converts captions to token ids of the run's vocabulary."""
+        """Converts captions to token ids of the run's vocabulary.
+
+        Args:
+          captions: captions, as plain sentences.
+
+        Raises:
+          ValueError: a caption has no word.
+        """
         max_length = self.run.params.task.max_length
         return likelihood.encode_captions(self.run.vocab, captions, max_length)
 
     def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
         """Returns a `PairScorer` that scores these captions.
 
-        All calls return the same object, which is traced only once. So after a new call, results of
-        earlier calls score the new captions, too.
+        All calls return the same object, so that the model is traced only once. A new call replaces
+        the captions of this object.
+
+        Args:
+          captions: the captions to score.
         """
         if self._scorer is None:
             self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
@@ -86,7 +104,7 @@ class Pairs:
 
         Args:
           scorer: the result of the method `scorer`.
-          split: name of the split of the images; it may be another split than that of the `Pairs`.
+          split: name of the split of the images. It may be another split than that of this object.
           positions: the positions of the images in the split, int64 [I].
 
         Returns:
@@ -131,10 +149,10 @@ class ScoredSplit(NamedTuple):
 
     Attributes:
       scores: log P(caption | image), natural logarithm, float32 [I, N].
-      owners: for each caption the position of the image that it describes, int64 [N].
+      owners: for each caption the position in the split of the image that it describes, int64 [N].
       log_marginals: log P(caption), natural logarithm, float64 [N]. To rank captions for an image,
-        it is subtracted from `scores`. None if it was not estimated; `scores` alone then rank.
-      note: a line of text about unknown words and cut captions; "" if there are none.
+        it is subtracted from the scores of the image. None if it was not estimated.
+      note: a line of text about unknown words and cut captions; "" if there are neither.
     """
 
     scores: np.ndarray
@@ -144,13 +162,20 @@ class ScoredSplit(NamedTuple):
 
 
 def score_split(pairs: Pairs, marginal_images: int, seed: int) -> ScoredSplit:
-    """Scores all pairs of the images and the captions of a split.
+    """Computes log P(caption | image) for every image and every caption of a split.
+
+    Retrieval ranks captions among those of other images. So an image is also scored with the
+    captions that describe other images.
 
     Args:
-      pairs: the images and the run.
-      marginal_images: number of training images from which P(caption) is estimated; 0 leaves
-        `log_marginals` of the result None.
-      seed: random seed of the draw of these images.
+      pairs: holds the images of the split, their captions, and the trained run that computes the
+        probabilities.
+      marginal_images: number of training images, drawn at random, from which P(caption) is
+        estimated. 0 does not estimate it; then `log_marginals` of the result is None.
+      seed: random seed of this draw.
+
+    Raises:
+      ValueError: an image has no caption, or a caption has no word.
     """
     captions, owners = pairs.captions()
     encoded = pairs.encode(captions)
@@ -170,14 +195,15 @@ def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retri
     """Ranks the captions of a split for each image, and the images for each caption.
 
     Args:
-      pairs: the images and the run.
-      marginal_images: number of training images from which P(caption) is estimated, to rank the
-        captions by log P(caption | image) - log P(caption); 0 ranks by log P(caption | image).
-      seed: random seed of the draw of these images.
+      pairs: holds the images of the split, their captions, and the trained run that scores them.
+      marginal_images: number of training images, drawn at random, from which P(caption) is
+        estimated. The captions are then ranked by log P(caption | image) - log P(caption). 0 ranks
+        them by log P(caption | image). Images are always ranked by log P(caption | image).
+      seed: random seed of this draw.
 
     Returns:
-      "image to text" and "text to image" -> the recalls and the median rank of this direction; and
-      a line of text about unknown words and cut captions, "" if there are none.
+      A dictionary, "image to text" and "text to image" -> the recalls and the median rank of this
+      direction; and a line of text about unknown words and cut captions, "" if there are neither.
     """
     split = score_split(pairs, marginal_images, seed)
     queries = {
@@ -191,22 +217,23 @@ def rank(pairs: Pairs, marginal_images: int, seed: int) -> tuple[dict[str, retri
 def find(
     pairs: Pairs, queries: list[str], top: int, candidates: np.ndarray | None = None
 ) -> tuple[list[list[tuple[int, float]]], str]:
-    """Finds the images for which a sentence is most probable.
+    """Finds for each sentence the images for which it is most probable.
 
     Args:
-      pairs: the images and the run.
+      pairs: holds the images of a split, and the trained run that computes the probabilities.
       queries: Q sentences.
       top: number of images to find for a sentence.
       candidates: for each sentence the positions of the k images to score, int64 [Q, k]; None
         scores all images.
 
     Returns:
-      For each sentence a list of pairs, most probable first: the position of the image in the split
-      and log P(sentence | image), natural logarithm. Then a line of text about unknown words and
-      cut sentences, "" if there are none.
+      Two values. The first has for each sentence a list of pairs, most probable first: the position
+      of an image in the split and log P(sentence | image), natural logarithm. The second is a line
+      of text about unknown words and cut sentences, "" if there are neither.
 
     Raises:
       UsageError: a sentence has no word of the model's vocabulary.
+      ValueError: a sentence has no word at all.
     """
     encoded = pairs.encode(queries)
     for query, words in zip(queries, encoded.tokens, strict=True):
@@ -241,13 +268,14 @@ def find_sentences(
     `marginal_images` is 0, it is log P(sentence | picture).
 
     Args:
-      pairs: the images whose captions are the sentences, and the trained run that scores them.
-      features: features of Q pictures with R regions, float32 [Q, R, F]. The pictures need not be
-        in the data.
+      pairs: holds the images whose captions are the sentences, and the trained run that computes
+        the probabilities.
+      features: features of Q pictures with R regions, vectors of width F, float32 [Q, R, F]. The
+        pictures need not be in the data.
       top: number of sentences to find for a picture.
-      marginal_images: number of training images from which P(sentence) is estimated; 0 does not
-        subtract it.
-      seed: random seed of the draw of these images.
+      marginal_images: number of training images, drawn at random, from which P(sentence) is
+        estimated. 0 does not subtract log P(sentence).
+      seed: random seed of this draw.
       candidates: chooses for each picture the sentences with the nearest vectors, and only these
         are scored; None scores all sentences.
       number: number of sentences that `candidates` chooses for a picture.

@@ -55,8 +55,9 @@ class Subject:
 class PictureCaption(Protocol):
     """The protocol of what a `PictureCaptioner` returns for a picture file.
 
-    It supplies `text`, the caption, and `attended`, the attention weights for its words; None if
-    they were not requested. `captioning.Caption` implements it.
+    Its attribute `text` is the caption. Its attribute `attended` has the attention weights for the
+    words of the caption; None if they were not requested. `captioning.Caption` implements this
+    protocol.
     """
 
     @property
@@ -68,8 +69,10 @@ class PictureCaption(Protocol):
 class PictureCaptioner(Protocol):
     """The protocol of a function that captions picture files.
 
-    It is called with paths and returns a `PictureCaption` for each. `str(runtime)` names its model
-    for the user. `captioning.ImageCaptioner` implements it.
+    It is called with the paths of picture files, the kind of attention weights to compute (None
+    computes none) and the random seed of sampling. It returns a `PictureCaption` for each path. The
+    text `str(runtime)` names its model for the user. `captioning.ImageCaptioner` implements this
+    protocol.
     """
 
     @property
@@ -85,12 +88,12 @@ class Other:
     """What an evaluated run is compared with: another model, or captions from a file.
 
     Attributes:
-      captions: image id -> caption. For a model it is empty until `others.decode_others`.
+      captions: image id -> caption. For a model it is empty until `others.decode_others` fills it.
       run: the model; None for captions from a file.
-      data: the prepared data from which the model reads the images; None if it reads picture files,
-        because no prepared data fits it, or for captions from a file.
-      search: the search that finds the captions of the images in `data`.
-      captioner: the captioner of picture files; None if the model reads `data`.
+      data: the prepared data from which the model reads the images. None for captions from a file,
+        and for a model that reads picture files because no prepared data fits it.
+      search: the search that finds the captions of the images in `data`; None without `data`.
+      captioner: the captioner of picture files, for a model that reads them; otherwise None.
       pictures: image id -> path of the picture file, for `captioner`.
       attention: image id -> the attention weights of the caption. `others.decode_others` computes
         them for picture files, `others.attend_others` for prepared data.
@@ -115,8 +118,8 @@ def subject_of_run(
 ) -> Subject:
     """Makes the `Subject` of a run on a split of prepared data.
 
-    Notes go to the log if images have no references, or references have words that the vocabulary
-    lacks.
+    A note goes to the log if images have no references, and a warning if nearly all words of the
+    references are outside the vocabulary.
 
     Args:
       name: the name of the run.
@@ -158,9 +161,9 @@ def subject_of_captions(
       split: the split of the images in `data`.
       data: prepared data with the pictures and the features of the images. Without it (None) no
         pictures are shown, and the captions cannot be reranked.
-      others: files of captions that are compared. Only images with references and with captions in
-        `predictions` and in all these files are taken. None takes all images with references;
-        scoring then fails if one has no caption.
+      others: further files of captions, to which the captions are compared. Then only the images
+        are taken that have references and a caption in `predictions` and in all these files. None
+        takes all images with references; scoring then fails if one of them has no caption.
     """
     path = predictions if isinstance(predictions, str | os.PathLike) else ""
     name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
@@ -184,14 +187,14 @@ def subject_of_captions(
 
 
 def named_paths(items: Sequence[str], name: str = "") -> dict[str, str]:
-    """Splits items of the form NAME=PATH; returns name -> path.
+    """Splits items of the form NAME=PATH, and returns a dictionary, name -> path.
 
     Args:
       items: the values of the argument `beside`, such as "lstm=runs/lstm".
       name: the name of the evaluated captions, which an item must not use again.
 
     Raises:
-      UsageError: an item does not have this form, or its name is already used.
+      UsageError: an item does not have the form NAME=PATH, or its name is already used.
     """
     paths: dict[str, str] = {}
     for item in items:

@@ -15,8 +15,8 @@ def training_captions(run: Run | None, data: PreparedData | None) -> list[str]:
     """Returns the captions that a model was trained on; an empty list if they cannot be found.
 
     Args:
-      run: the model, which names its training data. The training captions of `data` are returned if
-        `run` is None (the captions come from a file), or if it names no data (a converted run).
+      run: the model, which names its training data. If it names none (a converted run), or if `run`
+        is None (the captions come from a file), the training captions of `data` are returned.
       data: the prepared data on which the model is evaluated. It need not be the training data.
     """
     trained_on = _digest(run.fingerprint) if run else None  # a converted run has none

@@ -71,7 +71,7 @@ class Difference(Interval):
       wins: share of the resamples in which B scores higher, 0 to 1; a tie counts half.
       p: two-sided p-value, 2 (1 + min(a, b)) / (1 + S), at most 1. Of S resamples, a have a
         difference of 0 or less, and b have a difference of 0 or more. The original data count as
-        one more resample, which gives the two ones, so p is never 0 (Davison and Hinkley,
+        one more resample. So 1 is added to both numbers, and p is never 0 (Davison and Hinkley,
         "Bootstrap methods and their application", 1997). As in Koehn (2004), p comes from the
         resampled differences, not from a null distribution.
     """
@@ -96,15 +96,17 @@ def bleu(counts: np.ndarray) -> np.ndarray:
 
     Args:
       counts: counts of S sets, each summed over the images of the set, float64 [S, 10]. Column 0 is
-        the number of words of the captions. Column 1 is the number of words of the references that
-        are closest in length. Columns 2 to 5 are the numbers of n-grams of the captions, n = 1 ...
-        4. Columns 6 to 9 are the numbers of these n-grams that match a reference.
+        the number of words of the captions. Column 1 is the number of words of the references,
+        where each caption counts the reference whose length is closest to its own. Columns 2 to 5
+        are the numbers of n-grams of the captions, n = 1 ... 4. Columns 6 to 9 are the numbers of
+        these n-grams that match a reference.
 
     Returns:
       BLEU-1 ... 4 of each set, times 100: float64 [S, 4]. BLEU-n is the geometric mean of the
-      ratios matches / n-grams of the orders 1 ... n. If r = column 0 / column 1 is below 1, this
-      mean is multiplied by exp(1 - 1 / r). Each ratio a / b is (a + 1e-15) / (b + 1e-9), so that
-      nothing is divided by 0.
+      precisions of the orders 1 ... n. A precision is the number of matches divided by the number
+      of n-grams. If r = column 0 / column 1 is below 1, BLEU-n is multiplied by exp(1 - 1 / r). As
+      in pycocoevalcap, each quotient a / b is computed as (a + 1e-15) / (b + 1e-9), so that nothing
+      is divided by 0.
 
     Example:
       >>> counts = np.array([[5.0, 5, 5, 4, 3, 2, 4, 3, 2, 1]])  # one word of five is wrong
@@ -126,7 +128,11 @@ def bleu(counts: np.ndarray) -> np.ndarray:
 
 
 def interval_text(low: float, high: float) -> str:
-    """Returns an interval as it is printed behind a score, for example ` (29.0 to 59.8)`."""
+    """Returns an interval as text that is printed behind a score, such as " (29.0 to 59.8)".
+
+    Args:
+      low, high: the ends of the interval.
+    """
     return f" ({low:.1f} to {high:.1f})"
 
 
@@ -141,18 +147,20 @@ def intervals(
     """Computes a confidence interval for each score of a set of images, by bootstrap over images.
 
     A resample draws as many images as there are, at random with replacement. If there are several
-    runs, a resample also draws as many runs, and the interval is that of their mean score.
+    runs, a resample also draws as many runs as there are, and the interval is that of the mean
+    score of the runs.
 
     Args:
-      runs: the result of `CocoScorer.score`; or a list of such results for the same images, one for
-        each run with another seed.
+      runs: the result of `CocoScorer.score` for the captions of a model; or a list of such results
+        for the same images, from training runs that differ only in the seed.
       samples: number of resamples.
       level: share of the resamples inside the interval, in percent.
-      seed: random seed of the draws; the same seed and number of images draw the same images.
+      seed: random seed of the draws. The same seed draws the same images, if the number of images
+        is the same.
       meteor_of: a function that computes METEOR from sums of its counts, such as
         `CocoScorer.meteor_of`. If it is None or raises JavaError, the interval of METEOR is
-        approximate. It is then the interval of the mean METEOR of the images, shifted by the METEOR
-        of the set minus this mean.
+        approximate: the interval of the mean METEOR of the images, shifted so that it belongs to
+        the METEOR of the set.
 
     Returns:
       Key of the score, such as "CIDEr" -> its interval.
@@ -192,7 +200,8 @@ def differences(
       samples, level, seed, meteor_of: as in `intervals`.
 
     Returns:
-      Key of the score, such as "CIDEr" -> the score of B minus that of A, with its interval.
+      Key of the score, such as "CIDEr" -> the score of B minus that of A, with its interval. Only
+      scores that both systems have are compared.
 
     Raises:
       ValueError: there are fewer than two images, or the results have different images.
@@ -245,14 +254,15 @@ def compare(
     """Scores several sets of captions of the same images, and compares each set with the first.
 
     Args:
-      runs: name of the set -> image id -> caption, for all images of `references`.
+      runs: name of the set -> its captions, a dictionary with the caption of each image id. Each
+        set has a caption of every image of `references`.
       references: image id -> reference captions.
-      scorer: computes the scores of the metrics that it was made for.
+      scorer: the scorer, which was made for the metrics to compute.
       samples, seed: as in `intervals`.
 
     Returns:
-      Scores, intervals and differences. For a single image there are only scores, and a note says
-      so.
+      Scores, intervals and differences of the sets. If `references` has a single image, there are
+      only scores, and a note says so.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -294,8 +304,8 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
       seed: random seed.
 
     Yields:
-      Arrays float64 [rows, N] with a row for each resample: how often it contains each image. All
-      arrays together have `samples` rows.
+      Arrays float64 [rows, N]. A row is a resample, and its numbers say how often it contains each
+      of the N images. All arrays together have `samples` rows.
     """
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)

@@ -7,10 +7,10 @@ Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section
 * CHAIR-recall: classes in the image that the caption mentions, divided by all classes in the
   image. It shows whether a low CHAIRi comes from captions that say little.
 
-Objects are of the 80 classes of COCO. Those of an image are its labelled objects (`read_labels`)
-and the objects that its references mention. Lower is better, except for the recall. The list of
-synonyms is not that of the authors. A compound counts as a whole: a hot dog is not a dog, and a
-train track is not a train.
+Only objects of the 80 classes of COCO count. The objects of an image are its labelled objects
+(`read_labels`) and the objects that its references mention. Lower values of CHAIRi and CHAIRs are
+better, and higher values of CHAIR-recall. The list of synonyms is not that of the authors. A
+compound counts as a whole: a hot dog is not a dog, and a train track is not a train.
 
 Letters: B images.
 """
@@ -44,15 +44,16 @@ def chair(
         has only the objects that its references mention, and a note says so.
 
     Returns:
-      A dictionary and a list of notes for the user. The dictionary has two counts of each image,
-      float64 [B, 2], under each of three keys. The score of a set of images is the sum of the first
-      count divided by the sum of the second.
+      A dictionary and a list of notes for the user. The dictionary has three keys, each with two
+      counts of each image, float64 [B, 2]. The score of a set of images is the sum of the first
+      count over the images, divided by the sum of the second count.
 
-      * ``"CHAIRi"``: mentions of objects that are not in the image, and all mentions of objects.
-      * ``"CHAIRs"``: captions with a mention of an object that is not in the image (0 or 1), and
-        all captions (1).
-      * ``"CHAIR-recall"``: classes of objects in the image that the caption mentions, and all
-        classes of objects in the image.
+      * ``"CHAIRi"``: the number of mentions of objects that are not in the image, and the number of
+        all mentions of objects.
+      * ``"CHAIRs"``: 1 if the caption mentions an object that is not in the image, else 0; and 1,
+        which counts the caption.
+      * ``"CHAIR-recall"``: the number of classes of objects in the image that the caption mentions,
+        and the number of all classes of objects in the image.
 
     Example:
       >>> counts, notes = chair({7: ["a dog on a bench"]}, ["a cat on a bench"], {7: {"dog"}})
@@ -267,7 +268,7 @@ def _singular(word: str) -> str:
 def mentions(tokens: Sequence[str]) -> list[str]:
     """Returns the class of each mention of a COCO object in a caption, in the order of the words.
 
-    The longest compound counts: "hot dog" is one mention of the class hot dog.
+    The longest compound counts: "hot dog" is one mention of the class hot dog and none of dog.
 
     Args:
       tokens: the words of the caption, in lower case.

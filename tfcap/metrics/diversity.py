@@ -1,19 +1,21 @@
 """Measures the diversity of captions over a data set and among several captions of one image.
 
-If the share of distinct captions over a data set falls, the model collapses to few captions. The
-measures for several captions of an image (samples, beams or human references) are:
+The measure over a data set is the share of distinct captions: a low share shows that the model
+repeats few captions. The measures for several captions of an image (samples, beams or human
+references) are:
 
-* *Div-1, Div-2*: number of distinct n-grams in the captions of an image, divided by the number
-  of their words, also for bigrams. Shetty et al., "Speaking the same language", ICCV 2017, after
-  Li et al., "A diversity-promoting objective function", NAACL 2016.
+* *Div-1, Div-2*: number of distinct words (Div-1) or bigrams (Div-2) in the captions of an image,
+  divided by the number of words of these captions. Shetty et al., "Speaking the same language",
+  ICCV 2017, after Li et al., "A diversity-promoting objective function", NAACL 2016.
 * *mBLEU-n*: BLEU of a caption with the other captions of its image as references; a low
   value means high diversity. Shetty et al., 2017. BLEU is computed for the set of the first
-  captions of all images, for that of the second captions and so on; mBLEU is the mean of these
+  captions of all images, for the set of the second captions, and so on; mBLEU is the mean of these
   values.
-* *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. The captions of an image
-  are vectors whose inner products are their CIDEr. 0 if all are the same, 1 if they share nothing.
+* *self-CIDEr*: the diversity of the captions of an image, from the CIDEr of each pair of them. It
+  is 0 if all captions are the same, and 1 if they share no word. Wang and Chan, "Describing like
+  humans", CVPR 2019.
 * *oracle*: the score of the best caption of an image, mean over images. The best score is the
-  highest, but for CHAIRi and CHAIRs the lowest.
+  highest one. For CHAIRi and CHAIRs it is the lowest one.
 
 Captions are tokenized by `coco.CocoScorer.tokenize`: words separated by single spaces.
 Letters: B images, S captions of an image, G n-grams.
@@ -38,9 +40,9 @@ Sets = Mapping[int, Sequence[str]]  # image id -> its captions, tokenized
 
 
 def distinct_share(predictions: Mapping[int, str]) -> float:
-    """Returns the number of different captions, in percent of the number of captions.
+    """Returns the number of different captions, in percent of the number of all captions.
 
-    Captions that differ in white space only are the same.
+    Captions that differ in white space only count as the same caption.
 
     Args:
       predictions: image id -> caption.
@@ -54,7 +56,7 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns how many captions do not occur among the training captions, in percent.
+    """Returns the share of captions that do not occur among the training captions, in percent.
 
     Args:
       captions: captions, each as tokens with single spaces between them.
@@ -70,9 +72,10 @@ def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
 
 
 def div(captions: Sets, order: int) -> float:
-    """Computes Div-n: different n-grams in the captions of an image / words in these captions.
+    """Computes Div-n: the number of different n-grams in the captions of an image, per word.
 
-    More diverse captions have a higher value.
+    This number is divided by the number of words of these captions. More diverse captions have a
+    higher value.
 
     Args:
       captions: image id -> captions, each as tokens with single spaces between them.
@@ -103,14 +106,14 @@ def mbleu(captions: Sets) -> list[float]:
 
     BLEU is computed for the set of the first captions of all images, for the set of the second
     captions, and so on; the result is the mean over the sets. A low value means diverse captions.
-    If images have different numbers of captions, set j has only the images with a caption j, and
-    its weight in the mean is the number of these images.
+    If images have different numbers of captions, set j has only the images with at least j
+    captions, and its weight in the mean is the number of these images.
 
     Args:
-      captions: image id -> captions, each as tokens with single spaces between them.
+      captions: image id -> at least two captions, each as tokens with single spaces between them.
 
     Returns:
-      The four values, times 100.
+      The list of mBLEU-1, mBLEU-2, mBLEU-3 and mBLEU-4, each from 0 to 100.
 
     Example:
       >>> [round(score) for score in mbleu({1: ["a red dog", "a red cat"]})]
@@ -129,19 +132,21 @@ def mbleu(captions: Sets) -> list[float]:
 
 
 def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
-    """Computes the diversity of the captions of each image from the eigenvalues of their CIDEr.
+    """Computes self-CIDEr: the diversity of the captions of each image, from the CIDEr of pairs.
 
-    For S captions of an image, K [S, S] holds the CIDEr of each pair, without the factor 10. A
-    caption has a vector for each n = 1 ... 4: the counts of its n-grams, each times ln N - ln df.
-    CIDEr is the mean over n of the cosine of two vectors. The eigenvalues of K are
-    l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)). Like the public
-    evaluation code, the measure uses CIDEr and not CIDEr-D, which clips counts and so is not an
+    A caption has a vector for each n = 1 ... 4: the counts of its n-grams, each times ln N - ln df.
+    N is the number of images in `references`, and df is the number of these images whose references
+    contain the n-gram, but at least 1. The CIDEr of two captions is the mean over n of the cosine
+    of their vectors, here without the usual factor 10.
+
+    For S captions of an image, the matrix K [S, S] holds the CIDEr of each pair. Its eigenvalues
+    are l_1 >= ... >= l_S. The diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)). Like the public
+    evaluation code, this function uses CIDEr and not CIDEr-D, which clips counts and so is not an
     inner product.
 
     Args:
       captions: image id -> at least two captions, each as tokens with single spaces between them.
-      references: image id -> references in the same form, of N images. An n-gram occurs in the
-        references of df images; if it occurs in none, df is 1.
+      references: image id -> references in the same form.
 
     Returns:
       Image id -> diversity: 0 if all captions are the same, 1 if no two share a word. It is also 0
@@ -194,16 +199,22 @@ def measure(
     Args:
       captions: image id -> at least two captions, not tokenized.
       references: image id -> references, not tokenized.
-      scorer: tokenizes the captions and computes their scores.
+      scorer: the scorer that tokenizes the captions and computes their scores.
       training: the captions that the model was trained on, not tokenized. Without them, "novel %"
         is left out.
 
     Returns:
-      Three dictionaries. "diversity": name -> value, for "distinct %" (share of different captions
-      of an image, mean over images), "novel %" (see `novel_share`), "Div-1", "Div-2", "mBLEU-1" ...
-      "mBLEU-4" and "self-CIDEr". "oracle": key of a score -> the best score among the captions of
-      an image, mean over images, times 100. "mean": key of a score -> the mean score of the
-      captions of an image, mean over images, times 100.
+      A dictionary of three dictionaries.
+
+      * ``"diversity"``: name of a measure -> value. The names are "distinct %" (share of different
+        captions of an image, mean over images), "novel %" (see `novel_share`), "Div-1", "Div-2",
+        "mBLEU-1" ... "mBLEU-4" and "self-CIDEr". "Div-1", "Div-2" and "self-CIDEr" are from 0 to 1,
+        the others from 0 to 100.
+      * ``"oracle"``: key of a score, such as "CIDEr" -> the score of the best caption of an image,
+        mean over images, times 100. The best score is the highest one, for CHAIRi and CHAIRs the
+        lowest one.
+      * ``"mean"``: key of a score -> the mean score of the captions of an image, mean over images,
+        times 100.
     """
     training = list(training)
     gold = scorer.tokenize_references(references)
@@ -235,15 +246,15 @@ def summarize(
     """Measures the diversity of captions as far as the data allow.
 
     If there are several images with several captions each, all values of `measure` are computed.
-    Otherwise only "novel %" is computed, for the first caption of each image. This needs
-    `training`; without it there are no values, and the text says why.
+    Otherwise only "novel %" is computed, for the first caption of each image, from `training`. If
+    `training` is empty, too, nothing is computed, and the returned text says what is missing.
 
     Args:
       captions, references, scorer, training: as in `measure`, but images may have one caption.
 
     Returns:
-      The values in the nested dictionaries of `measure`, which can be written as JSON, and a text
-      that shows them.
+      The values in nested dictionaries as `measure` returns them, which can be written as JSON; and
+      a text that shows the values.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         values = measure(captions, references, scorer, training)

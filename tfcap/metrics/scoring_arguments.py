@@ -9,8 +9,9 @@ from tfcap.arguments import argument, arguments
 class ScoringArguments:
     """Base class for the arguments of a command that scores captions.
 
-    `partial` leaves out images without captions; `instances` gives the labelled objects for CHAIR.
-    A subclass adds the arguments of its own command.
+    The argument `partial` leaves out images that lack references or captions. The argument
+    `instances` names the files with the labelled objects of the images, for CHAIR. A subclass adds
+    the arguments of its own command.
     """
 
     partial: bool = argument(

@@ -26,8 +26,8 @@ def cross_entropy(
     Returns:
       Three float32 scalars: the sum of the loss; the sum of the negative log-likelihood of the
       correct words, which equals the loss without smoothing; and the number of words, end marks
-      included. Both sums are in nats, without the penalty of the key `l2`. A sum divided by the
-      number of words is a mean per word.
+      included. Both sums are in nats, and neither contains a penalty on the weights. A sum divided
+      by the number of words is a mean per word.
 
     Example:
       >>> loss, nll, words = cross_entropy(tf.zeros([1, 3, 4]), tf.constant([[1, 2, 0]]))
@@ -61,12 +61,12 @@ def advantages(
 
     Args:
       rewards: rewards of S samples of each of B images, float32 [B, S].
-      baseline: what is subtracted. `greedy` is the reward of the greedy caption (Rennie et al.
-        2017, equation 8; the released X-LAN and X-Transformer). `others` is the mean reward of the
-        other samples of the image (Luo 2020; equation 15 of ExpansionNet, whose text divides by S,
-        while its code and this function divide by S - 1).
-      greedy: rewards of the greedy captions, float32 [B, 1]. The baseline `greedy` needs them;
-        `others` ignores them.
+      baseline: the name of the baseline. `greedy` is the reward of the greedy caption (Rennie et
+        al. 2017, equation 8; the released X-LAN and X-Transformer). `others` is the mean reward of
+        the other samples of the image (Luo 2020; equation 15 of ExpansionNet). The text of
+        ExpansionNet divides by S; its code and this function divide by S - 1.
+      greedy: rewards of the greedy captions, float32 [B, 1]. The baseline `greedy` needs them; the
+        baseline `others` ignores them.
 
     Returns:
       The advantages, which are the rewards minus the baselines, and the baselines: both float32
@@ -91,8 +91,8 @@ def advantages(
     elif baseline == "others":
         if rewards.shape[1] == 1:
             raise ValueError(
-                "`baseline=others` needs at least two samples of each image. Draw more, or set "
-                "`baseline=greedy`."
+                "`baseline=others` needs at least two samples of each image. Draw more samples, or "
+                "set `baseline=greedy`."
             )
         others = tf.cast(tf.shape(rewards)[1] - 1, tf.float32)
         subtracted = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
@@ -106,17 +106,17 @@ def self_critical(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes the loss of self-critical training, as a sum and the number to divide it by.
 
-    The sum runs over all words and end marks: -log p(word) times the advantage of the caption. No
+    Each word and each end mark adds -log p(word) times the advantage of its caption to the sum. No
     gradient flows through the advantage.
 
     Args:
       logps: natural log-probability of each sampled word, float32 [N, T], for N captions of up to T
         tokens.
-      tokens: the sampled captions, int32 [N, T]; 0 (PAD) after the end.
-      advantages: advantage of each caption, float32 [N], see `advantages`.
+      tokens: token ids of the sampled captions, int32 [N, T]; 0 (PAD) after the end.
+      advantages: advantage of each caption, float32 [N], as the function `advantages` computes it.
       reduction: the divisor. `words` is the number of words and end marks (the released X-LAN and
-        X-Transformer). `sequences` is N (ExpansionNet); then the expected gradient is that of minus
-        the expected reward.
+        X-Transformer). `sequences` is N (ExpansionNet). With `sequences`, the expected gradient is
+        that of the negative expected reward.
 
     Returns:
       Two float32 scalars: the sum of the loss, and the divisor.

@@ -1,9 +1,9 @@
 """CIDEr-D, BLEU-4 and the n-gram F1 of m-RNN on token ids, as TensorFlow operations.
 
 Captions are ids without BOS: w1 ... wL EOS PAD ... Ids after the first EOS or PAD are ignored. An
-n-gram of up to four words is packed into one int64 number, its key: its ids plus one are the digits
-of a number in base V + 2, so different n-grams have different keys. To count an n-gram, its key is
-compared with all others: captions are short, and this needs no sorting.
+n-gram of up to four words is packed into one int64 number, its key. The ids of its words, plus one,
+are the digits of the key in base V + 2, so different n-grams have different keys. To count an
+n-gram, its key is compared with all others: captions are short, and this needs no sorting.
 
 All values are float32 under any global dtype policy. The table of document frequencies is a hash
 table on the processor, which XLA does not compile: `CiderD` cannot be used in `jit_compile`
@@ -35,8 +35,8 @@ class Frequencies(Protocol):
     `data.document_frequency` makes such tables, and `CiderD` reads them.
 
     Attributes:
-      ngrams: M n-grams of up to four words, int32 [M, 4]: ids of the words, then 0.
-      counts: number of images that have the n-gram in a reference, int32 [M].
+      ngrams: M n-grams of one to four words, int32 [M, 4]. A row has the ids of the words, then 0.
+      counts: for each n-gram the number of images that have it in a reference, int32 [M].
       images: number of all images.
     """
 
@@ -60,19 +60,21 @@ class CiderD:
 
     df(g) is the number of images that have g in a reference, out of N images in `table`. |.| is the
     Euclidean norm over the n-grams of n words. delta is the number of bigrams of the sample minus
-    that of the reference, as in the released scorers. The result is the mean over the references.
+    that of the reference, as in the released scorers. The score of a sample is the mean of CIDEr-D
+    over the references of its image.
 
     Args:
       table: document frequencies df of the n-grams in the references of N images.
       vocab_size: number of words of the vocabulary, PAD, BOS, EOS and UNK included.
       count_eos: whether the end mark (EOS) counts as a word, as in the released rewards. If False,
         it is ignored.
-      unknown_matches: whether the unknown word (UNK) matches itself, as other words do. If False,
-        an n-gram with UNK in a reference equals no other n-gram, and every n-gram with UNK has the
-        idf ln N, as if no image had it. This follows the reward of ExpansionNet, which compares
-        texts. One difference remains: there, an unknown word has a smaller idf if several images
-        have it. Ids cannot tell unknown words apart (our reading: these words are rare, so this
-        matters little).
+      unknown_matches: whether the unknown word (UNK) of a sample matches UNK of a reference. If
+        False, an n-gram that contains UNK never matches: each such n-gram of a reference counts as
+        different from all other n-grams. Every n-gram with UNK has the idf ln N, as if it occurred
+        in no image. This follows the reward of ExpansionNet, which compares words as text. One
+        difference remains: in ExpansionNet, an unknown word that occurs in several images has a
+        smaller idf. Here all unknown words have the same id, so their images cannot be counted (our
+        reading: these words are rare, so this matters little).
 
     Raises:
       ValueError: `vocab_size` is above 55,106, so that four words do not fit in a 64-bit number.
@@ -112,15 +114,16 @@ class CiderD:
             )
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references; a data pipeline can do it.
+        """Computes what depends only on the references, so that a data pipeline can do it.
 
         Args:
           tokens: C references of each of B images, int32 [B, C, U] for up to U tokens. A row of
             only PAD is not a reference; each image must have at least one reference.
 
         Returns:
-          A dictionary for `similarities` and the call. The axis of size 4 is for n-grams of 1 ... 4
-          words, and position u of a reference stands for the n-gram that begins there.
+          A dictionary, which `similarities` and the call of this object take. The axis of size 4 is
+          for n-grams of 1 ... 4 words, and position u of a reference stands for the n-gram that
+          begins there.
 
           * ``keys`` int64 [B, 4, C, U]: a number for each n-gram, equal for equal n-grams.
           * ``counts`` float32 [B, 4, C, U]: how often the n-gram occurs in its reference.
@@ -142,8 +145,9 @@ class CiderD:
         """Computes CIDEr-D of each sample against all references of its image.
 
         Args:
-          tokens: the samples, int32 [B, S, T]; EOS may be missing.
-          references: the result of `references` for the same images.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens; EOS may be
+            missing.
+          references: the result of the method `references` for the same images.
 
         Returns:
           float32 [B, S], in 0 ... 10.
@@ -156,8 +160,9 @@ class CiderD:
         """Computes CIDEr-D of each sample against each single reference of its image.
 
         Args:
-          tokens: S samples of each of B images, int32 [B, S, T]; EOS may be missing.
-          references: the result of `references` for C references of the same images.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens; EOS may be
+            missing.
+          references: the result of the method `references` for C references of the same images.
 
         Returns:
           float32 [B, S, C], in 0 ... 10; 0 where there is no reference.
@@ -188,10 +193,12 @@ class NgramF1:
     four words. Unlike BLEU, this score has no brevity penalty.
 
     Args:
-      vocab_size, count_eos, unknown_matches: as in `CiderD`.
+      vocab_size: number of words of the vocabulary, PAD, BOS, EOS and UNK included.
+      count_eos: whether the end mark (EOS) counts as a word. If False, it is ignored.
+      unknown_matches: whether the unknown word (UNK) of a sample matches UNK of a reference.
 
     Raises:
-      ValueError: `vocab_size` is above 55,106, as in `CiderD`.
+      ValueError: `vocab_size` is above 55,106, so that four words do not fit in a 64-bit number.
 
     Example:
       >>> f1 = NgramF1(vocab_size=10)
@@ -206,17 +213,20 @@ class NgramF1:
         self.packing = _Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references; a data pipeline can do it.
+        """Computes what depends only on the references, so that a data pipeline can do it.
 
         Args:
-          tokens: C references of each of B images, int32 [B, C, U], as in `CiderD.references`.
+          tokens: C references of each of B images, int32 [B, C, U] for up to U tokens. A row of
+            only PAD is not a reference.
 
         Returns:
-          A dictionary for `similarities`.
+          A dictionary, which `similarities` takes. The axis of size 4 is for n-grams of 1 ... 4
+          words, and position u of a reference stands for the n-gram that begins there.
 
-          * ``keys``, ``counts``: as in `CiderD.references`.
-          * ``weights`` float32 [B, 4, C, U]: 1 / counts.
-          * ``totals`` float32 [B, 4, C]: the number of n-grams of each reference, for n = 1 ... 4.
+          * ``keys`` int64 [B, 4, C, U]: a number for each n-gram, equal for equal n-grams.
+          * ``counts`` float32 [B, 4, C, U]: how often the n-gram occurs in its reference.
+          * ``weights`` float32 [B, 4, C, U]: 1 / ``counts``.
+          * ``totals`` float32 [B, 4, C]: the number of n-grams of each reference.
         """
         keys = self.packing.keys(tokens, of_references=True)
         counts = _counts_in_caption(keys)
@@ -227,8 +237,9 @@ class NgramF1:
         """Computes F1 of each sample and each single reference of its image.
 
         Args:
-          tokens: S samples of each of B images, int32 [B, S, T]; EOS may be missing.
-          references: the result of `references` for C references of the same images.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens; EOS may be
+            missing.
+          references: the result of the method `references` for C references of the same images.
 
         Returns:
           float32 [B, S, C], in 0 ... 1.
@@ -254,15 +265,17 @@ class Bleu4:
 
     c is the number of words of the sample, and r that of the reference with the closest length; of
     two equally close references, the shorter one counts. total_n is the number of n-grams of n
-    words in the sample, and matches_n the number of these that are in a reference. An n-gram
-    matches at most as often as it occurs in the reference that has it most often. A sample that
-    shares no 4-gram with the references has a score of nearly 0.
+    words in the sample, and matches_n is the number of these n-grams that are in a reference. An
+    n-gram matches at most as often as it occurs in the reference that has it most often. A sample
+    that shares no 4-gram with the references has a score of nearly 0.
 
     Args:
-      vocab_size, count_eos, unknown_matches: as in `CiderD`.
+      vocab_size: number of words of the vocabulary, PAD, BOS, EOS and UNK included.
+      count_eos: whether the end mark (EOS) counts as a word. If False, it is ignored.
+      unknown_matches: whether the unknown word (UNK) of a sample matches UNK of a reference.
 
     Raises:
-      ValueError: `vocab_size` is above 55,106, as in `CiderD`.
+      ValueError: `vocab_size` is above 55,106, so that four words do not fit in a 64-bit number.
 
     Example:
       >>> bleu = Bleu4(vocab_size=10)
@@ -276,19 +289,22 @@ class Bleu4:
         self.packing = _Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the part that depends only on the references; a data pipeline can do it.
+        """Computes what depends only on the references, so that a data pipeline can do it.
 
         Args:
-          tokens: C references of each of B images, int32 [B, C, U], as in `CiderD.references`.
+          tokens: C references of each of B images, int32 [B, C, U] for up to U tokens. A row of
+            only PAD is not a reference; each image must have at least one reference.
 
         Returns:
-          A dictionary for the call. The axis of size 4 is for n-grams of 1 ... 4 words; the last
-          axis has the n-grams of all references of an image, one after the other.
+          A dictionary, which the call of this object takes. The axis of size 4 is for n-grams of 1
+          ... 4 words. The last axis has the n-grams of all references of an image, one reference
+          after the other.
 
           * ``keys`` int64 [B, 4, C U]: a number for each n-gram, equal for equal n-grams.
           * ``most`` float32 [B, 4, C U]: how often the n-gram occurs in the reference that has it
             most often.
-          * ``shares`` float32 [B, 4, C U]: 1 / how often it occurs in all references together.
+          * ``shares`` float32 [B, 4, C U]: 1 divided by the number of times that the n-gram occurs
+            in all references together.
           * ``lengths`` float32 [B, C]: the number of words of each reference.
           * ``real`` float32 [B, C]: 1 for a reference, 0 for a row of PAD.
         """
@@ -308,8 +324,9 @@ class Bleu4:
         """Computes BLEU-4 of each sample against all references of its image.
 
         Args:
-          tokens: the samples, int32 [B, S, T]; EOS may be missing.
-          references: the result of `references` for the same images.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens; EOS may be
+            missing.
+          references: the result of the method `references` for the same images.
 
         Returns:
           float32 [B, S], in 0 ... 1.

@@ -22,8 +22,8 @@ class Convention(NamedTuple):
     """How the released code of a family of systems prepares the references for the reward.
 
     Attributes:
-      reference_length: number of words to which a reference is cut, its end mark not counted. None:
-        it is cut to the largest length of a caption.
+      reference_length: largest number of words of a reference, the end mark included; a longer
+        reference is cut. None means the largest length of a caption in training.
       unknown_matches: whether the unknown word in a sample matches an unknown word in a reference.
     """
 
@@ -43,25 +43,26 @@ CONVENTIONS = {
 class Reward:
     """Computes the reward of sampled captions: a weighted sum of up to three terms.
 
-    * cider: CIDEr-D, see `CiderD`, in 0 ... 10. bleu: BLEU-4, see `Bleu4`, in 0 ... 1. A term of
-      weight 0 is not computed.
-    * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It gets B image ids,
-      list[int], and S captions of each image, list[list[str]], and returns numbers [B, S]. It is
-      slow: each call leaves the graph, copies from the device, and holds the lock of Python, so
-      that replicas wait for each other. It only works in the process that built the graph.
+    * ``cider``: CIDEr-D, see `CiderD`, from 0 to 10. With the weight 0 it is not computed.
+    * ``bleu``: BLEU-4, see `Bleu4`, from 0 to 1. With the weight 0 it is not computed.
+    * ``hook``: a Python function ``hook(ids, captions)`` for rewards on strings. It gets the ids of
+      B images, list[int], and S captions of each image, list[list[str]], and returns numbers
+      [B, S]. A hook is slow: each call leaves the graph, copies from the device, and holds Python's
+      global lock, so that replicas wait for each other. It only works in the process that built the
+      graph.
 
     Args:
       table: document frequencies of n-grams, as in `CiderD`; may be None if ``cider`` is 0.
-      vocab_size: as in `CiderD`.
+      vocab_size: number of words of the vocabulary, PAD, BOS, EOS and UNK included.
       convention: the released code that the reward follows, `jdai` (X-LAN and X-Transformer) or
-        `expansionnet`: how long references are, and whether unknown words match, see `Convention`.
-        The caller cuts references to its ``reference_length``.
+        `expansionnet`. It decides how long references are, and whether unknown words match, see
+        `Convention`. The caller cuts the references to the `reference_length` of the convention.
       count_eos: whether CIDEr-D and BLEU count the end mark (EOS) as a word. If False, they ignore
         it.
       cider, bleu: weights of these terms.
       hook: the Python function, whose weight is 1; None leaves this term out.
-      detokenize: a function that turns captions, int32 [..., T], into texts, string [...]. It is
-        only needed for the hook.
+      detokenize: a function that turns captions of up to T tokens, int32 [..., T], into texts,
+        string [...]. It is only needed for the hook.
 
     Raises:
       ValueError: a weight is not finite. Both weights are 0 and there is no hook. `table` is None,
@@ -103,15 +104,15 @@ class Reward:
             self.scorers["bleu"] = Bleu4(vocab_size, count_eos, matches)
 
     def references(self, tokens: tf.Tensor) -> Tree:
-        """Computes what the terms need of the references; a data pipeline can do it.
+        """Computes what depends only on the references, so that a data pipeline can do it.
 
         Args:
           tokens: C references of each of B images, int32 [B, C, U] for up to U tokens; a row of
             only PAD is not a reference.
 
         Returns:
-          A dictionary of dictionaries of tensors [B, ...], which is passed to the call of this
-          object.
+          Name of the term, `cider` or `bleu` -> dictionary of tensors [B, ...]. The call of this
+          object takes this result.
         """
         return {name: scorer.references(tokens) for name, scorer in self.scorers.items()}
 
@@ -121,9 +122,10 @@ class Reward:
         """Computes the reward of each sample.
 
         Args:
-          tokens: the samples, int32 [B, S, T], PAD after EOS; EOS may be missing.
-          references: the result of `references` for the same images.
-          ids: image ids, int64 [B]; a hook needs them.
+          tokens: S samples of each of B images, int32 [B, S, T] for up to T tokens, PAD after EOS;
+            EOS may be missing.
+          references: the result of the method `references` for the same images.
+          ids: image ids, int64 [B]. Only a hook needs them.
 
         Returns:
           float32 [B, S], always finite.
@@ -158,14 +160,19 @@ def signature(convention: str, count_eos: bool, **weights: float) -> str:
     """Returns the settings of a reward as text, for example "STANDARD_wInit+Cider-D[n4,s6.0]".
 
     Such a text is reported with the scores of a model. The form is that of SacreEOS (Hu et al.
-    2023): "STANDARD" if the end mark counts, else "NO<EOS>"; then always "_wInit"; then each term,
-    with its weight in front if this is not 1; then the convention, if it is not `jdai`. "_wInit"
-    means that document frequencies come from a corpus, n4 that n-grams have up to 4 words, and s6.0
-    that the length penalty of CIDEr-D has the deviation 6.
+    2023), and consists of these parts:
+
+    * "STANDARD" if the end mark counts as a word, else "NO<EOS>";
+    * "_wInit": document frequencies come from a corpus;
+    * each term after a "+", with its weight in front if this is not 1. In "Cider-D[n4,s6.0]", n4
+      says that n-grams have up to 4 words, and s6.0 that the length penalty has the standard
+      deviation 6;
+    * the convention after a "+", if it is not `jdai`.
 
     Args:
       convention, count_eos: as in `Reward`.
-      weights: weight of each term by its name, `cider`, `bleu` or `hook`.
+      weights: weight of each term by its name, `cider`, `bleu` or `hook`. A term of weight 0 is
+        left out.
     """
     names = {"cider": "Cider-D[n4,s6.0]", "bleu": "BLEU-4"}
     terms = ["STANDARD_wInit" if count_eos else "NO<EOS>_wInit"]
