@@ -1,4 +1,6 @@
-"""The arguments of a command as a frozen dataclass, which makes its flags and its function.
+"""Declares the arguments of a command once, for its flags and for its Python function.
+
+The arguments are the fields of a frozen dataclass:
 
     @arguments
     class Export:
@@ -11,10 +13,10 @@
 
     export(export_dir="served", last=2)
 
-`tfcap.cli.define` makes the flags `--export_dir` and `--last` of the fields. The help text of a
+`tfcap.cli.define` makes the flags `--export_dir` and `--last` from the fields. The help text of a
 flag is the text of its field. `export` takes the fields as its arguments: `help()`, editors and
-type checkers show their names, types, defaults and texts. A text names another argument in
-backticks, as in `last` or `format=run`; `--help` shows the flags `--last` and `--format=run`.
+type checkers show their names, types, defaults and texts. In such a text another argument stands in
+backticks, as in `last` or `format=run`. `--help` shows it as a flag: `--last` or `--format=run`.
 """
 
 import dataclasses
@@ -46,13 +48,13 @@ class Flag(NamedTuple):
 
     Attributes:
       help: the text of `--help` and of `help()`.
-      python: a sentence for `help()` only, on values that the command line cannot give.
-      choices: the values that the flag accepts; empty for any.
-      least, most: the smallest and the largest number that the flag accepts; None for any.
-      many: "" for one value; "commas" for values with commas between them; "repeated" for a flag
-        that can be given several times.
-      name: the name of the flag, if it is not that of the argument; "-" for an argument of the
-        Python function only, which has no flag.
+      python: a sentence that only `help()` shows, about values that only Python code can pass.
+      choices: the values that the flag accepts; empty accepts any value.
+      least, most: the smallest and the largest number that the flag accepts; None sets no limit.
+      many: "" for one value; "commas" for a list of values with commas between them; "repeated" for
+        a flag that can be given several times.
+      name: the name of the flag; "" for the name of the argument; "-" if the argument has no flag
+        and only the Python function takes it.
     """
 
     help: str
@@ -76,12 +78,16 @@ def argument(
     name: str = "",
     kw_only: bool = True,
 ) -> Any:
-    """Declares an argument in a class made by `arguments`: returns a dataclass field.
+    """Declares one argument of a command, in a class with the decorator `arguments`.
 
     Args:
       help, python, choices, least, most, many, name: see `Flag`.
-      default: the default; an argument without a default is required.
-      kw_only: true if the function takes the argument only by its name; false also by its position.
+      default: the default value; an argument without a default is required.
+      kw_only: whether the function takes the argument only by its name; if False, it takes the
+        argument by its position, too.
+
+    Returns:
+      A dataclass field.
     """
     flag = Flag(help, python, choices, least, most, many, name)
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"flag": flag})
@@ -92,7 +98,7 @@ def arguments(cls: type[Arguments]) -> type[Arguments]:
     """Class decorator: makes a frozen dataclass, whose fields are the arguments of a command.
 
     Args:
-      cls: the class, each of whose fields has a type and a value of `argument`.
+      cls: the class. Each of its fields has a type, and the result of `argument` as its value.
     """
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
@@ -100,10 +106,12 @@ def arguments(cls: type[Arguments]) -> type[Arguments]:
 def takes(
     cls: Callable[P, Arguments],
 ) -> Callable[[Callable[[Arguments], Result]], Callable[P, Result]]:
-    """Decorator: makes a function of one object of `cls` take the fields of `cls` as arguments.
+    """Returns a decorator, after which callers pass the fields of `cls` as separate arguments.
 
-    After `@takes(Export)`, `def export(args: Export)` is called as `export(export_dir="served")`.
-    The decorated function raises UsageError for a value that the flag of its argument would refuse.
+    The function that is decorated has one parameter, an object of `cls`. For example,
+    `def export(args: Export)` with the decorator `@takes(Export)` is called as
+    `export(export_dir="served")`. The call raises UsageError if an argument has a value that its
+    flag does not accept.
 
     Args:
       cls: a class made by `arguments`.
@@ -127,7 +135,7 @@ def takes(
 
 
 def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
-    """Returns the flag of each field, in the order of the arguments of the function.
+    """Returns the flag of each field of `cls`, in the order in which `cls` takes its arguments.
 
     Fields that were not declared with `argument` are left out.
 
@@ -140,7 +148,7 @@ def flags_of(cls: Any) -> dict[dataclasses.Field, Flag]:
 
 
 def check(args: Any) -> None:
-    """Raises UsageError for a value that the flag of its argument would refuse.
+    """Raises UsageError if an argument has a value that its flag does not accept.
 
     Args:
       args: an object of a class made by `arguments`.

@@ -1,10 +1,12 @@
-"""What the commands share: how they run and end, progress bars, and common flags.
+"""What the commands share: how they start and end, and common flags.
 
 A command is a module with the functions `_define_flags`, `_run` and `main`. Its flags are defined
-when it runs, not when it is imported: the commands share names, and a program may import several.
-TensorFlow is imported after the flags are checked, so that a wrong flag is answered at once.
+when it runs, not when it is imported: a program may import several commands, and their flags have
+names in common. TensorFlow is imported after the flags are checked, so that an error about a flag
+comes at once.
 
 Exit codes:
+
 * 0: done.
 * 2: wrong usage or configuration.
 * 3: bad data, a missing file, a full disk, not enough memory.
@@ -118,8 +120,15 @@ def _import(module: str) -> None:
 def guard(work: Callable[[], None]) -> None:
     """Calls a function, and ends the process with one line of text if it raises an expected error.
 
-    The exit code is 2 for a UsageError, 3 for other ValueErrors, for OSErrors and for a full disk
-    or memory, 130 for Ctrl-C, and 141 for a closed standard output. Other errors are raised.
+    The exit codes of expected errors are
+
+    * 2 for a UsageError;
+    * 3 for other ValueErrors, for OSErrors, for a full disk, and if there is not enough memory;
+    * 130 for Ctrl-C;
+    * 141 if standard output is closed;
+    * the code in an `Interrupted`.
+
+    Other errors are raised. With the flag `--debug`, errors with the exit code 3 are raised, too.
 
     Args:
       work: the function.
@@ -247,9 +256,9 @@ def values(cls: type, given_only: bool = False, **missing: Any) -> dict[str, Any
 def with_flags(text: str) -> str:
     """Translates a message of the library for the command line: arguments become flags.
 
-    The argument `last=3` in backticks becomes --last=3, without backticks. An argument of another
-    command becomes a flag, too, if its command follows, as in "`splits` of tfcap.prepare". All
-    other names in backticks stay as they are.
+    The argument `last=3` in backticks becomes --last=3 without backticks. An argument of another
+    command becomes a flag, too, if the name of that command follows, as in "`splits` of
+    tfcap.prepare". All other names in backticks stay as they are.
 
     Args:
       text: the message.
@@ -280,7 +289,7 @@ def say_loading(models: Iterable[str]) -> None:
 
 MODEL_DIR = (
     "Directory of a training run, or the name of a pretrained model: "
-    f"{', '.join(pretrained.names())}. Several are an ensemble."
+    f"{', '.join(pretrained.names())}. Several models form an ensemble."
 )
 
 

@@ -15,7 +15,7 @@ class UsageError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal, or the loss of another process, ended the work; what was saved before stays.
+    """A signal, or the loss of another process, ended the work. What was saved before is kept.
 
     Args:
       message: the line that the command prints.

@@ -27,9 +27,9 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path: Path | None) -> bool:
-    """True if `tf.io.gfile` of TensorFlow must read the path: gs://bucket/data, ram://data.
+    """True for a remote path, such as gs://bucket/data or ram://data; False for None.
 
-    False for a local path, and for None.
+    `tf.io.gfile` of TensorFlow reads and writes remote paths.
     """
     return path is not None and _REMOTE.match(os.fspath(path)) is not None
 
@@ -68,7 +68,7 @@ def names(folder: Path) -> list[str]:
 def matching(folder: Path, pattern: str) -> list[str]:
     """Returns the sorted paths in a directory that match a pattern, such as `*.json` or `train/*`.
 
-    The list is empty if there is no such directory.
+    The list is empty if the directory does not exist.
     """
     folder, pattern = os.path.split(os.path.join(folder, pattern))
     matches = fnmatch.filter(names(folder), pattern) if is_directory(folder) else []
@@ -99,7 +99,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a directory with all that is in it; does nothing if there is none."""
+    """Removes a file, or a directory with all that is in it; a missing path is no error."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)  # unlike `gfile.rmtree` it follows no links
@@ -125,7 +125,8 @@ def copy_files(source: Path, target: Path) -> None:
 def local_copy(path: Path) -> Iterator[str]:
     """Context that yields a local path with the content of a file or directory.
 
-    For a local `path` it is `path` itself; for a remote one, a copy that is removed afterwards.
+    For a local `path` it yields `path` itself. For a remote path it yields the path of a copy,
+    which is removed at the end of the block.
     """
     if not is_remote(path):
         yield os.fspath(path)
@@ -156,8 +157,8 @@ def replacing(path: Path) -> Iterator[str]:
     """Context for writing a whole file at once: yields the path of a temporary local file.
 
     Write that file. It is renamed to `path` at the end of the block. After an error `path` is
-    unchanged. If `path` is a link, the file behind the link is replaced. If it is a device or a
-    pipe, such as /dev/stdout, the content is written to it.
+    unchanged. If `path` is a link, the file behind the link is replaced. If `path` is a device or a
+    pipe, such as /dev/stdout, the content of the temporary file is written to `path`.
     """
     if is_remote(path) or _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -231,8 +232,8 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def json_text(value: Any, indent: int | None = None) -> str:
     """Returns a value as JSON text.
 
-    Letters such as é stay as they are. But if a string is not valid Unicode, all letters beyond
-    ASCII are escaped, as in \\u00e9.
+    Letters such as é are not escaped. But if one of the strings is not valid Unicode, all letters
+    beyond ASCII are escaped, as in \\u00e9.
 
     Args:
       value: what `json.dumps` can write.
@@ -250,7 +251,7 @@ def read_json(path: Path, remedy: str) -> Any:
 
     Args:
       path: the file.
-      remedy: what the user can do about a bad file: a sentence at the end of the error.
+      remedy: a sentence at the end of the error message: what the user can do about a bad file.
 
     Raises:
       ValueError: the file cannot be read or is not JSON.
@@ -266,15 +267,17 @@ def read_json(path: Path, remedy: str) -> Any:
 
 @contextlib.contextmanager
 def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
-    """Context in which no other process can take the same lock of a directory.
+    """Context that holds a lock of a directory: no other process can take the same lock.
 
-    The lock is the file `.NAME.lock`, and ends with the block or the process. A remote directory is
-    not locked, and neither is a directory on a file system without locks.
+    The lock is a lock of the file `.NAME.lock` in the directory. It ends with the block or the
+    process. A remote directory is not locked, and neither is a directory on a file system without
+    locks.
 
     Args:
       folder: the directory.
-      name: NAME, which says what the lock is for.
-      remedy: what the user can do instead of waiting. The error ends with "Wait for it, or REMEDY."
+      name: what the lock is for, the NAME in the name of the file.
+      remedy: what the user can do instead of waiting. The error message ends with "Wait for it, or
+        REMEDY."
 
     Raises:
       ValueError: another process has the lock.
@@ -300,7 +303,7 @@ def load_npz(path: Path, names: Sequence[str], remedy: str) -> dict[str, np.ndar
     Args:
       path: the file.
       names: the names of the arrays to read.
-      remedy: what the user can do about a bad file: a sentence at the end of the error.
+      remedy: a sentence at the end of the error message: what the user can do about a bad file.
 
     Raises:
       ValueError: the file cannot be read, or lacks one of the arrays.
@@ -319,7 +322,7 @@ def load_npy(path: Path, remedy: str) -> np.ndarray:
 
     Args:
       path: the file.
-      remedy: what the user can do about a bad file: a sentence at the end of the error.
+      remedy: a sentence at the end of the error message: what the user can do about a bad file.
 
     Raises:
       ValueError: the file cannot be read.

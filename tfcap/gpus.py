@@ -1,6 +1,6 @@
-"""Finds out why NVIDIA GPUs do not compute: missing libraries, missing kernels, another CUDA.
+"""Finds out why NVIDIA GPUs do not compute: missing libraries, missing kernels, a second CUDA.
 
-The functions read logs and version numbers, so that tests need no GPU.
+Most functions take logs and version numbers as arguments, so that their tests need no GPU.
 """
 
 import json
@@ -48,7 +48,7 @@ def missing_libraries(log: str) -> list[str]:
 def start_log() -> str:
     """Starts TensorFlow in a new process, and returns what it logs when it looks for GPUs.
 
-    The log has VLOG level 1, which names each library.
+    The log is detailed enough to name each library (VLOG level 1).
     """
     levels = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "1"}
     program = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
@@ -56,7 +56,7 @@ def start_log() -> str:
 
 
 def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
-    """Says what the user can do about missing libraries; "" if none is missing.
+    """Returns a text that says what the user can do about missing libraries; "" if none is missing.
 
     Args:
       names: the file names of the missing libraries.
@@ -66,7 +66,9 @@ def explain_missing(names: Sequence[str], wheels: Mapping[str, str]) -> str:
         return "libcuda.so.1 is missing: install NVIDIA's driver, or give the container its GPUs."
     if here := [name for name in names if name in wheels]:
         directories = ":".join(dict.fromkeys(wheels[name] for name in here))
-        return f"TensorFlow does not find {', '.join(here)}. export LD_LIBRARY_PATH={directories}"
+        return (
+            f"TensorFlow does not find {', '.join(here)}. Run: export LD_LIBRARY_PATH={directories}"
+        )
     return f"{', '.join(names)} is missing: pip install 'tfcap[cuda]'." if names else ""
 
 
@@ -85,7 +87,7 @@ def wheel_libraries(site: str | None = None) -> dict[str, str]:
 
 
 def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
-    """Finds another CUDA, whose libraries would be loaded in place of those that pip installed.
+    """Finds a second CUDA, whose libraries would be loaded in place of those that pip installed.
 
     Args:
       search_path: the value of LD_LIBRARY_PATH.
@@ -108,12 +110,13 @@ def other_cuda(search_path: str, wheels: Mapping[str, str]) -> list[str]:
 def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
     """True if TensorFlow was built with kernels that run on a GPU.
 
-    Kernels of `sm_XY` run on the GPUs of capability X.Y and on those with the same X and a larger
-    Y: `sm_80` on all of 8.x. `compute_XY` counts in the same way. The driver could compile its code
-    for a GPU with a larger X, but only if the CUDA version knows that GPU.
+    Kernels named `sm_XY` run on GPUs of the compute capability X.Y, and of capabilities with the
+    same X and a larger Y. So `sm_80` runs on all GPUs of capability 8.x. The names `compute_XY`
+    are treated in the same way. The driver could compile the code of `compute_XY` for a GPU with a
+    larger X, too, but only if the CUDA version knows that GPU. This function does not rely on it.
 
     Args:
-      capability: the compute capability of the GPU, major and minor: (8, 6).
+      capability: the compute capability of the GPU, major and minor, such as (8, 6).
       built: the `cuda_compute_capabilities` of `tf.sysconfig.get_build_info()`, such as `sm_80`.
     """
     major, minor = capability
@@ -122,10 +125,13 @@ def has_kernels(capability: tuple[int, int], built: Sequence[str]) -> bool:
 
 
 def compute(gpu: int) -> str:
-    """Tests a GPU by products of matrices, in a new process; returns what failed, or "".
+    """Tests a GPU by products of matrices, in a new process.
 
     Args:
       gpu: the index of the GPU, from 0.
+
+    Returns:
+      A text that says what failed; "" if nothing did.
     """
     done = _child([_PROGRAM, str(gpu)], {"TF_CPP_MIN_LOG_LEVEL": "1"})
     return _failed_products(done.stdout, done.stderr, done.returncode)
@@ -163,7 +169,7 @@ def _child(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Com
 def driver_gpus() -> list[str]:
     """Returns the names of the GPUs that NVIDIA's driver finds, by nvidia-smi.
 
-    TensorFlow may not be able to use them.
+    The list is empty if nvidia-smi does not run. TensorFlow may be unable to use these GPUs.
     """
     try:
         lines = subprocess.run(

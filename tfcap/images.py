@@ -47,7 +47,8 @@ def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool
 def is_picture(path: str | os.PathLike) -> bool:
     """True if a local file seems to be a picture that can be decoded, by the ending of its name.
 
-    If the ending does not tell the kind of file, as in `4711` or `photo.jpg.1`, the first bytes do.
+    If the ending does not tell the kind of file, as in `4711` or `photo.jpg.1`, the first bytes of
+    the file decide.
     """
     name = os.path.basename(path)
     if is_picture_name(name):
@@ -71,9 +72,9 @@ def _is_unreadable(name: str) -> bool:
 
 
 def left_out(names: Iterable[str | os.PathLike]) -> str:
-    """Returns a note on pictures of kinds that are not decoded; "" if there are none.
+    """Returns a note on pictures in formats that cannot be decoded; "" if there are none.
 
-    For example "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
+    An example is "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
 
     Args:
       names: names or paths of any files.
@@ -94,13 +95,14 @@ def by_ending(names: Iterable[str]) -> str:
 
 
 def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
-    """Says in one line why a file cannot be decoded as a picture, and what the user can do.
+    """Returns one line: why a file cannot be decoded as a picture, and what the user can do.
 
     Call it for a file that `tfcap.data.pictures.decode` has refused.
 
     Args:
       content: the bytes of the file.
-      most_pixels: the largest number of pixels; for a GIF file, of all its frames together.
+      most_pixels: the largest number of pixels that is allowed; for a GIF or WebP file, of all its
+        frames together.
     """
     if not content:
         return "the file is empty. Copy or download it again."
@@ -118,8 +120,8 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
         return f"the picture has more than {MOST_PIXELS} pixels. Save it smaller."
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return (
-            "a picture must be JPEG, PNG, BMP, GIF or WebP. This file is none, perhaps a saved web "
-            "page, or it is damaged."
+            "a picture must be JPEG, PNG, BMP, GIF or WebP. This file is none of these (perhaps a "
+            "saved web page), or it is damaged."
         )
     if frames * width * height > most_pixels:
         several = f"{frames} frames of " if frames > 1 else ""
@@ -144,7 +146,8 @@ def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
 
     Args:
       content: the bytes of the file.
-      most_pixels: the largest number of pixels; for a GIF file, of all its frames together.
+      most_pixels: the largest number of pixels that is allowed; for a GIF file, of all its frames
+        together.
     """
     try:
         with Image.open(io.BytesIO(content)) as image:
@@ -166,9 +169,9 @@ def is_animated(content: bytes) -> bool:
 
 
 def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
-    """Returns (width, height) of a picture as it stands upright, in pixels.
+    """Returns (width, height) in pixels of a picture after it was turned upright.
 
-    None if the file cannot be read. Only the head of the file is read.
+    Returns None if the file cannot be read. Only the head of the file is read.
 
     Args:
       file: the path of the file, or the open file.
@@ -184,10 +187,10 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
 def upright(image: Image.Image) -> Image.Image:
     """Returns a Pillow image turned upright by its EXIF orientation.
 
-    Damaged EXIF is ignored. Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow
-    decodes them; Pillow would cut their values off at 255. `tfcap.data.pictures.decode` differs in
-    one point: it ignores an orientation that only the XMP data have, and EXIF data that follow the
-    pixels in a PNG file.
+    Damaged EXIF data is ignored. Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow
+    decodes them; Pillow would cut their values off at 255. Unlike this function,
+    `tfcap.data.pictures.decode` ignores an orientation that only the XMP data gives, and EXIF data
+    that follows the pixels in a PNG file.
 
     Args:
       image: the image, as Pillow opened it.

@@ -1,7 +1,7 @@
 """Every use of a private name of TensorFlow or Keras, with the reason for it.
 
-The next version may change these names. `tests/private_api_test.py` has a test for each of them,
-which says the versions that it was written for.
+The next version of either may change these names. `tests/private_api_test.py` has a test for each
+name. The test says for which versions it was written.
 """
 
 import functools
@@ -22,18 +22,21 @@ def in_xla() -> bool:
 
 
 def all_layers(model: keras.Model) -> Iterable[keras.layers.Layer]:
-    """Returns the model, its layers, and the layers inside of these, which `model.layers` lacks."""
+    """Returns the model, its layers, and the layers inside these layers.
+
+    `model.layers` lacks the model and the inner layers.
+    """
     return model._flatten_layers()
 
 
 def set_worker_timeout(seconds: float) -> None:
     """Sets after how long without an answer TensorFlow treats a worker as lost.
 
-    Call it before a multi-worker strategy is made. It holds for the whole process, because the
-    strategy has no option for this time.
+    Call it before a multi-worker strategy is made. The time holds for the whole process, because a
+    strategy has no option for it.
 
     Args:
-      seconds: the time without an answer.
+      seconds: the time without an answer, in seconds.
     """
     service = context.context()
     service.configure_coordination_service = functools.partial(
@@ -42,11 +45,11 @@ def set_worker_timeout(seconds: float) -> None:
 
 
 class SharedScalarsOptimizer(keras.optimizers.Optimizer):
-    """Base class of Keras optimizers that compute some scalars once in a step for all variables.
+    """Base class of Keras optimizers that compute some scalars once a step for all variables.
 
-    Keras would compute these scalars once for each variable. A subclass implements `shared_scalars`
-    and, as for any Keras optimizer, `update_step`. Here `update_step` gets the result of
-    `shared_scalars` in place of the learning rate.
+    In a plain Keras optimizer, `update_step` would compute these scalars anew for each variable. A
+    subclass implements `shared_scalars` and `update_step`. Keras calls `update_step` with the
+    result of `shared_scalars` in place of the learning rate.
     """
 
     def shared_scalars(self, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -125,7 +125,10 @@ class _Messages(logging.Handler):
 
 
 def shown_level() -> int | None:
-    """Returns the level from which `show_messages` prints; None if it was not called."""
+    """Returns the lowest level of messages that `show_messages` prints.
+
+    Returns None if `show_messages` was not called.
+    """
     logger = logging.getLogger("tfcap")
     is_shown = any(isinstance(handler, _Messages) for handler in logger.handlers)
     return logger.level if is_shown else None
@@ -134,8 +137,8 @@ def shown_level() -> int | None:
 def show_messages(text_of: Callable[[str], str] = str, level: int = logging.INFO) -> None:
     """Prints the messages that tfcap logs: warnings on standard error, others on standard output.
 
-    The commands call it. A program that uses tfcap need not: it may configure the logger "tfcap" as
-    it likes.
+    The commands call this function. A program that uses tfcap may instead configure the logger
+    "tfcap" itself.
 
     Args:
       text_of: maps a message to the text that is printed.

@@ -1,14 +1,16 @@
-"""Reads the weights in a file of `torch.save` or safetensors, without PyTorch and without code.
+"""Reads the weights in a file of `torch.save` or safetensors, without PyTorch.
 
-A pickle is a program: it names functions and calls them. Here `find_class` imports nothing. It
-knows ordered dictionaries, the functions that rebuild tensors, and the types of their numbers.
-Every other name stands for an `_Unknown`, which does nothing.
+It runs no code of the file. A pickle is a program: it names functions and calls them. Here
+`find_class` imports nothing. It knows ordered dictionaries, the functions that rebuild tensors, and
+the types of their numbers. Every other name stands for an `_Unknown`, which does nothing.
 
-There are two layouts. PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of
-each storage in `<any>/data/<key>`, and optionally `<any>/byteorder`. Before, it wrote a stream:
-five pickles (magic number, protocol, system, content, keys of the storages), then for each key a
-count and the numbers. A safetensors file has the length of its header in 8 bytes, the header in
-JSON, and the numbers.
+There are three layouts:
+
+* PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of each storage in
+  `<any>/data/<key>`, and optionally `<any>/byteorder`.
+* Earlier versions of PyTorch wrote a stream: five pickles (magic number, protocol, system, content,
+  keys of the storages), then for each key a count and the numbers.
+* A safetensors file has the length of its header in 8 bytes, the header in JSON, and the numbers.
 """
 
 import collections
@@ -92,8 +94,8 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
       Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names are
       those of the plain model: `module.` and other parts that wrappers of PyTorch add are removed.
       A prefix that all names share is removed too, unless it is `features.`. If only some names
-      begin with `module.`, the other entries are left out: they belong to the wrapper, such as a
-      counter.
+      begin with `module.`, the other entries, such as a counter, belong to the wrapper and are left
+      out.
 
     Raises:
       ValueError: the file cannot be read or is damaged, or holds no weights.

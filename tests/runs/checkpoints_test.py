@@ -95,7 +95,7 @@ def test_a_checkpoint_of_another_size_is_refused(run, params, data):
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(other, str(run))
     fewer = models.build("show_tell", len(data.vocab), 12, data.feature_dim, width=16)
-    with pytest.raises(ValueError, match="has a weight attention/.* show_tell has none"):
+    with pytest.raises(ValueError, match="has the weight attention/.*, which show_tell lacks"):
         checkpoints.restore_weights(fewer, str(run))
 
 

@@ -1,6 +1,7 @@
-"""Backbones turn a picture into regions: grids of networks, or regions of a detector.
+"""The names of the backbones, the networks that turn a picture into the features of its regions.
 
-Here are only their names, without TensorFlow, so that a wrong name is answered at once.
+The regions are the cells of a grid, or the boxes that a detector finds. This module does not import
+TensorFlow, so that an error about a name comes at once.
 """
 
 # The builder and its module in keras.applications by the name of the backbone.

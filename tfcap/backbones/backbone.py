@@ -35,13 +35,14 @@ class Backbone(tf.Module):
     * `small_cnn` and `alexnet`, see the functions of these names in `backbones.networks`;
     * `hub:PRESET`, a preset of keras-hub;
     * `pixels`, which has no weights. It averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
-      in [-1, 1], and appends x and y of the middle of the cell in [-1, 1], which makes 194 numbers.
+      in [-1, 1]. Then come x and y of the middle of the cell, in [-1, 1]. This makes 194 numbers.
 
-    A network has a grid of n x n cells: n = image_size / 32; image_size / 16 for `pixels` and
-    `small_cnn`; for `hub:PRESET` it depends on the preset. If `grid` is smaller, each of its G x G
-    cells is a mean: cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the last one excluded. This
-    is the rule of torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were
-    made.
+    A network has a grid of n x n cells. n is `image_size` / 16 for `pixels` and `small_cnn`; for
+    `hub:PRESET` it depends on the preset; for the others it is `image_size` / 32, rounded up. If
+    `grid` is a smaller number G, each of the G x G cells is a mean of cells of the network: row i
+    is the mean of the rows floor(i*n/G) to ceil((i+1)*n/G), the last one excluded, and columns
+    likewise. This is the rule of torch.nn.AdaptiveAvgPool2d, by which the released features of grid
+    models were made.
 
     With `vector` a picture becomes one vector:
 
@@ -50,14 +51,16 @@ class Backbone(tf.Module):
     * for `pixels` the 16 x 16 x 3 = 768 numbers of the picture averaged to 16 x 16 points;
     * otherwise the mean of the grid.
 
-    `alexnet` always makes one vector. With ten crops the vector is the mean over the crops, as in
-    the m-RNN papers (Mao et al., ICLR 2015), which do not say whether fc7 is read after its ReLU.
-    The shorter side is resized to 256 / 224 of `image_size`. Five squares with sides of
-    `image_size` are cut out, at the corners and in the middle. They and their mirror images are the
-    ten crops.
+    `alexnet` always makes one vector.
 
-    B is the number of pictures, R = G * G that of regions (1 for one vector), and F the width of a
-    feature vector.
+    With ten crops the shorter side of a picture is resized to 256 / 224 of `image_size`. Five
+    squares with sides of `image_size` are cut out, at the corners and in the middle. These squares
+    and their mirror images are the ten crops. The picture becomes one vector, the mean of the
+    vectors of the crops. The m-RNN papers (Mao et al., ICLR 2015) do the same; they do not say
+    whether fc7 is read after its ReLU.
+
+    In the shapes below B is the number of pictures, R = G * G the number of regions of a picture (1
+    for one vector), and F the width of a feature vector.
 
     Args:
       name: one of `BACKBONES` except `bottom_up`, which is a `Detector`; or `hub:PRESET`.
@@ -71,19 +74,20 @@ class Backbone(tf.Module):
         their name, the size of the preset for `hub:PRESET`, else 224.
       crops: 1 reads the whole picture; 10 reads ten crops of it and gives one vector.
       vector: whether a picture becomes one vector instead of a grid.
-      scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
-        pictures are scaled as torchvision scales them. None scales them as keras.applications does.
-        With a state dict of PyTorch as `weights`, they are always scaled as in torchvision.
+      scaling: only for `vgg16` with weights in a Keras file: "torch" if the weights come from
+        torchvision, so that pictures are scaled as torchvision scales them; None scales pictures as
+        keras.applications does. If `weights` is a state dict of PyTorch, pictures are always scaled
+        as in torchvision.
 
     Attributes:
-      network: the network with the scaling of its input, a `Network`.
+      network: the `Network`, which scales pictures and computes their features.
       model: the Keras model in `network`, which can be trained; None for `pixels`.
       feature_dim: width of a feature vector, F.
       rounds: whether `extract` rounds its result to float16; True at first. Callers set it to False
         for a network that is trained with a captioner, and for converted runs, whose released code
         does not round.
-      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, in 0..1 of what the network
-        sees.
+      boxes: float32 [R, 4], the corners x1, y1, x2, y2 of the cells, as fractions (0..1) of the
+        square that the network reads.
 
     Raises:
       ValueError: there is no such network, an argument cannot be used for it, or its weights cannot
@@ -111,13 +115,13 @@ class Backbone(tf.Module):
         super().__init__(name="backbone")
         if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
             raise ValueError(
-                f"`crops` of {name} cannot be {crops}. It must be 1, or 10 for networks other than "
-                "pixels and presets of keras-hub."
+                f"`crops` of {name} cannot be {crops}. It must be 1. For networks other than "
+                "pixels and presets of keras-hub it can also be 10."
             )
         if (vector or crops > 1) and grid not in (None, 1):
             raise ValueError(
                 "`grid` cannot be used with `vector` or `crops=10`, which give one vector. Leave "
-                "out `grid` or the other."
+                "out `grid`, or leave out `vector` and `crops`."
             )
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
@@ -148,8 +152,8 @@ class Backbone(tf.Module):
           data_dir: the prepared directory or the run, which has the weights.
 
         Returns:
-          A `Detector` if it made the features, else a `Backbone`. For data of clips it is the
-          `Backbone` of the single frames; `clips.from_fingerprint` returns the network of clips.
+          A `Detector` if a detector made the features, else a `Backbone`. For data of clips, the
+          `Backbone` reads single frames; `clips.from_fingerprint` returns the network of clips.
 
         Raises:
           ValueError: the features were not made by a network, or its weights are missing or
@@ -222,14 +226,17 @@ class Backbone(tf.Module):
         return self.grid * self.grid
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns the boxes of the cells relative to a whole picture, also if the network crops it.
+        """Returns where the cells of the grid are in a picture.
+
+        If the network crops the picture, the cells cover only a part of it.
 
         Args:
           height: height of the picture in pixels.
           width: width of the picture in pixels.
 
         Returns:
-          float32 [R, 4], the corners x1, y1, x2, y2 of the R cells in 0..1 of the picture.
+          float32 [R, 4], the corners x1, y1, x2, y2 of the R cells, as fractions (0..1) of the
+          whole picture.
         """
         left, top, right, bottom = self.network.shown(height, width)
         size = [right - left, bottom - top] * 2
@@ -242,7 +249,7 @@ class Backbone(tf.Module):
           image_bytes: the bytes of the file, string [].
 
         Returns:
-          float32 `decoded_shape` in 0..255, RGB.
+          The picture, RGB in 0..255, float32 of the shape `decoded_shape`.
 
         Raises:
           tf.errors.InvalidArgumentError: the file is damaged.
@@ -252,15 +259,15 @@ class Backbone(tf.Module):
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes a picture for `extract`.
 
-        The resizing is bilinear and antialiased, and the aspect ratio is lost. A preset may resize
-        in another way, and may crop the middle square. With ten crops the aspect ratio is kept, but
-        a side of more than 16 times the other is shortened to 16 times.
+        The resizing is bilinear and antialiased, and the aspect ratio is lost. A preset of
+        keras-hub may resize in another way, and may cut out the middle square. With ten crops the
+        aspect ratio is kept, but a side of more than 16 times the other is shortened to 16 times.
 
         Args:
           image: an upright picture, uint8 [height, width, 3] of any size, RGB.
 
         Returns:
-          float32 `decoded_shape` in 0..255.
+          The picture, RGB in 0..255, float32 of the shape `decoded_shape`.
         """
         if self.crops > 1:
             short = self.image_size * 256 // 224
@@ -280,7 +287,7 @@ class Backbone(tf.Module):
         gives the same numbers in serving as in training. They are not rounded if `rounds` is False.
 
         Args:
-          images: B pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+          images: B pictures as `decode` returns them, float32 [B, *decoded_shape].
 
         Returns:
           float32 [B, R, F]: for each of R cells, row by row, a vector of F numbers.
@@ -292,8 +299,7 @@ class Backbone(tf.Module):
         """Computes the features as `extract` does, but unrounded, so that they have gradients.
 
         Args:
-          images: B pictures as `decode` returns them, float32 [B, H, W, 3], or [B, 10, H, W, 3] if
-            the backbone reads ten crops of a picture and averages their features.
+          images: B pictures as `decode` returns them, float32 [B, *decoded_shape].
           training: whether layers such as dropout behave as in training.
 
         Returns:
@@ -314,9 +320,11 @@ class Backbone(tf.Module):
         every call. On a CPU the function is about 1.7 times as fast as `extract`; the numbers are
         the same. It ignores later changes of the weights.
 
-        In two cases the weights stay variables: with ten crops, where ten pictures share each call,
-        and in networks of more than 64 million weights, such as `swin_large_384`, which would fill
-        the memory as constants.
+        In two cases the weights stay variables:
+
+        * with ten crops, because the network then reads ten pictures in each call;
+        * in networks of more than 64 million weights, such as `swin_large_384`, because so many
+          constants would fill the memory.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         model = self.model

@@ -1,7 +1,8 @@
 """The arithmetic of boxes in Faster R-CNN as Caffe has it, in stock TensorFlow operations.
 
-Girshick, "Fast R-CNN", ICCV 2015, and Ren et al., "Faster R-CNN", NeurIPS 2015; the released code
-(py-faster-rcnn, and peteanderson80/bottom-up-attention for the selection) decides every rounding.
+The sources are Girshick, "Fast R-CNN", ICCV 2015, and Ren et al., "Faster R-CNN", NeurIPS 2015.
+Every rounding is that of the released code: of py-faster-rcnn, and for the choice of the regions of
+peteanderson80/bottom-up-attention.
 
 Letters: H' and W' height and width of the picture that the network reads; h and w cells of its map,
 of 16 pixels; A = 12 anchors; P proposals; C classes; D channels; N boxes.
@@ -37,7 +38,7 @@ _CONFIDENCE = np.float32(0.2)  # least score of a region in some class
 
 
 def anchors(cells: tf.Tensor) -> tf.Tensor:
-    """Returns the anchors of a feature map: fixed boxes around each cell, which the network moves.
+    """Returns the anchors of a feature map: fixed boxes around each cell, the start of proposals.
 
     Each cell covers 16 x 16 pixels of the picture that the network reads, and has A = 12 anchors:
     three ratios of width to height, each in four sizes.
@@ -46,8 +47,9 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
       cells: the feature map [1, h, w, channels] with h rows and w columns.
 
     Returns:
-      float32 [h w A, 4], corners x1, y1, x2, y2 in pixels of that picture: cells row by row, and
-      for each cell its 12 anchors in the order of `ANCHORS`. Anchors may reach beyond the picture.
+      float32 [h * w * A, 4], corners x1, y1, x2, y2 in pixels of the picture that the network
+      reads: cells row by row, and for each cell its 12 anchors in the order of `ANCHORS`. Anchors
+      may reach beyond the picture.
     """
     rows, columns = (tf.range(tf.shape(cells)[axis]) * _STRIDE for axis in (1, 2))
     x, y = tf.meshgrid(tf.cast(columns, tf.float32), tf.cast(rows, tf.float32))
@@ -58,9 +60,9 @@ def anchors(cells: tf.Tensor) -> tf.Tensor:
 def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tensor:
     """Moves and scales boxes by the output of the network.
 
-    As in Caffe, a box from x1 to x2 is x2 - x1 + 1 pixels wide, with the centre at x1 + width / 2.
-    The new x1 and x2 are the new centre minus and plus half the new width. So zero deltas make a
-    box one pixel wider and higher.
+    As in Caffe, a box from x1 to x2 is x2 - x1 + 1 pixels wide, and its centre is at
+    x1 + width / 2. The new x1 is the new centre minus half the new width, and the new x2 is the new
+    centre plus half the new width. So a box becomes one pixel wider and higher if all deltas are 0.
 
     Args:
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
@@ -85,7 +87,7 @@ def decoded(boxes: tf.Tensor, deltas: tf.Tensor, most: float | None) -> tf.Tenso
 def suppressed(
     boxes: tf.Tensor, scores: tf.Tensor, most: int, milvlg: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Suppresses each box whose overlap with a better-scored kept box is more than 0.7.
+    """Keeps each box, unless its overlap with a kept box of a better score is more than 0.7.
 
     The overlap of two boxes is their common area divided by the area of their union. A box from x1
     to x2 is x2 - x1 + 1 pixels wide.
@@ -94,9 +96,9 @@ def suppressed(
       boxes: float32 [N, 4], corners x1, y1, x2, y2 in pixels of N boxes.
       scores: float32 [N], probabilities; a box with the score -1 is left out.
       most: largest number of boxes that are kept, P.
-      milvlg: whether an overlap that equals the float32 number 0.7 suppresses a box too, as in
-        MILVLG/bottom-up-attention.pytorch. In Caffe such an overlap does not suppress, because
-        Caffe compares with the double 0.7, a slightly larger number.
+      milvlg: whether a box is also left out if the overlap equals the float32 number 0.7, as in
+        MILVLG/bottom-up-attention.pytorch. Caffe keeps such a box, because it compares the overlap
+        with the double 0.7, a slightly larger number.
 
     Returns:
       Indices of the kept boxes, best first, int32 [P]; and the number of kept boxes, int32 []. If
@@ -130,9 +132,9 @@ def running_maxima(cells: tf.Tensor) -> tf.Tensor:
       cells: the feature map [h, w, D] with h rows, w columns and D channels.
 
     Returns:
-      [9 h w, D], of the dtype of `cells`: for each of the nine sizes (rows x columns: 1 x 1, 1 x 2,
-      1 x 4, 2 x 1, ...), the maxima of the windows that begin at each cell, row by row. Of a window
-      that reaches beyond the map only the cells inside count.
+      [9 * h * w, D], of the dtype of `cells`: for each of the nine sizes (rows x columns: 1 x 1,
+      1 x 2, 1 x 4, 2 x 1, ...), the maxima of the windows that begin at each cell, row by row. Of a
+      window that reaches beyond the map only the cells inside count.
     """
 
     def along(x: tf.Tensor, axis: int) -> list[tf.Tensor]:
@@ -207,8 +209,8 @@ def roi_pool(maxima: tf.Tensor, size: tf.Tensor, rois: tf.Tensor, long: int) -> 
 def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Returns the confidence of boxes: the best score among the classes in which a box is kept.
 
-    In each class, a box is suppressed if its overlap with a better-scored kept box is 0.3 or more.
-    The overlap of two boxes is their common area divided by the area of their union.
+    In each class a box is kept, unless its overlap with a kept box of a better score is 0.3 or
+    more. The overlap of two boxes is their common area divided by the area of their union.
 
     Args:
       boxes: float32 [P, 4], corners x1, y1, x2, y2 in pixels of P boxes, the same for all classes.
@@ -216,7 +218,7 @@ def confidences(boxes: tf.Tensor, scores: tf.Tensor, number: tf.Tensor) -> tf.Te
       number: int32 [], how many of the P boxes are real; the others are padding.
 
     Returns:
-      float32 [P]; 0 for a box that is suppressed in every class, -1 for padding.
+      float32 [P]; 0 for a box that is kept in no class, -1 for padding.
     """
     low = boxes[:, :2]
     high = boxes[:, 2:]
@@ -248,10 +250,10 @@ def choose(
     """Chooses the regions of a picture among the proposals.
 
     The regions are the proposals with a confidence of 0.2 or more, in the order of the proposals.
-    If these are fewer than `least`, the `least` most confident proposals are taken instead. If
-    these are more than `most`, the `most` most confident proposals are taken. In both cases the
-    most confident comes first; of two with equal confidence, the earlier proposal (Caffe leaves
-    this open).
+    If there are fewer such proposals than `least`, the `least` most confident proposals are taken
+    instead. If there are more than `most`, the `most` most confident ones are taken. In both of
+    these cases the regions are sorted by confidence, the highest first. Of two with equal
+    confidence, the earlier proposal comes first (Caffe leaves this open).
 
     Args:
       confidence: float32 [P], the confidence of P proposals, see `confidences`.

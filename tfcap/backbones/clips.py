@@ -21,13 +21,13 @@ from tfcap.data import clips
 class Clips(tf.Module):
     """Turns the bytes of a clip into features: one vector per frame.
 
-    It has `decode`, `resize`, `extract` and `boxes_in` as `Backbone` has, so a server can use
-    either. It uses TensorFlow operations only.
+    It has the methods `decode`, `resize`, `extract` and `boxes_in` of a `Backbone`, so a server can
+    use either. It uses TensorFlow operations only.
 
     Args:
-      backbone: the network of a frame. It must give one vector per picture: of a grid only the
-        first cell would be used.
-      frames: number of frames that are used of a clip, N.
+      backbone: the network that reads a frame. It must give one vector per picture: of a grid only
+        the first cell would be used.
+      frames: number of frames that are taken from a clip, N.
 
     Example:
       >>> import tensorflow as tf
@@ -61,7 +61,8 @@ class Clips(tf.Module):
           width: not used, like `height`.
 
         Returns:
-          float32 [N, 4], corners x1, y1, x2, y2 in 0..1 of the sheet.
+          float32 [N, 4], the corners x1, y1, x2, y2 of the frames, as fractions (0..1) of the
+          sheet.
         """
         return self.boxes
 

@@ -1,15 +1,21 @@
 """Bottom-up attention: 10 to 100 regions of a photograph by a Faster R-CNN of Visual Genome.
 
-Anderson et al., "Bottom-up and top-down attention for image captioning and visual question
-answering", CVPR 2018; the released Caffe code (peteanderson80/bottom-up-attention) decides where
-the paper is silent. The detector is a ResNet-101 up to res4 on the picture, a region proposal
-network, the largest values of 14 x 14 bins of each proposal, res5 on these, and heads for classes
-and attributes. Regions are proposals: no box is refined by regression. Everything is stock
-TensorFlow operations, so that it runs in `tf.function`, on a GPU and in a SavedModel; with a static
-size of the picture also under XLA.
+The source is Anderson et al., "Bottom-up and top-down attention for image captioning and visual
+question answering", CVPR 2018. Where the paper is silent, the code follows the released Caffe code
+(peteanderson80/bottom-up-attention). The detector works in these steps:
 
-`form="milvlg"` follows MILVLG/bottom-up-attention.pytorch where that differs: a clamp of the
-regressed sides, a strict limit of the smallest side, and a float32 threshold in suppression.
+* The stages up to res4 of a ResNet-101 read the picture.
+* A region proposal network proposes boxes.
+* RoI pooling takes the largest values in 14 x 14 bins of each proposal.
+* The stage res5 reads the pooled values, and its mean is the feature vector.
+* Two heads predict a class and an attribute.
+
+A region is a proposal: no box is refined by regression. All operations are stock TensorFlow
+operations, which run in `tf.function`, on a GPU and in a SavedModel. If the size of the picture is
+static, they also run under XLA.
+
+`form="milvlg"` follows MILVLG/bottom-up-attention.pytorch, which differs in three points: a clamp
+of the regressed sides, a strict limit of the smallest side, and a float32 threshold in suppression.
 
 Letters: H and W height and width of the picture in pixels; H' and W' of the picture that the
 network reads; f = H'/H the scale; h and w cells of the map, of 16 pixels; A = 12 anchors; P
@@ -74,10 +80,10 @@ class Sizes:
       candidates: number of boxes, those with the best scores, that enter the suppression of
         overlapping boxes.
       proposals: largest number of boxes that are kept by this suppression.
-      boxes: the smallest and the largest number of regions; (36, 36) gives 36. A picture with fewer
-        proposals than the smallest number has fewer regions.
-      short: pixels of the shorter side of the resized picture, which the network reads.
-      long: largest number of pixels of its longer side.
+      boxes: the smallest and the largest number of regions of a picture; (36, 36) gives 36 regions.
+        A picture with fewer proposals than the smallest number has fewer regions.
+      short: pixels along the shorter side of the resized picture, which the network reads.
+      long: largest number of pixels along the longer side of the resized picture.
       form: "caffe", or "milvlg" for MILVLG/bottom-up-attention.pytorch, which chooses proposals
         slightly differently. There a side of an anchor grows at most 62.5-fold; a box with a side
         of exactly 16 pixels is dropped, not only one with a smaller side; and an overlap of exactly
@@ -109,8 +115,9 @@ class Sizes:
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Returns the name and shape of every array of weights of a detector.
 
-    The names are those of the state dict of MILVLG/bottom-up-attention.pytorch, without `bbox_pred`
-    and without batch normalisation, which `fold` folds into the convolution before it.
+    The names are those of the state dict of MILVLG/bottom-up-attention.pytorch. The arrays of
+    `bbox_pred` and of batch normalisation are left out; `fold` folds batch normalisation into the
+    convolution before it.
 
     * Kernels of convolutions are [rows, columns, in, out], matrices [in, out].
     * `cls_embed`, the vectors of the classes, is [classes + 1, embedding].
@@ -159,9 +166,9 @@ def fold(
 
     Args:
       kernel: the kernel of the convolution, [..., out].
-      mean, var: mean and variance of the normalisation, [out]. In Caffe they are the first two
-        blobs of the layer BatchNorm, each to be divided by the number in the third blob; if that
-        is 0, pass zeros.
+      mean, var: mean and variance of the normalisation, [out]. In Caffe the first two blobs of the
+        layer BatchNorm have these numbers, multiplied by the number in the third blob. If the
+        number in the third blob is 0, pass zeros.
       gamma, beta: scale and shift, [out]. In Caffe they are the two blobs of the layer Scale.
 
     Returns:
@@ -182,7 +189,7 @@ def write(
       arrays: the weights with the names and shapes of `shapes`; they are written as float32.
       card: a dict about the detector, in which each key may be missing. `sizes` is a dict of the
         fields of `Sizes` that differ from the defaults. `classes` and `attributes` are lists of the
-        names of classes and attributes, without the background. Of a name with commas only the part
+        names of classes and attributes, without the background. If a name has commas, only the part
         before the first comma is used. The other keys are only information: `source` and `licence`
         of the released weights, and `sha256` of the released file that was converted (not of
         detector.npz).
@@ -229,7 +236,8 @@ def _check(arrays: Mapping[str, np.ndarray], sizes: Sizes) -> None:
                 fault = "is not one of its weights"
             raise ValueError(
                 f"The weights do not fit the detector: {name} {fault}. Convert the released file "
-                "again with tfcap.convert, or give the sizes as the entry sizes of the card."
+                f'again with tfcap.convert, or correct the entry "sizes" of {CARD} in the '
+                "directory of the detector."
             )
 
 
@@ -240,10 +248,10 @@ class Regions(NamedTuple):
     """The regions of a picture.
 
     R is the largest number of regions. Of the R rows of an array the first `count` are regions; the
-    other rows are zeros. For B pictures each array has a further first axis of B.
+    other rows are zeros. For B pictures each array has a further first axis of length B.
 
     Attributes:
-      features: features of the regions, float32 [R, F], all at least 0.
+      features: for each region a feature vector of F numbers, float32 [R, F], all at least 0.
       boxes: corners x1, y1, x2, y2 in pixels of the original picture, float32 [R, 4].
       count: number of regions, int32 []; 0 if the detector finds no box.
       classes: index of the most probable class in the list of classes, which has no background,
@@ -266,8 +274,8 @@ class Regions(NamedTuple):
 class Detector(tf.Module):
     """Finds regions in pictures and computes their features, with a Faster R-CNN.
 
-    It is used as a `Backbone` is, with two differences: `regions` takes the place of `extract`, and
-    `boxes_in` returns divisors instead of boxes.
+    A detector has the methods of a `Backbone`, with two differences: `regions` takes the place of
+    `extract`, and `boxes_in` returns divisors instead of boxes.
 
     Args:
       arrays: the weights, float32 arrays with the names and shapes of `shapes`.
@@ -277,7 +285,7 @@ class Detector(tf.Module):
       sizes: the sizes of the detector.
       feature_dim: width of a feature vector, F.
       num_regions: the largest number of regions, R.
-      rounds: whether `regions` rounds the features to float16, the precision of records.
+      rounds: whether `regions` rounds the features to float16, the precision of stored features.
 
     Raises:
       ValueError: the arrays do not have the names and shapes of `shapes`.
@@ -312,8 +320,8 @@ class Detector(tf.Module):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the detector into a directory, for `load`.
 
-        The weights are written as they are now. The card is written as it was given: its `sha256`
-        is still that of the released file.
+        The weights are written as they are now. The card is written as it was given. So its key
+        `sha256` is still the SHA-256 of the released file.
 
         Args:
           path: the directory to write; it need not exist.
@@ -352,7 +360,7 @@ class Detector(tf.Module):
           image_bytes: the bytes of the file, string [].
 
         Returns:
-          float32 [long, long, 4], see `resize`.
+          float32 [long, long, 4], where `long` is that of `Sizes`; see `resize`.
 
         Raises:
           tf.errors.InvalidArgumentError: the file is damaged.
@@ -385,11 +393,11 @@ class Detector(tf.Module):
         convolutions would mix the padding into the cells at the border.
 
         Args:
-          images: the pictures as `resize` returns them, float32 [B, long, long, 4]. A picture of
-            zeros alone has no regions.
+          images: the pictures as `resize` returns them, float32 [B, long, long, 4], where `long` is
+            that of `Sizes`. A picture of zeros alone has no regions.
 
         Returns:
-          The regions; each array has a first axis of B.
+          The regions; each array has a further first axis of length B.
         """
 
         def detected(image: tf.Tensor) -> Regions:
@@ -427,7 +435,7 @@ class Detector(tf.Module):
         features is the mean of 14 x 14 numbers after a ReLU.
 
         Args:
-          features: float32 [B, R, F] of B pictures with R rows.
+          features: float32 [B, R, F], R rows of F numbers for each of B pictures.
 
         Returns:
           bool [B, R], True for a region.
@@ -443,10 +451,10 @@ class Detector(tf.Module):
           size: width and height of the picture in pixels.
 
         Returns:
-          `image/size`, which is `size` as a list. If the card has the names of classes, also
-          `objects/classes` and `objects/classes/scores`: a name and a probability for each region.
-          If the card has the names of attributes, also `objects/attributes` and
-          `objects/attributes/scores`.
+          A dict with the key `image/size`, whose value is `size` as a list. If the card has the
+          names of classes, the dict also has `objects/classes` and `objects/classes/scores`: a name
+          and a probability for each region. If the card has the names of attributes, it has
+          `objects/attributes` and `objects/attributes/scores`, too.
         """
         count = int(regions.count[row])
         result: dict[str, list] = {"image/size": list(size)}
@@ -466,7 +474,7 @@ class Detector(tf.Module):
 
         Args:
           pixels: the picture as `resized` returns it, float32 [height, width, 3].
-          scale: the factor by which it was resized, float32 [].
+          scale: the factor by which the picture was resized, float32 [].
 
         Returns:
           The regions; boxes are in pixels of the original picture.
@@ -600,18 +608,19 @@ def resized(image: tf.Tensor, short: int, long: int) -> tuple[tf.Tensor, tf.Tens
 
     Positions along both sides are scaled by the same factor, even though the new sides are rounded
     to whole pixels. `tf.image.resize` instead scales each side by its rounded size divided by its
-    old size. Coordinates are float64: with float32 a pixel value in 0..255 is off by up to 0.02.
+    old size. Positions are computed in float64: with float32 a pixel value in 0..255 would be off
+    by up to 0.02.
 
     Args:
       image: uint8 [height, width, 3], RGB.
-      short: pixels of the shorter side of the result, unless its longer side would have more than
-        `long`.
-      long: largest number of pixels of the longer side.
+      short: pixels along the shorter side of the result. It has fewer if otherwise the longer side
+        would have more than `long`.
+      long: largest number of pixels along the longer side.
 
     Returns:
-      The picture float32 [new height, new width, 3]: blue, green and red in 0..255, minus the
-      constants 102.9801, 115.9465 and 122.7717. And the factor by which the picture was resized,
-      float64 [].
+      The picture, float32 [new height, new width, 3], and the factor by which it was resized,
+      float64 []. The channels are blue, green and red in 0..255, minus the constants 102.9801,
+      115.9465 and 122.7717.
     """
     size = tf.cast(tf.shape(image)[:2], tf.float64)
     scale = short / tf.reduce_min(size)

@@ -1,15 +1,19 @@
 """Presets of keras-hub as networks: by their name, from Hugging Face, or from a directory.
 
 The shape of the output is found by a call on zeros, because the shape that Keras infers is not
-always right. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens [B, N, F] the last
-n * n are the grid; class and register tokens come before them (ViT, DeiT, DINO, CLIP), or there are
-none (Swin). A vector is the embedding of a model of pictures and texts (CLIP, SigLIP), else the
-class token, else the mean of the grid.
+always right. The output is used as follows:
+
+* The map [B, n, n, F] of a convolutional network is the grid.
+* Of tokens [B, N, F] the last n * n are the grid. Class and register tokens come before these in
+  ViT, DeiT, DINO and CLIP; Swin has no such tokens.
+* If one vector is wanted, it is the embedding of a model of pictures and texts (CLIP, SigLIP). For
+  other models it is the class token, or without a class token the mean of the grid.
 
 The `ImageConverter` of keras-hub resizes and scales pictures, but does not work inside a SavedModel
-on every device. So this module does the same with its settings, and compares the results on one
-picture. Where a processor of Hugging Face resizes and then crops, it has no such converter, and the
-middle is cut out as there.
+on every device. So this module resizes and scales pictures itself, with the settings of the
+converter, and compares the results on one picture. keras-hub has no converter that resizes and then
+crops. If the processor of Hugging Face does so, this module cuts out the middle as the processor
+does.
 
 Letters: B images, H and W pixels of an image, n cells along a side of the grid, N tokens, F width.
 """
@@ -44,9 +48,9 @@ class Hub(Network):
     """A preset of keras-hub as the network of a `Backbone`.
 
     Args:
-      preset: a name, `hf://owner/name` for a model of Hugging Face, or a directory.
-      saved: a directory into which `save` has written the preset; it is read in place of `preset`.
-        None reads `preset`.
+      preset: the name of a preset, `hf://owner/name` for a model of Hugging Face, or a directory.
+      saved: a directory into which `save` has written the preset, and which is read in place of
+        `preset`; None reads `preset`.
       image_size: pixels along a side of the pictures that the network reads; None takes the size of
         the preset.
       vector: whether a picture becomes one vector: its embedding or the class token. A preset that
@@ -78,8 +82,8 @@ class Hub(Network):
             side = image_size or usual or fixed
             if not side:
                 raise ValueError(
-                    f"hub:{preset} names no size of pictures. Give `image_size`, their side in "
-                    "pixels."
+                    f"hub:{preset} does not say which size of pictures it reads. Give "
+                    "`image_size`, the number of pixels along a side."
                 )
             if fixed not in (None, side):
                 backbone = _of_size(preset, backbone, fixed, side)
@@ -96,7 +100,7 @@ class Hub(Network):
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
-                f"hub:{preset} gives one vector and no grid of features. Give `vector`."
+                f"hub:{preset} gives one vector and no grid of features. Choose `vector`."
             )
         super().__init__(
             model,
@@ -120,7 +124,7 @@ class Hub(Network):
         if not same_shape or not np.allclose(result, expected, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"{type(self._converter).__name__} of hub:{preset} does more than resize and scale "
-                "pictures, and tfcap can do only these two steps. Extract the features with "
+                "pictures, and tfcap can do only these two steps. Compute the features with "
                 "keras-hub, and give them with `features`."
             )
 
@@ -128,12 +132,13 @@ class Hub(Network):
         """Computes the features of B pictures.
 
         Args:
-          images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
+          images: B pictures as `resize` returns them, of H x W pixels, float32 [B, H, W, 3] in
+            0..255.
           call: the function that runs the Keras model on scaled pictures.
 
         Returns:
-          The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each
-          picture, [B, F], if `is_vector` is True.
+          The grids, float32 [B, n, n, F]: n x n vectors of F numbers for each picture. If
+          `is_vector` is True, one vector for each picture, float32 [B, F].
         """
         output = call(self.scale(images))
         if self.is_vector:
@@ -191,14 +196,14 @@ class Hub(Network):
         return tf.clip_by_value(tf.round(cropped[0]), 0, 255)
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """Returns the part of a picture that the network sees: all of it, or what a crop leaves.
+        """Returns the part of a picture that the network sees: the whole picture, or the crop.
 
         Args:
           height: height of the picture in pixels.
           width: width of the picture in pixels.
 
         Returns:
-          Corners x1, y1, x2, y2 in 0..1 of the picture.
+          The corners x1, y1, x2, y2 of the part, as fractions (0..1) of the picture.
         """
         sides = np.array([width, height])
         resized = np.full(2, min(height, width)) if self._converter.crop_to_aspect_ratio else sides
@@ -348,7 +353,7 @@ def _preprocessor(
     if interpolation not in _KERNELS and cropped < uncropped:
         raise ValueError(
             f"{_PREPROCESSOR} of hub:{preset} resizes with {interpolation} and then crops, which "
-            "tfcap cannot do. Extract the features with transformers and give them with "
+            "tfcap cannot do. Compute the features with transformers, and give them with "
             "`features`."
         )
     converter = library().layers.ImageConverter(
@@ -386,7 +391,7 @@ def _sizes(name: str, config: Mapping[str, Any]) -> tuple[int, int, bool]:
     if uncropped < cropped:
         raise ValueError(
             f"{name} crops {cropped} pixels out of only {uncropped}, which tfcap cannot do. "
-            "Extract the features with transformers and give them with `features`."
+            "Compute the features with transformers, and give them with `features`."
         )
     return cropped, uncropped, keeps_ratio
 
@@ -520,7 +525,7 @@ def library() -> Any:
             import keras_hub
     except ImportError as error:
         raise ValueError(
-            f"A backbone hub:PRESET needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
-            "Python 3.11 or newer."
+            f"A backbone hub:PRESET needs keras-hub ({error}). With Python 3.11 or newer, run: pip "
+            "install 'tfcap[hub]'"
         ) from None
     return keras_hub

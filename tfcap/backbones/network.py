@@ -20,24 +20,25 @@ Call = Callable[[tf.Tensor], tf.Tensor]  # computes a Keras model
 class Network:
     """Base class of the networks of `Backbone`: from pictures to a grid of features, or one vector.
 
-    A subclass may override `grid`, `resize`, `shown` and `save`. `Backbone` adds pooling, crops and
-    decoding. B is the number of pictures, F the width of a feature vector.
+    A subclass may override `grid`, `resize`, `shown` and `save`. `Backbone` adds the decoding of
+    files, crops, and the pooling to a smaller grid.
 
     Args:
-      model: the Keras model, from scaled pictures [B, H, W, 3] to features; None if the network has
-        no weights. Its `trainable` is set to False.
+      model: the Keras model, from B scaled pictures [B, H, W, 3] to features; None if the network
+        has no weights. The attribute `trainable` of the model is set to False.
       width: width of a feature vector, F.
       cells: number of cells along a side of the grid, n; 1 if the network gives one vector.
-      image_size: pixels along a side of the pictures that it reads, H = W.
+      image_size: pixels along a side of the pictures that the network reads, H = W.
       is_vector: whether the network gives one vector that is not the mean of a grid.
-      scale: a function that scales pictures float32 [B, H, W, 3] of 0 to 255 as the model expects.
+      scale: a function that scales pictures, float32 [B, H, W, 3] with values in 0..255, as the
+        model expects them.
       keys: further keys of the entry `backbone` of dataset.json, with their values.
 
     Attributes:
-      name: the name for dataset.json, if it differs from the requested name; else "".
+      name: the name of the network in dataset.json; "" if it is the name that the user gave.
       is_preset: whether the weights are saved as a directory and not as one file.
       stochastic: whether the network draws random numbers in training.
-      batch: number of pictures that prepare gives the network at once; a larger number is not
+      batch: number of pictures that tfcap.prepare gives the network at once; a larger number is not
         faster on a CPU.
     """
 
@@ -70,13 +71,14 @@ class Network:
         """Computes the features of B pictures.
 
         Args:
-          images: float32 [B, H, W, 3] in 0..255, as `resize` returns them.
+          images: B pictures as `resize` returns them, of H x W pixels, float32 [B, H, W, 3] in
+            0..255.
           call: the function that runs the Keras model on scaled pictures: `model` itself, or a copy
             of it whose weights are constants.
 
         Returns:
-          The grid float32 [B, n, n, F] of n x n vectors of F numbers; or one vector for each
-          picture, [B, F], if `is_vector` is True.
+          The grids, float32 [B, n, n, F]: n x n vectors of F numbers for each picture. If
+          `is_vector` is True, one vector for each picture, float32 [B, F].
         """
         return call(self.scale(images))
 
@@ -102,7 +104,7 @@ class Network:
           width: width of the picture in pixels.
 
         Returns:
-          Corners x1, y1, x2, y2 in 0..1 of the picture.
+          The corners x1, y1, x2, y2 of the part, as fractions (0..1) of the picture.
         """
         return 0.0, 0.0, 1.0, 1.0
 
@@ -131,11 +133,11 @@ def one_line(message: str) -> str:
 
 @contextlib.contextmanager
 def steady_names(model: keras.Model) -> Iterator[None]:
-    """Renames the layers of a model, within the `with` block, as they are called in a new process.
+    """Gives the layers of a model the names that they would have in a new process.
 
-    Keras numbers layers without a name over all models of a process (`input_layer`,
-    `input_layer_1`), and a file of weights contains the names. So a second model would be saved
-    with other bytes.
+    The names hold within the `with` block. Keras numbers layers without a name over all models of a
+    process (`input_layer`, `input_layer_1`), and a file of weights contains the names. Without this
+    context, a model that is built twice in a process would be saved as two different files.
     """
     names = {}
     numbers = collections.Counter[str]()

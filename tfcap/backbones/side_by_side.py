@@ -1,4 +1,4 @@
-"""Several backbones as one: their features stand side by side."""
+"""Several backbones as one: it joins their features to longer vectors."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from tfcap.backbones.backbone import Backbone
 class Backbones(tf.Module):
     """The backbones of an ensemble as one: the same network several times, with different weights.
 
-    It has `decode`, `resize`, `extract` and `boxes_in` as `Backbone` has. The feature vectors of
-    the members are joined to one long vector.
+    The methods `decode`, `resize`, `extract` and `boxes_in` are used like those of `Backbone`. The
+    feature vectors of the members are joined to one long vector.
 
     Args:
       members: the backbones. Pictures are decoded and resized as the first one does it.
@@ -33,10 +33,10 @@ class Backbones(tf.Module):
         """Computes the features of B pictures with every member.
 
         Args:
-          images: pictures as `decode` returns them, float32 [B, H, W, 3] or [B, 10, H, W, 3].
+          images: B pictures as `decode` returns them, float32 [B, *decoded_shape].
 
         Returns:
-          float32 [B, R, M F]: for each of R regions, the F numbers of each of M members one after
-          the other.
+          float32 [B, R, M * F]: for each of R regions the numbers of all M members one after the
+          other, F numbers of each member.
         """
         return tf.concat([member.extract(images) for member in self.members], -1)

@@ -1,9 +1,9 @@
 """Swin Transformer: a network for pictures whose attention stays in windows, which shift.
 
 Source: Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", ICCV
-2021, and its released code (microsoft/Swin-Transformer), as the released ExpansionNet v2 has it
-inside: without pooling and classes, with the last normalisation (docs/systems.md 5.9). Layers have
-the released names, so that the names of tensors in a `.pth` file are theirs.
+2021, and its released code (microsoft/Swin-Transformer). The network is the one inside the released
+ExpansionNet v2: it ends with the last normalisation, without pooling and classes (docs/systems.md
+5.9). The layers have the names that they have in the released `.pth` files.
 
 Letters: B pictures, G cells along a side of a stage, C its channels, W cells along a side of a
 window, N = W * W, M = (G / W)^2 windows, H heads, d = C / H. Cells and windows are in row-major
@@ -64,17 +64,18 @@ SIZES = {
 def build(size: Size, image_size: int) -> keras.Model:
     """Builds a Swin Transformer without its classifier.
 
-    The kernels are zeros: random ones would take seconds to draw, and a file replaces all. In
-    training, a picture skips parts of a block with a probability that rises linearly from 0 in the
-    first block to 0.1 in the last.
+    The kernels are zeros: random numbers would take seconds to draw, and a file of weights replaces
+    them all. In training, a picture skips parts of a block at random. The probability of this rises
+    linearly from 0 in the first block to 0.1 in the last.
 
     Args:
       size: the size of the network, such as `SIZES["swin_base_224"]`.
       image_size: pixels along a side of the pictures.
 
     Returns:
-      A model from scaled pictures [B, image_size, image_size, 3] to features [B, G, G, F], where
-      G = image_size / 32 cells and F is eight times the width of the first stage.
+      A model from B scaled pictures [B, image_size, image_size, 3] to features [B, G, G, F]. G is
+      the number of cells along a side of the grid, `image_size` / 32. F is eight times the width of
+      the first stage.
 
     Raises:
       ValueError: `image_size` is not a multiple of `size.image_size`.
@@ -104,9 +105,9 @@ def build(size: Size, image_size: int) -> keras.Model:
 class Block(keras.layers.Layer):
     """A block of a Swin Transformer: attention in windows, then a feed-forward network.
 
-    With the cells x it computes y = x + attention(norm1(x)), then y + feed_forward(norm2(y)). Both
-    norms are layer normalisations of epsilon 1e-5. The feed-forward network has 4 C hidden units
-    and an exact GELU.
+    From the cells x it computes y = x + attention(norm1(x)), and then the result
+    y + feed_forward(norm2(y)). Both norms are layer normalisations with epsilon 1e-5. The
+    feed-forward network has 4 * C hidden units and an exact GELU.
 
     Args:
       cells: number of cells along a side of the grid, G.
@@ -115,8 +116,9 @@ class Block(keras.layers.Layer):
       window: number of cells along a side of a window, W.
       shift: number of cells by which the windows are shifted to the right and down. It has no
         effect if one window covers the grid.
-      rate: the probability with which a picture skips attention in training, and, drawn apart, the
-        feed-forward network. What is not skipped is divided by 1 - rate.
+      rate: the probability with which a picture skips attention in training. It skips the
+        feed-forward network with the same probability, drawn apart. What is not skipped is divided
+        by 1 - `rate`.
 
     Example:
       >>> import keras
@@ -192,9 +194,10 @@ class Block(keras.layers.Layer):
 class RelativeBias(keras.layers.Layer):
     """Adds to each attention score a learned number, one per head and offset from key to query.
 
-    The result is float32 under every dtype policy: half precision would round the scores before the
-    softmax. Input and output are scores [B, M, H, N, N] of B pictures, M windows and H heads, for N
-    queries (last axis but one) and N keys, where N is the number of cells of a window.
+    The result is float32 under every dtype policy, because half precision would round the scores
+    before the softmax. Input and output are scores [B, M, H, N, N] of B pictures, M windows and H
+    heads, for N queries (last axis but one) and N keys (last axis). N is the number of cells of a
+    window.
 
     Args:
       window: number of cells along a side of a window, W; N = W * W.
@@ -247,13 +250,13 @@ class Merging(keras.layers.Layer):
         """Halves the grid.
 
         The channels of four cells are joined in the order top left, bottom left, top right, bottom
-        right, then layer-normalised and projected to 2 C channels without a bias.
+        right. Then they are layer-normalised, and projected to 2 * C channels without a bias.
 
         Args:
           x: the cells [B, G, G, C] of B pictures: a grid of G x G cells with C channels.
 
         Returns:
-          [B, G / 2, G / 2, 2 C].
+          The new cells [B, G / 2, G / 2, 2 * C].
         """
         parts = [x[:, i::2, j::2] for i, j in ((0, 0), (1, 0), (0, 1), (1, 1))]
         return self.reduction(self.norm(ops.concatenate(parts, -1)))
@@ -281,8 +284,8 @@ def tensors(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, str, int]]
       model: a model of `build`.
 
     Yields:
-      Each layer that has weights, its name in the state dict, and the number 1, because no layer
-      reads a flattened grid, see `networks.Row`.
+      Each layer that has weights, its name in the state dict, and the number 1, the `channels` of
+      `networks.values`: no layer reads a flattened grid.
     """
     for layer in model.layers:
         if isinstance(layer, Block):

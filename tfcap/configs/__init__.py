@@ -1,11 +1,15 @@
 """Configurations of every experiment: dataclasses over TF Model Garden's `hyperparams.Config`.
 
 An experiment is a configuration with a name (`--experiment=xtransformer`). A recipe is a YAML file
-of changes to it (`--config_file`). Single changes come last (`--params_override`).
+of changes to an experiment (`--config_file`). Single changes come last (`--params_override`).
 
-`schema` holds the groups of keys and says what they mean. `texts` reads values, `load` changes,
-checks and writes a configuration, and `experiments` has the named ones. `recipes` finds the YAML
-files. Only training imports official.core.
+* `schema` has the groups of keys and says what they mean.
+* `texts` reads values.
+* `load` changes, checks and writes a configuration.
+* `experiments` has the experiments.
+* `recipes` finds the recipes.
+
+Only training imports official.core.
 """
 
 from tfcap.configs.experiments import resolve

@@ -1,14 +1,15 @@
 """The named experiments. Nearly all train on built-in data and need no file.
 
 Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
-of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
-continues with self-critical training from the checkpoint in the default directory of the first. The
-experiments of two systems differ only in the model, whose small size is set in `tfcap.models` where
-the system is registered. No paper trains like this: every system has RAdam, label smoothing 0.1 and
-clipped gradients. The recipes train as the papers do.
+of the system and trains with cross-entropy. The second has this name followed by `_scst`. It starts
+from the best checkpoint in the default directory of the first, and goes on with self-critical
+training. The experiments of two systems differ only in the model. Its small size is set in
+`tfcap.models`, where the system is registered. No paper trains like this: every system has RAdam,
+label smoothing 0.1 and clipped gradients. The recipes train as the papers do.
 
-`xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips. `finetune`
-trains the packaged captioner on the user's photographs, and `finetune_scst` is its second stage.
+`xtransformer_video` and `xtransformer_video_scst` train an X-Transformer in the same way on the
+built-in clips. `finetune` trains the packaged captioner on the user's photographs, and
+`finetune_scst` is its second stage.
 """
 
 import functools
@@ -39,9 +40,9 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 
 
 def factories() -> dict[str, Callable[[], Experiment]]:
-    """Returns all experiments: name -> a function that makes the configuration.
+    """Returns all experiments: for each name a function without arguments.
 
-    The function has no arguments.
+    The function makes the configuration of the experiment.
     """
     # Not a constant: a system can register after this import.
     systems = {system: functools.partial(_shapes, system) for system in SYSTEMS}

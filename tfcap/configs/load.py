@@ -1,4 +1,4 @@
-"""Makes a configuration from an experiment, YAML files and an override; loads and saves it."""
+"""Loads, changes, checks and saves configurations; changes are YAML files and an override."""
 
 import difflib
 import fnmatch
@@ -108,13 +108,14 @@ def resume(
 def load(path: str) -> Experiment:
     """Reads the configuration of a run, without the checks of `check`.
 
-    These were done when the run began.
+    The checks were made when the run began.
 
     Args:
       path: the `params.yaml` of the run.
 
     Raises:
-      ValueError: the file is missing, is not of a run, or has an unknown key or a wrong type.
+      ValueError: the file is missing or is not that of a run, a key in it is unknown, or a value
+        has a wrong type.
     """
     return _read_run(path)[1]
 
@@ -122,15 +123,15 @@ def load(path: str) -> Experiment:
 def _read_run(path: str) -> tuple[str, Experiment]:
     if not os.path.isfile(path):
         raise ValueError(
-            f"{path} is missing. Name the directory of a training run, which has this file."
+            f"{path} is missing. Give the directory of a training run, which has this file."
         )
     params = Experiment()
     content = _read_file(path, path, params)
     experiment = content.pop("experiment", None)
     if not isinstance(experiment, str):
         raise ValueError(
-            f"{path} was not written by tfcap.train, because it names no experiment. Name the "
-            "directory of a training run."
+            f"{path} was not written by tfcap.train: it names no experiment. Give the directory of "
+            "a training run."
         )
     for key, value in _GONE.items():
         *groups, name = key.split(".")
@@ -158,12 +159,13 @@ def save(params: Experiment, experiment: str, path: str) -> None:
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """Returns the decoding options of a run with changes; the task itself stays as it is.
+    """Returns the decoding options of a run with changes; `task` itself does not change.
 
     Args:
       task: the task of the run.
-      text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
-        `decoding.PRESETS` may come first or alone; the preset replaces all options of the run.
+      text: keys of `task.decoding` with new values, for example `beam=5,length_power=1.0`. The name
+        of a preset (`tfcap.decoding.PRESETS`) may stand before the keys, or alone. A preset
+        replaces all options of the run.
       beam: the beam width; 0 takes the width from `text`, or else from the run.
 
     Raises:
@@ -178,7 +180,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         raise ValueError(
             f"`decoding={text}`: {preset} is not a preset. Give one of "
             f"{', '.join(options.PRESETS)}, or keys with values, as in beam=5, or a preset and "
-            "keys."
+            "then keys."
         )
     changes = texts.parse(text, "decoding", params) | ({"beam": beam} if beam else {})
     apply(params, changes, "decoding")
@@ -188,7 +190,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
 
 
 def values(params: hyperparams.Config) -> dict[str, Any]:
-    """Returns all keys of a configuration with their values, such as {"task.seed": 1, ...}.
+    """Returns all keys of a configuration with their values, as in {"task.seed": 1}.
 
     Args:
       params: the configuration, or a group of it.
@@ -222,7 +224,7 @@ def changed(params: Experiment, config_files: Sequence[str], override: str) -> E
     """Applies files and an override to a configuration, checks it, and returns it.
 
     Args:
-      params: the configuration, which is changed itself.
+      params: the configuration. This object is changed.
       config_files: YAML files or names of recipes, applied in this order.
       override: changes that are applied last: YAML or JSON text, text like `a.b=1,c=2`, or the path
         of a YAML file.
@@ -260,7 +262,7 @@ def apply(params: hyperparams.Config, content: Mapping[str, Any], source: str) -
     """Changes keys of a configuration.
 
     Args:
-      params: the configuration, or a group of it, which is changed itself.
+      params: the configuration, or a group of it. This object is changed.
       content: the changes, as nested dictionaries.
       source: where the changes come from, for error messages, such as the path of a file.
 
@@ -352,14 +354,14 @@ def _checked(value: Any, hint: Any, source: str, key: str) -> Any:
 
 
 def check(params: Experiment) -> None:
-    """Checks values that would otherwise fail late in training.
+    """Checks for wrong values, which would otherwise cause an error late in training.
 
     Args:
       params: the configuration.
 
     Raises:
-      ValueError: a number is out of its range, a name is none of those in `CHOICES`, or two values
-        do not go together.
+      ValueError: a number is out of its range, a name is not one of the allowed names, or two
+        values do not go together.
     """
     task = params.task
     if task.model.type not in SYSTEMS:
@@ -382,8 +384,8 @@ def check(params: Experiment) -> None:
         if params.runtime.uses_xla:
             raise ValueError(
                 "task.self_critical.gradient=sampling does not go together with "
-                "runtime.enable_xla=true or a TPU, because XLA cannot compile the reward, which is "
-                "computed inside of the gradient. Set gradient=rescoring or enable_xla=false."
+                "runtime.enable_xla=true or a TPU, because XLA cannot compile the reward. Set "
+                "task.self_critical.gradient=rescoring, or runtime.enable_xla=false without a TPU."
             )
     for key, value in all_values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -422,7 +424,7 @@ def _check_decoding(params: Decoding, max_length: int) -> None:
     if params.max_length > max_length:
         raise ValueError(
             f"task.decoding.max_length={params.max_length} is above task.max_length={max_length}, "
-            "the longest caption that the model was trained on. Lower it."
+            "the longest caption that the model was trained on. Lower task.decoding.max_length."
         )
     longest = params.max_length or max_length
     if params.min_length >= longest:

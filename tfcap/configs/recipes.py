@@ -30,8 +30,8 @@ def find(source: str, argument: str) -> str:
     """Returns the path of a YAML file, which is given by its path or as the name of a recipe.
 
     Args:
-      source: the path, or the name of a recipe, before which `experiments/` may stand.
-      argument: the name of the argument that has this value, for error messages.
+      source: the path, or the name of a recipe with or without `experiments/` before it.
+      argument: the name of the argument whose value `source` is, for error messages.
 
     Raises:
       ValueError: there is no such file or recipe.

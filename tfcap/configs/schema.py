@@ -20,9 +20,9 @@ SYSTEMS = models.MODELS  # by name; a system that registers later is in it too
 def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
     """Makes the group `task.model`: the chosen system, and a group of options for every system.
 
-    The options of a system are the arguments of its constructor in `tfcap.models`, which describes
-    them and has their defaults. `Model` is a function and not a class, because more systems can be
-    registered after this module is imported.
+    The options of a system are the arguments of its constructor in `tfcap.models`. The constructor
+    describes the options and has their defaults. `Model` is a function and not a class, because
+    more systems can be registered after this module is imported.
 
     Args:
       type: the name of the chosen system.
@@ -52,12 +52,12 @@ class Data(hyperparams.Config):
     """One split of a prepared data set, and how training or validation reads it in batches.
 
     Attributes:
-      split: train, val, test, or another split of the prepared data. The default is val in
-        `validation_data`.
+      split: train, val, test, or another split of the prepared data. In `validation_data` the
+        default is val.
       is_training: true reads shuffled batches endlessly, false reads the split once in file order.
-        The default is false in `validation_data`.
+        In `validation_data` the default is false.
       global_batch_size: number of images in a step, over all replicas.
-      captions_per_image: number of captions, S, that are drawn for each image of a batch.
+      captions_per_image: number of captions that are drawn for each image of a batch.
       max_regions: largest number of regions of an image; further regions are ignored; 0 uses all.
       limit: number of images of the split that a validation uses, from the first one on; 0 uses
         all.
@@ -72,7 +72,7 @@ class Data(hyperparams.Config):
 
     @property
     def region_limit(self) -> int | None:
-        """The largest number of regions of an image, `max_regions`; None if that is 0: no limit."""
+        """The largest number of regions of an image, `max_regions`; None for no limit."""
         return self.max_regions or None
 
 
@@ -101,7 +101,7 @@ class ScheduledSampling(hyperparams.Config):
     The probability after n steps is min(increase * floor(max(n - start, 0) / every), maximum).
 
     Attributes:
-      increase: what is added to the probability every `every` steps; 0 never replaces a word (plain
+      increase: what is added to the probability each time it grows. 0 never replaces a word (plain
         teacher forcing). Above 0, training runs word by word from the first step on: recurrent
         systems train as fast as before, the others take several times as long.
       start: number of steps before the probability begins to grow.
@@ -122,9 +122,9 @@ class Reward(hyperparams.Config):
     Attributes:
       convention: how references are read. `jdai` cuts them at `max_length` and treats an unknown
         word like any other word, as the released X-LAN and X-Transformer do. `expansionnet` does
-        not cut them, and an unknown word matches nothing.
+        not cut them, and in it an unknown word matches nothing.
       count_eos: whether the end of a caption counts as a word. If false, training learns captions
-        that break off after "with a", because such captions score higher.
+        that break off, for example after "with a", because such captions score higher.
       cider: weight of CIDEr-D.
       bleu: weight of BLEU-4.
     """
@@ -140,7 +140,7 @@ class SelfCritical(hyperparams.Config):
     """Self-critical training (Rennie et al. 2017), which `objective: scst` chooses.
 
     Attributes:
-      samples: number of captions, S, that are drawn for each image.
+      samples: number of captions that are drawn for each image.
       baseline: what is subtracted from the reward of a caption. `greedy` is the reward of the
         caption of greedy decoding, `others` is the mean reward of the other captions that were
         drawn for the same image.
@@ -171,8 +171,8 @@ class Backbone(hyperparams.Config):
     Attributes:
       trainable: true trains this network together with the captioner, from the pictures that
         `python -m tfcap.prepare --keep_pictures` stores. The network starts with the weights in the
-        prepared data, or, if `init_checkpoint` names a run that trained the network, too, with the
-        weights of that run.
+        prepared data. But if `task.init_checkpoint` names a run that also trained the network, it
+        starts with the weights of that run.
       learning_rate_factor: number by which the learning rate is multiplied for the weights of this
         network; 0 does not change these weights.
     """
@@ -193,15 +193,15 @@ class Task(hyperparams.Config):
       micro_batches: number of parts into which each replica divides its images of a step. The parts
         run one after the other. More parts need less memory and give the same gradient, but dropout
         draws other masks.
-      data_dir: directory that `python -m tfcap.prepare` wrote; empty means the built-in `shapes`,
-        which are prepared in `data/shapes` on first use. `data/moving_shapes`, the built-in clips,
-        is prepared on first use, too.
-      max_length: T, the number of words of the longest caption, the end mark included.
-      label_smoothing: the share of probability that the target gives to all other words together;
-        0 gives all to the word of the caption.
+      data_dir: directory that `python -m tfcap.prepare` wrote. Empty means the built-in pictures,
+        the shapes, which are prepared in `data/shapes` on first use. The built-in clips are
+        prepared on first use, too, in `data/moving_shapes`.
+      max_length: the number of words of the longest caption, the end mark included.
+      label_smoothing: the share of the target probability that all other words get together; with 0
+        the word of the caption gets all of it.
       scheduled_sampling: how often a word that training feeds to the model is replaced by a word
         that the model drew.
-      l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
+      l2: the factor of the penalty l2 * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
       metrics: the scores that validation computes, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE,
@@ -209,9 +209,9 @@ class Task(hyperparams.Config):
       init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
         taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model. Empty starts
         from random weights.
-      remap_vocab: true allows that `init_checkpoint` has another vocabulary: words that both
-        vocabularies have get their weights from the checkpoint, the others keep random ones. If it
-        is false, another vocabulary is an error.
+      remap_vocab: true allows that `init_checkpoint` has another vocabulary. Words that both
+        vocabularies have get their weights from the checkpoint; the other words keep random
+        weights. False makes another vocabulary an error.
     """
 
     model: hyperparams.OneOfConfig = dataclasses.field(default_factory=Model)
@@ -244,8 +244,8 @@ class Schedule(hyperparams.Config):
     Attributes:
       name: how the rate changes. constant: it is always `learning_rate`. noam: it is
         `learning_rate` * width^-0.5 * min(n^-0.5, n * `warmup_steps`^-1.5), where width is the
-        width of the model. linear: it grows to `learning_rate` by equal amounts. hyperbolic: it
-        grows to `learning_rate` as `learning_rate` / (`warmup_steps` - n + 1).
+        width of the model. linear: in the warm-up it grows to `learning_rate` by equal amounts.
+        hyperbolic: in the warm-up it is `learning_rate` / (`warmup_steps` - n + 1).
       learning_rate: the rate after the warm-up, before any decay; for noam, the first factor of the
         formula in `name`.
       warmup_steps: number of steps in which the rate grows.
@@ -281,15 +281,15 @@ class Optimizer(hyperparams.Config):
       beta_2: for adam and radam, decay rate of the second moment.
       epsilon: for adam and radam, number added in the denominator of the update.
       early_steps: for radam, what happens in the first steps, in which the variance of the step
-        size cannot be computed. momentum follows the first moment (released X-Transformer); none
-        changes no weight (released ExpansionNet).
+        size cannot be computed. momentum changes weights by the first moment, as the released
+        X-Transformer does; none changes no weight, as the released ExpansionNet does.
       clip: how the gradient is clipped. value limits each element to +-`clip_threshold`. norm
         limits the Euclidean norm of the gradients of all weights together. none does not clip.
-      clip_threshold: the limit that `clip` applies to the gradient of all replicas together.
-      ema_decay: d of the moving average d * average + (1 - d) * weights, updated after every step.
-        It starts as the weights after the first step. Validation, the best checkpoint and
-        everything that reads a checkpoint use the average; only training uses the weights. 0 keeps
-        no average.
+      clip_threshold: the limit of `clip`. It applies to the gradient of all replicas together.
+      ema_decay: the factor d of a moving average of the weights, which becomes
+        d * average + (1 - d) * weights after every step. It starts as the weights after the first
+        step. Validation, the best checkpoint and everything that reads a checkpoint use the
+        average; only training uses the weights. 0 keeps no average.
       schedule: learning rate.
     """
 
@@ -320,28 +320,30 @@ class Trainer(hyperparams.Config):
         training. A point has the values of the last loop of `steps_per_loop` steps.
       checkpoint_interval: number of steps between two checkpoints.
       max_to_keep: number of newest checkpoints that are not deleted; the best one is stored apart.
-      continuous_eval_timeout: seconds to wait for the next checkpoint, with
-        `--mode=continuous_eval`.
+      continuous_eval_timeout: with `--mode=continuous_eval`, seconds to wait for the next
+        checkpoint.
       train_steps: number of steps of the whole training.
       validation_steps: number of batches of a validation; -1 validates on the whole split.
       validation_interval: number of steps between two validations.
-      best_checkpoint_export_subdir: the directory in the run for the best checkpoint, with
-        `--mode=train_and_eval` and `continuous_eval`.
+      best_checkpoint_export_subdir: the directory in the run for the best checkpoint. Only
+        `--mode=train_and_eval` and `--mode=continuous_eval` write it.
       best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
         as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
       best_checkpoint_metric_comp: whether a `higher` or a `lower` score is better.
       loss_upper_bound: a training loss above it is an error.
-      recovery_begin_steps: number of steps before the loss is checked.
-      recovery_max_trials: below 0 the loss is never checked; all other values check it alike.
-        Training never restores an older checkpoint by itself, because the same steps would give the
-        same loss.
-      validation_summary_subdir: directory of the run for TensorBoard's values of validation.
+      recovery_begin_steps: number of steps before the loss is checked against `loss_upper_bound`.
+      recovery_max_trials: below 0 the loss is never checked; all other values have the same effect:
+        the loss is checked. Training never restores an older checkpoint by itself, because the same
+        steps would give the same loss.
+      validation_summary_subdir: the directory in the run for the scores of validation that
+        TensorBoard shows.
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`. With cross-entropy, the validation
-        before the first step does not count, and a validation whose perplexity is more than 5 %
-        below a reference sets the number to 0. The reference is the perplexity of the first
-        validation that counts, and later that of the last validation that set the number to 0.
+        before the first step does not count. Also with cross-entropy, counting starts again at 0
+        after a validation whose perplexity is more than 5 % below a reference. The reference is the
+        perplexity of the first validation that counts, and later that of the last validation after
+        which counting started again.
       shown_images: number of validation images that TensorBoard shows with their captions.
     """
 
@@ -373,28 +375,28 @@ class Runtime(hyperparams.Config):
     """Devices and precision, with the keys of TF Model Garden's runtime.
 
     Attributes:
-      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. With a `TF_CONFIG`
-        of several workers, mirrored is multi_worker_mirrored.
+      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu. If the environment
+        variable `TF_CONFIG` names several workers, mirrored means multi_worker_mirrored.
       enable_xla: true compiles the network and the search with XLA in training and validation. All
         batches are then padded to one shape. The first step takes longer. Dropout draws other
         masks than without XLA, and scheduled sampling other words. On a TPU XLA always compiles.
       tpu: address of the TPU.
-      num_gpus: number of GPUs to use with `mirrored`, where 0 uses all, or with `one_device`, where
-        1 uses the first GPU and 0 the processor. `multi_worker_mirrored` uses all.
-      worker_hosts: HOST:PORT of every worker, with commas between them, with
-        `multi_worker_mirrored`.
-      task_index: number of this worker, from 0, with `multi_worker_mirrored`.
+      num_gpus: number of GPUs to use. With `mirrored`, 0 uses all. With `one_device`, 1 uses the
+        first GPU and 0 the processor. `multi_worker_mirrored` always uses all.
+      worker_hosts: for `multi_worker_mirrored`, HOST:PORT of every worker, with commas between
+        them.
+      task_index: for `multi_worker_mirrored`, number of this worker, from 0.
       all_reduce_alg: how `multi_worker_mirrored` adds the gradients of the replicas: ring, nccl or
         auto; None means auto. The other strategies do not use it.
-      num_packs: without effect; a key of TF Model Garden's runtime.
+      num_packs: has no effect; it is a key of TF Model Garden's runtime.
       mixed_precision_dtype: the type in which layers compute: float32, bfloat16 or float16.
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a number above 1 divides the processor into as many
         logical devices.
-      start_timeout: seconds that a worker waits for the others to start, with
-        `multi_worker_mirrored`.
-      worker_timeout: seconds without an answer after which a worker counts as lost, with
-        `multi_worker_mirrored`. Then all workers end with exit code 75.
+      start_timeout: for `multi_worker_mirrored`, seconds that a worker waits for the others to
+        start.
+      worker_timeout: for `multi_worker_mirrored`, seconds without an answer after which a worker
+        counts as lost. Then all workers end with exit code 75.
     """
 
     distribution_strategy: str = "mirrored"
@@ -412,7 +414,7 @@ class Runtime(hyperparams.Config):
 
     @property
     def uses_xla(self) -> bool:
-        """Whether XLA compiles the network: if it is asked for, and always on a TPU."""
+        """Whether XLA compiles the network: if `enable_xla` is true, and always on a TPU."""
         return self.enable_xla or self.distribution_strategy == "tpu"
 
 

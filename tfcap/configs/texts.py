@@ -1,7 +1,7 @@
 """Reads the texts of configurations: YAML, JSON, and `a.b=1,c=x,y`.
 
-A text is read without its types. The annotation of a key then says what its value is, so that
-`2024-11-27` and `007` are text where a directory is expected.
+All values are first read as text. The annotated type of a key then decides what its value becomes:
+`2024-11-27` and `007` stay text if the key holds text, such as a directory.
 """
 
 import re
@@ -34,12 +34,12 @@ def parse(
     """Parses changes to a configuration into nested dictionaries.
 
     Args:
-      text: YAML, JSON, or text like `a.b=1,c=x,y`, where a comma separates only before `KEY=`. In
-        that form the value of a key that holds text is taken as it is written.
+      text: YAML, JSON, or text like `a.b=1,c=x,y`. In the last form a comma ends a value only if
+        `KEY=` follows, and the value of a key that holds text is taken as it is written.
       source: the name of the text in error messages, such as the path of its file.
       params: the configuration that the changes are for; it says which keys hold text.
-      comments: true allows comments, as a file has them. False forbids them, because the user may
-        have meant text.
+      comments: true allows YAML comments, as in a file. False makes `#` after a value an error,
+        because the user may have meant it as text.
 
     Raises:
       ValueError: the text is not YAML, maps no keys to values, or has a forbidden comment.
@@ -77,8 +77,8 @@ def _yaml(text: str, source: str, comments: bool) -> Any:
     rest = text[last:].strip()
     if not comments and "\n" not in text and rest.startswith("#"):
         raise ValueError(
-            f"{source}: YAML takes {rest!r} for a comment. Put quotes around the text, or remove "
-            "the comment."
+            f"{source}: YAML takes {rest!r} for a comment. Put quotes around the whole text, or "
+            "remove the comment."
         )
     return content
 
@@ -114,7 +114,7 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def types_of(hint: Any) -> tuple[Any, ...]:
-    """Returns the types that an annotation allows: `int | None` gives `(int, NoneType)`."""
+    """Returns the types that an annotated type allows: `int | None` gives `(int, NoneType)`."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
@@ -122,11 +122,12 @@ def types_of(hint: Any) -> tuple[Any, ...]:
 def converted(value: Any, hint: Any) -> Any:
     """Converts the text of a value to the type of its key: None, a truth value or a number.
 
-    Text that does not fit the type stays as it is, see `fits`.
+    Text that cannot be converted to the type stays text; `fits` tells whether it is allowed.
 
     Args:
-      value: the value as it was read. A value that is no text stays as it is.
-      hint: the annotated type of the key. A key that may have text keeps the text.
+      value: the value as it was read. A value that is not text is returned as it is; in a list,
+        each item is converted.
+      hint: the annotated type of the key. If it allows text, text stays text.
     """
     kinds = types_of(hint)
     if isinstance(value, list) and typing.get_origin(hint) is list:

@@ -1,9 +1,9 @@
 """Reads checkpoints that authors released, and maps their names, sizes and words to ours.
 
-* `convert`: a captioner becomes a run directory; `systems`, `weights` and `words` are its parts.
-* `detector`: a detector of regions becomes the directory of a detector; `caffe_file` is its part.
+* `convert` turns a captioner into a run directory. It uses `systems`, `weights` and `words`.
+* `detector` turns a detector of regions into the directory of a detector. It uses `caffe_file`.
 
-The commands accept the families below.
+`FAMILIES` has the names of the released codes whose captioners can be converted.
 """
 
 FAMILIES = (

@@ -1,8 +1,8 @@
 """Reads the weights in a .caffemodel, without Caffe.
 
-The file is a protobuf message of the type NetParameter. A descriptor with the few fields that hold
-weights is built here; the parser of protobuf skips all others. Numbers of fields are those of
-caffe.proto.
+The file is a protobuf message of the type NetParameter. This module builds a descriptor with the
+few fields that hold weights. The parser of protobuf skips all other fields. The numbers of the
+fields are those in caffe.proto.
 """
 
 import math
@@ -30,12 +30,12 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
       path: path of the file.
 
     Returns:
-      Read-only float32 arrays by the name of the layer and the number of the weight in it, from 0,
-      such as `conv1[0]`. Layers without weights are left out.
+      Read-only float32 arrays by name. A name such as `conv1[0]` is the name of the layer and the
+      number of the weight in the layer, from 0. Layers without weights are left out.
 
     Raises:
-      ValueError: the file cannot be read, is no .caffemodel, has no weights, or has Caffe's layout
-        of 2014.
+      ValueError: the file cannot be read, is not a .caffemodel, has no weights, or has Caffe's
+        layout of 2014.
     """
     try:
         with open(os.path.expanduser(path), "rb") as file:

@@ -64,14 +64,14 @@ def convert(
       path: the checkpoint, a file of `torch.save`.
       vocab_file: the file of words that was released with it, see `words.read_words`.
       model_dir: directory to write; it must be new or empty.
-      max_length: largest number of words of a caption, T; None takes the value of the released
-        code.
-      params_override: changes of the configuration as text, see `configs.resolve`. Use it for
-        options that the shapes of the weights do not show (activations, heads of a Transformer) if
-        their default is wrong.
+      max_length: largest number of words of a caption; None takes the value of the released code.
+      params_override: changes of the configuration as text, see `configs.resolve`. The shapes of
+        the weights do not show some options, such as activations and the heads of a Transformer.
+        Set such an option here if its default is wrong.
       regions: directory of the detector whose features the captioner was trained on. The run gets a
         copy of the detector, and can then caption pictures. With None, the run can caption features
-        only, unless the checkpoint holds a backbone. In that case `regions` must be None.
+        only, unless the checkpoint holds a backbone. If the checkpoint holds a backbone, `regions`
+        must be None.
 
     Returns:
       One line that describes the captioner.
@@ -92,7 +92,7 @@ def convert(
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
         network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
         if network and regions:
-            raise ValueError("the checkpoint has a backbone of its own. Leave out `regions`.")
+            raise ValueError("the checkpoint holds a backbone of its own. Leave out `regions`.")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     fingerprint = _fingerprint(family, path, vocab, checkpoint)
@@ -120,7 +120,7 @@ def _check_rows(checkpoint: Checkpoint, ids: np.ndarray, vocab_file: str) -> Non
     if ids.max() + 1 != checkpoint.rows:
         raise ValueError(
             f"{vocab_file} has words for {ids.max() + 1} ids, but the checkpoint has "
-            f"{checkpoint.rows}. Give the file of words that was released with it."
+            f"{checkpoint.rows} ids. Give the file of words that was released with the checkpoint."
         )
 
 
@@ -137,7 +137,7 @@ def _check_groups(options: Mapping[str, Any], checkpoint: Checkpoint) -> None:
         return
     raise ValueError(
         f"the checkpoint has {len(table)} static vectors, but the groups {groups} of the "
-        "option encoder_groups add up to another number. Give the sizes of its groups with "
+        "option encoder_groups add up to another number. Give the sizes of the groups with "
         "`params_override=task.model.expansionnet_v2.encoder_groups=...`, or use "
         "`family=expansionnet` if the checkpoint is a first ExpansionNet, not v2."
     )
@@ -163,8 +163,8 @@ def _backbone(
     result = detector.load(os.path.expanduser(regions))
     if result.feature_dim != feature_dim:
         raise ValueError(
-            f"{path} reads features {feature_dim} wide, but those of {regions} are "
-            f"{result.feature_dim} wide. Give as `regions` the detector whose features the "
+            f"The captioner in {path} reads features {feature_dim} wide, but those of {regions} "
+            f"are {result.feature_dim} wide. Give as `regions` the detector whose features the "
             "captioner was trained on."
         )
     return result

@@ -1,8 +1,8 @@
 """Converts released weights of bottom-up attention to our detector.
 
-Two files are read: the .caffemodel of peteanderson80/bottom-up-attention, and the .pth of
-MILVLG/bottom-up-attention.pytorch, which holds the same weights. The names of all tensors and their
-shapes must be those of the released network; the files of other projects are refused.
+Two released files can be converted: the .caffemodel of peteanderson80/bottom-up-attention, and the
+.pth of MILVLG/bottom-up-attention.pytorch, which holds the same weights. The names of all tensors
+and their shapes must be those of the released network; the files of other projects are refused.
 """
 
 import dataclasses
@@ -71,11 +71,11 @@ def convert(
       path: the released file, a .caffemodel or a .pth.
       out: directory to write.
       objects_vocab: text file with the name of a class on each line. Synonyms may follow after
-        commas; only the name before the first comma is taken. None: the classes have no names.
-      attributes_vocab: the text file of the attributes, in the same layout. None: they have no
-        names.
-      boxes: number of regions of each picture, such as 36; None takes as many as are found, but at
-        least 10 and at most 100.
+        commas; only the name before the first comma is taken. With None the classes have no names.
+      attributes_vocab: text file with the name of an attribute on each line, in the same layout.
+        With None the attributes have no names.
+      boxes: number of regions of each picture, such as 36; None takes as many regions as are found,
+        but at least 10 and at most 100.
       form: the code whose rules choose the regions: "caffe" for the original code,
         peteanderson80/bottom-up-attention; "milvlg" for MILVLG/bottom-up-attention.pytorch, which
         finds slightly different regions. Choose the code that computed the features a captioner was
@@ -114,16 +114,16 @@ def convert(
 def read_weights(path: str, sizes: Sizes | None = None) -> dict[str, np.ndarray]:
     """Reads the weights of a released detector, and converts them to our network.
 
-    Our network has no batch normalisation: that of the released network is folded into the kernels
-    and biases of the convolutions, see `detector.fold`.
+    Our network has no batch normalisation. The batch normalisation of the released network is
+    folded into the kernels and biases of the convolutions, see `backbones.detector.fold`.
 
     Args:
-      path: the released file, a .caffemodel or a .pth. The branch for the attributes may be
-        missing.
+      path: the released file, a .caffemodel or a .pth. The layers that predict the attributes may
+        be missing.
       sizes: sizes of the network; None takes those of the released network.
 
     Returns:
-      Float32 arrays by name, with the names and shapes of `detector.shapes`.
+      Float32 arrays by name, with the names and shapes of `backbones.detector.shapes`.
 
     Raises:
       ValueError: the file cannot be read, or is that of another network.
@@ -178,8 +178,8 @@ def _known_network(path: str) -> str:
     for name, network in _OTHERS.items():
         if name in content:
             return (
-                f"{path} has the weights {network}: its regions are not those of bottom-up "
-                "attention. Give the .caffemodel or MILVLG's .pth with ResNet-101."
+                f"{path} has the weights {network}. This network does not find the regions of "
+                "bottom-up attention. Give the .caffemodel or MILVLG's .pth with ResNet-101."
             )
     return ""
 
@@ -252,8 +252,8 @@ def class_names(path: str | None, count: int) -> list[str]:
     """Reads the first name on each line of a file of classes.
 
     Args:
-      path: the file; commas separate the names on a line. None gives an empty list.
-      count: number of classes; the file must have as many lines. 0 gives an empty list.
+      path: the file; commas separate the names on a line. For None the list is empty.
+      count: number of classes; the file must have as many lines. For 0 the list is empty.
 
     Raises:
       ValueError: the file has another number of lines, or a line without a name.
@@ -264,7 +264,8 @@ def class_names(path: str | None, count: int) -> list[str]:
         names = [line.split(",")[0].strip() for line in file.read().splitlines()]
     if len(names) != count or not all(names):
         raise ValueError(
-            f"{path} must have a name on each of {count} lines, but has {len(names)} lines. Give "
-            "the file that was released with the weights."
+            f"{path} must have a name on each of {count} lines, but has {len(names)} lines, "
+            f"{sum(map(bool, names))} of them with a name. Give the file that was released with "
+            "the weights."
         )
     return names

@@ -44,11 +44,10 @@ class Checkpoint:
       tensors: the weights, by the names that they have in our model and with its shapes. Tables of
         position codes are not among them.
       names: the released name of each weight, by its name in our model.
-      options: options of the architecture. Names and shapes of the weights show most of them. For
-        the others (activations, and heads that no shape shows) the values of the released code are
-        taken.
+      options: options of the architecture. Names and shapes of the weights show most of them. The
+        others, such as activations, have the values of the released code.
       feature_dim: width of the features, F.
-      rows: number of words that the checkpoint has embeddings or logits for.
+      rows: number of words for which the checkpoint has embeddings or logits.
       positions: the released name of the table of position codes, and the table [P, D], D numbers
         for each of P positions; None without such a table.
       backbone: the weights of the backbone that the checkpoint also holds, by the names that the
@@ -65,12 +64,12 @@ class Checkpoint:
     backbone: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def has_sinusoids(self, max_length: int) -> bool:
-        """Tells whether the position codes of the checkpoint are the usual sinusoids.
+        """Returns whether the position codes of the checkpoint are the usual sinusoids.
 
-        Their formula is in `layers.positions.sinusoids`. The answer is also True if the checkpoint
-        has no table of position codes. The released code computes its table in float32, so that the
-        angles have an error of up to 1.2e-7 times the position. Therefore the codes may differ by
-        up to 1e-6 + 2^-22 * position.
+        The formula of the sinusoids is in `layers.positions.sinusoids`. The answer is also True if
+        the checkpoint has no table of position codes. The released code computes its table in
+        float32, so that the angles have an error of up to 1.2e-7 times the position. Therefore the
+        codes may differ from the formula by up to 1e-6 + 2^-22 * position.
 
         Args:
           max_length: number of positions to compare, from the first.
@@ -100,8 +99,8 @@ class Checkpoint:
 def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
     """Finds the captioner of a family in the tensors of a checkpoint.
 
-    The captioner may be a part of a larger module, as in Lightning: then its names begin, for
-    example, with "model.". Other tensors, such as the weights of a loss, are left out.
+    The captioner may be a part of a larger module, as in Lightning. Then the names of its tensors
+    begin with, for example, "model.". Other tensors, such as the weights of a loss, are left out.
 
     Args:
       family: the code that wrote the checkpoint, one of `importers.FAMILIES`.
@@ -118,7 +117,7 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
     if checkpoint is None:
         raise ValueError(
             f"the file is no checkpoint of {family}. Choose with `family` the code that "
-            f"wrote it: {', '.join(FAMILIES)}."
+            f"wrote the file: {', '.join(FAMILIES)}."
         )
     return checkpoint
 

@@ -1,10 +1,10 @@
 """Converts weights of the authors' released PyTorch models to weights of our models.
 
-Letters: V our vocabulary size.
+The name of a tensor in a state dict is a chain of PyTorch modules. The name of a weight in our
+model is a chain of attributes (`named_variables`). `NAMES` has, for each released code, the regular
+expressions that turn a released name into our name. The matrices of affine maps are transposed.
 
-A state dict names a tensor by modules; our names are chains of attributes (`named_variables`). The
-matrices of affine maps are transposed. `NAMES` has, for each released code, the regular expressions
-that turn a released name into ours.
+Letters: V size of our vocabulary.
 """
 
 import re
@@ -195,18 +195,17 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Splits the tensor `ctx2att` of AoANet, which joins two affine maps.
+    """Splits the tensors `ctx2att` of AoANet, which hold two affine maps.
 
-    The upper half becomes `ctx2att.value`, the map of attention values; the lower half becomes
-    `ctx2att.key`, that of attention keys.
+    The first half of the rows becomes `ctx2att.value`, the map of attention values. The second half
+    becomes `ctx2att.key`, the map of attention keys.
 
     Args:
       state: tensors by name.
-      family: one of `importers.FAMILIES`. The tensors of other families than "aoanet" do not
-        change.
+      family: one of `importers.FAMILIES`. Only the tensors of "aoanet" change.
 
     Returns:
-      The tensors by name.
+      The tensors by name, with the new names.
     """
     parts = dict(state)
     for leaf in ("weight", "bias"):
@@ -225,8 +224,8 @@ def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarra
     Args:
       key: the released name, as `split` returns it.
       value: the tensor.
-      names: pairs (regular expression, replacement) that are applied to the name in order, a value
-        of `NAMES`.
+      names: a value of `NAMES`: pairs (regular expression, replacement), which are applied to the
+        name one after the other.
 
     Returns:
       The name of the weight in our model, and the tensor with its shape there.
@@ -258,20 +257,21 @@ def assign(
 ) -> None:
     """Assigns the weights of a released captioner to our model.
 
-    The released captioners have no logits for our PAD and BOS. So the logits of both are copied
-    from EOS and lowered by 30. Decoding never gives PAD and BOS, so captions do not change. In
-    training, label smoothing sums the logits of all words, and this sum stays finite.
+    The released captioners have no logits for our marks PAD and BOS. So both get the weights of the
+    logit of EOS, with a bias that is lower by 30. Decoding never gives PAD and BOS, so captions do
+    not change. In training, label smoothing sums the logits of all words, and this sum stays
+    finite.
 
     Args:
       model: our captioner, which gets the weights.
       tensors: the weights, by the names that they have in `model`, as `translate` returns them.
-      released: the released id of each of our words, int [V].
-      names: the released name of each weight, by its name in `model`, for the message of the error.
-        With None, the message has the names in `model`.
+      released: the released id of each of our V words, int [V].
+      names: the released name of each weight, by its name in `model`. An error message has these
+        names; with None it has the names in `model`.
 
     Raises:
       ValueError: names or shapes differ from those of `model`, or a tensor holds NaN or infinity.
-        The message lists every tensor that does not fit.
+        The error message lists every tensor that does not fit.
     """
     weights = model.checkpoint_items["weights"]
     axes = model.vocabulary_axes

@@ -1,9 +1,11 @@
 """Reads the words of a released model, in many layouts, and puts them in the order of our ids.
 
-X-LAN's authors, in both of their toolkits, use the id 0 for beginning, end and padding; line i of
-their file, counted from 1, has the id i. ExpansionNet has its marks PAD, SOS, EOS and UNK among the
-sorted words. Its search may emit PAD and SOS as words; ours never emits <pad> and <bos>. So PAD and
-SOS stay in our vocabulary as words, and all words keep their released probabilities.
+In both toolkits of X-LAN's authors, the id 0 stands for beginning, end and padding. The word on
+line i of their file, counted from 1, has the id i.
+
+ExpansionNet has its marks PAD, SOS, EOS and UNK among the sorted words. The released search may
+emit PAD and SOS as words, but our search never emits our marks <pad> and <bos>. So PAD and SOS stay
+in our vocabulary as ordinary words, and all words keep their released probabilities.
 """
 
 import collections
@@ -33,8 +35,9 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
 
     The file has one of these layouts:
 
-    * the words in the order of their ids, one per line or as a JSON list (which can also hold the
-      newline, the first word of ExpansionNet);
+    * the words in the order of their ids, one per line;
+    * a JSON list of the words in the order of their ids, which can also hold the newline character,
+      the first word of ExpansionNet;
     * a JSON object from ids to words, or from words to ids;
     * a JSON object that has such an object as its entry "ix_to_word", "word_to_ix", "itow", "wtoi",
       "idx2word" or "word2idx";
@@ -82,8 +85,8 @@ def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
     ids = [index for index, word in enumerate(words, 1) if word in _UNKNOWN]
     if len(ids) != 1:
         raise ValueError(
-            f"{path} must have exactly one word for unknown words, {' or '.join(_UNKNOWN)}, but "
-            f"has {len(ids)} of them. {_REMEDY}"
+            f"{path} must have exactly one word for unknown words ({' or '.join(_UNKNOWN)}), but "
+            f"has {len(ids)} such words. {_REMEDY}"
         )
     return ids[0]
 
@@ -116,7 +119,8 @@ def _content(path: str | os.PathLike, data: bytes, may_be_pickle: bool) -> Any:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8. If it is text or JSON, save it as UTF-8. If not: {_REMEDY}"
+            f"{path} is not UTF-8. If it is text or JSON, save it as UTF-8; if not, it is the "
+            f"wrong file. {_REMEDY}"
         ) from error
     try:
         return json.loads(text)

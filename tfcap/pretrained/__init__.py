@@ -38,16 +38,17 @@ def packaged_directory(name: str) -> str:
 def directory_of(name: str | os.PathLike) -> str:
     """Returns the directory of a model that a user names.
 
-    The working directory can have a directory with the name of a pretrained model. If this
-    directory holds a run or an export, it is returned, otherwise that of the pretrained model.
-    `./NAME` always means the directory. Other paths are returned whether they exist or not.
+    The working directory may contain a directory that has the same name as a pretrained model. If
+    it holds a run or an export, the result is this directory; otherwise it is the directory of the
+    pretrained model. `./NAME` always means the directory in the working directory. Other paths are
+    returned whether they exist or not.
 
     Args:
       name: a directory, the name of a pretrained model, or `hf://OWNER/NAME`, a run on the Hugging
         Face Hub, which is downloaded.
 
     Raises:
-      ValueError: the download fails, see `hub.download`.
+      ValueError: a run on the Hugging Face Hub cannot be used, see `hub.download`.
     """
     path = os.path.expanduser(name)
     if path.startswith(hub.PREFIX):

@@ -26,8 +26,9 @@ _FILES = (
 def download(address: str) -> str:
     """Downloads a run from the Hugging Face Hub; returns its local directory.
 
-    A run that was downloaded before comes from the cache of huggingface_hub, also without a network
-    or with HF_HUB_OFFLINE=1. The environment variable HF_ENDPOINT names another hub.
+    A run that was downloaded before is taken from the cache of huggingface_hub. This needs no
+    network, and works with HF_HUB_OFFLINE=1, too. The environment variable HF_ENDPOINT sets the
+    address of another hub.
 
     Args:
       address: `hf://OWNER/NAME`, or `hf://OWNER/NAME@REVISION` with a branch, a tag or a commit.
@@ -52,11 +53,11 @@ def download(address: str) -> str:
         raise ValueError(
             f"{address} cannot be downloaded: {reason}. Check the address and the network."
         ) from None
-    remedy = f"{address} is no run of tfcap: give the address of one."
+    remedy = f"{address} is not a run of tfcap: give the address of a run."
     backbone = read_json(os.path.join(directory, "dataset.json"), remedy).get("backbone")
     if backbone and backbone["name"].startswith(HUB) and not backbone["weights"]:
         raise ValueError(
             f"{address} names another model of a hub as its backbone, but lacks the weights of "
-            f"that model. Ask the owner of {address} to add the run's directory backbone.preset."
+            f"this backbone. Ask the owner of {address} to add the run's directory backbone.preset."
         )
     return directory

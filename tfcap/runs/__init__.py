@@ -1,4 +1,4 @@
-"""Training runs on disk: begin, go on, create, load."""
+"""Training runs on disk: begins and resumes runs, creates new ones, and loads them."""
 
 from tfcap.runs.build import build_model, build_search, count_parameters, width_of, with_backbone
 from tfcap.runs.checkpoints import newest_checkpoint, step_of

@@ -31,12 +31,12 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
 def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:
     """Returns the width F of the features that the captioner of a configuration reads.
 
-    Some captioners read one vector of the whole image, if the data has it, and not one vector of
-    each region. The two can have different widths.
+    Most captioners read one vector of each region. Some read one vector of the whole image instead,
+    if the data has such a vector. The two kinds of vectors can have different widths.
 
     Args:
       task: the configuration.
-      features: the entry `features` of dataset.json, which has both widths.
+      features: the entry `features` of dataset.json, which has the widths.
     """
     reads_image = models.MODELS[task.model.type or ""].reads_image
     return features["image_dim" if reads_image and "image_dim" in features else "dim"]
@@ -85,11 +85,11 @@ def build_search(
       task: the configuration.
       vocab: the vocabulary, which gives the ids of the words that the options name.
       frequencies: a function that reads the document frequencies. It is called only if the options
-        are `search=sample` and `order=consensus`, which need the document frequencies.
+        need them, that is, with `search=sample` and `order=consensus`.
 
     Raises:
-      ValueError: an option names a word that is not in the vocabulary, or `prefix` is as long as
-        the longest caption or longer.
+      ValueError: an option names a word that is not in the vocabulary, or the option `prefix` is
+        not shorter than the longest caption.
     """
     params = task.decoding
     options = decoding.Options(**params.as_dict()).with_ids(

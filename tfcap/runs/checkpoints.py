@@ -13,9 +13,9 @@ from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
 
 _REMEDY = (
-    "The options of task.model must be those in the params.yaml of its run. With `then` of "
-    "tfcap.train, a later stage has those of the stage before it; the second stage of finetune is "
-    "finetune_scst."
+    "The options of task.model must be those in the params.yaml of the run of the checkpoint. A "
+    "stage that `then` of tfcap.train names takes the options of the stage before it. After the "
+    "experiment finetune, train finetune_scst."
 )
 
 
@@ -42,7 +42,7 @@ def find(name: str) -> str:
 
     Args:
       name: path of a checkpoint, path of a directory, name of a pretrained model, or
-        `hf://OWNER/NAME`. Of a directory or a model the newest checkpoint is taken.
+        `hf://OWNER/NAME`. In a directory or a model, the newest checkpoint is found.
 
     Raises:
       ValueError: there is no such checkpoint.
@@ -54,7 +54,7 @@ def path_of(checkpoint: str) -> str:
     """Returns the path of a checkpoint, without a file ending.
 
     Args:
-      checkpoint: this path itself, or a directory, of which the newest checkpoint is taken.
+      checkpoint: path of a checkpoint; or a directory, whose newest checkpoint is taken.
 
     Raises:
       ValueError: there is no such checkpoint.
@@ -77,13 +77,12 @@ def restore_weights(
 
     Args:
       model: the captioner.
-      checkpoint: path of the checkpoint, or of a directory, of which the newest checkpoint is
-        taken.
-      rows: for a checkpoint that was trained with another vocabulary: for each of the model's V
-        words its id in the checkpoint, or -1 if the checkpoint does not know the word, int [V].
-        Weights of words with -1 do not change. None: both have the same vocabulary.
-      start: whether the weights are the start of another run. Then the checkpoint may lack the
-        weights of a backbone, and the backbone of `model` keeps its weights.
+      checkpoint: path of the checkpoint, or of a directory, whose newest checkpoint is taken.
+      rows: None if the checkpoint and `model` have the same vocabulary. Otherwise the id in the
+        checkpoint of each of the model's V words, int [V]. It is -1 for words that the checkpoint
+        does not know; the weights of these words do not change.
+      start: whether the weights are the start of another run. In this case the checkpoint may lack
+        the weights of a backbone; the backbone of `model` then keeps its weights.
 
     Returns:
       The path of the checkpoint, without a file ending.
@@ -111,9 +110,7 @@ def restore_weights(
             if rows is not None and name in axes and shape and rows.max() < shape[axes[name]]:
                 expected[axes[name]] = shape[axes[name]]
             if shape is None:
-                raise ValueError(
-                    f"{model.name} has a weight {name}, but {path} has none. {_REMEDY}"
-                )
+                raise ValueError(f"{path} lacks the weight {name} of {model.name}. {_REMEDY}")
             if shape != expected:
                 raise ValueError(
                     f"{path} does not fit this model ({model.name}): {name} has the shape "
@@ -146,7 +143,7 @@ def _check_none_left(
     for key in sorted(tensors):
         if key.startswith(f"{group}/") and key not in expected:
             weight = readable_name(key)
-            raise ValueError(f"{path} has a weight {weight}, but {model} has none. {_REMEDY}")
+            raise ValueError(f"{path} has the weight {weight}, which {model} lacks. {_REMEDY}")
 
 
 def _with_rows(value: np.ndarray, stored: np.ndarray, rows: np.ndarray, axis: int) -> np.ndarray:
@@ -169,7 +166,7 @@ def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Va
 
     Args:
       weights: the weights by name.
-      dtype: name of the new dtype; for "" the result has the weights themselves.
+      dtype: name of the new dtype; for "" the weights themselves are returned.
 
     Raises:
       ValueError: a finite number becomes infinite in the new dtype.
@@ -188,7 +185,7 @@ def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Va
 
 
 def has_half_weights(checkpoint: str) -> bool:
-    """Tells whether a checkpoint stores weights as float16, as `compact.write` does.
+    """Returns whether a checkpoint stores weights as float16, as `compact.write` does.
 
     Args:
       checkpoint: path of the checkpoint.
@@ -204,7 +201,7 @@ def _tensor_name(name: str, group: str) -> str:
 
 
 def is_weight(tensor: str) -> bool:
-    """Tells whether an entry of a checkpoint is a weight of the model, not a state of training.
+    """Returns whether an entry of a checkpoint is a weight of the model, not a state of training.
 
     Args:
       tensor: the key under which the checkpoint stores the entry.
@@ -216,7 +213,8 @@ def readable_name(tensor: str) -> str:
     """Returns the name that a weight of a checkpoint has in the model, such as `decoder/kernel`.
 
     Args:
-      tensor: the key under which the checkpoint stores the weight.
+      tensor: the key under which the checkpoint stores the weight, such as
+        `weights/decoder.Skernel/.ATTRIBUTES/VARIABLE_VALUE`.
     """
     group, _, rest = tensor.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").partition("/")
     rest = re.sub(r"\.([.S])", lambda match: "." if match[1] == "." else "/", rest)

@@ -23,14 +23,14 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
     """Loads a run with the mean of the weights of its newest training checkpoints.
 
     The mean is computed in float64. If training kept a moving average of the weights (`ema_decay`),
-    the result is the mean of the moving averages.
+    the result is the mean of the moving averages in these checkpoints.
 
     Args:
-      name: the run, as in `runs.run.load`.
-      last: number of checkpoints to average.
+      name: the run: a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
+      last: number of newest checkpoints to average.
 
     Raises:
-      ValueError: the run has fewer checkpoints, or cannot be loaded.
+      ValueError: the run has fewer than `last` checkpoints, or cannot be loaded.
     """
     run = load(name, "latest")
     steps = saved_steps(run.directory)
@@ -51,17 +51,18 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
 
 
 def write(run: Run, out: str, weights: str = "float16") -> str:
-    """Writes a small run directory, which every command accepts, but without training state.
+    """Writes a small run directory, without the state of training.
 
-    The directory has no state of the optimizer, no training curves and no names of picture files.
-    It has document frequencies only if decoding uses them (`order=consensus`). If a pip package
-    contains the weights of the backbone, only their SHA-256 is stored.
+    Commands load the directory like any run, but training can continue from it only with float32
+    weights. The directory has no state of the optimizer, no training curves and no names of picture
+    files. It has document frequencies only if decoding uses them (`order=consensus`). If a pip
+    package contains the weights of the backbone, only the SHA-256 of these weights is stored.
 
     Args:
       run: the run, from `load` or `load_mean`.
       out: directory to write; it must be new or empty.
-      weights: dtype in which weights are stored, `float16` or `float32`. They become float32 when
-        the run is loaded.
+      weights: dtype in which weights are stored, `float16` or `float32`. When the run is loaded,
+        float16 weights become float32.
 
     Returns:
       The path of the checkpoint in the directory.

@@ -1,13 +1,13 @@
-"""The directory of a training run: begins a run, goes on with one, writes a new one.
+"""The directory of a training run: begins a run, resumes a run, or writes a new one.
 
-It holds everything that resuming, evaluation and serving need:
+The directory holds everything that resuming, evaluation and serving need:
 
 params.yaml            the resolved configuration and the experiment's name
 params_until_step_N.yaml    the configuration of the steps before N, if it was changed there
-vocab.txt              the vocabulary of the data it was trained on
+vocab.txt              the vocabulary of the data that the run was trained on
 dataset.json           the fingerprint of that data
 backbone.weights.h5    the backbone of that data, if it has weights; a trained one is in ckpt-N
-backbone.preset/       the backbone of that data, if it is a preset of keras-hub
+backbone.preset/       the backbone of that data, if it is a preset of keras-hub or a detector
 document_frequency.npz the document frequencies of that data, for decoding by consensus
 ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest checkpoint
 best_ckpt/             the best checkpoint by the validation metric, and info.json
@@ -41,7 +41,7 @@ from tfcap.runs.info import PARAMS, best_directory, read_best, read_info
 _log = logging.getLogger(__name__)
 
 # What must stay when a run goes on, and why: keys of params.yaml, or groups of them.
-_SCORE = "by it the best checkpoint was chosen"
+_SCORE = "it decides which checkpoint is the best"
 MUST_STAY = {
     "task.model": "the saved weights belong to it",
     "task.backbone.trainable": "it decides which weights are saved",
@@ -50,9 +50,10 @@ MUST_STAY = {
     "task.train_data.global_batch_size": "steps are counted in such batches",
     "trainer.best_checkpoint_eval_metric": _SCORE,
     "trainer.best_checkpoint_metric_comp": _SCORE,
-    "trainer.optimizer_config.name": "its state is saved (task.init_checkpoint takes weights only)",
-    "runtime.mixed_precision_dtype": "float16 saves a loss scale (task.init_checkpoint takes "
-    "weights only)",
+    "trainer.optimizer_config.name": "checkpoints have the state of the optimizer (a new run with "
+    "task.init_checkpoint takes over the weights only)",
+    "runtime.mixed_precision_dtype": "with float16, checkpoints have a loss scale (a new run with "
+    "task.init_checkpoint takes over the weights only)",
 }
 # Of these keys one value does not go with the saved state of the others: Adam and RAdam have the
 # same state, and SGD has none.
@@ -78,8 +79,8 @@ def begin(
       experiment: name of the experiment, the configuration from which `params` was made.
       params: configuration for the next steps.
       data: prepared data for the next steps.
-      train: whether training follows. If not, the directory must have a checkpoint, and nothing is
-        written into it, because another process may be training there.
+      train: whether training follows. If False, the directory must have a checkpoint, and nothing
+        is written into the directory, because another process may be training there.
 
     Returns:
       The number of training steps that are done, 0 for a new run.
@@ -154,8 +155,8 @@ def differing(
     Args:
       old: the first configuration.
       new: the second configuration.
-      groups: only keys that begin with one of these are compared, such as `task.model`. By default
-        all keys are.
+      groups: beginnings of keys, such as `task.model`. Only keys that begin with one of these are
+        compared. The default compares all keys.
 
     Returns:
       Pairs (old value, new value), by dotted key such as `task.model.type`.

@@ -1,7 +1,7 @@
 """The fingerprint of the data that a run was trained on, and whether other data fits the run.
 
-A run has a copy of the dataset.json of its data. The file names the vocabulary, the features and
-the network that made them.
+The fingerprint is the content of dataset.json, the file that describes prepared data: its
+vocabulary, its features and the network that made them. A run has a copy of this file.
 """
 
 import os
@@ -26,7 +26,7 @@ def read_fingerprint(directory: str) -> dict[str, Any]:
     """Returns the content of the dataset.json of a run.
 
     It describes the data that the run was trained on: its vocabulary, its splits, its features and
-    the network that made them.
+    the network that made the features.
 
     Args:
       directory: directory of the run.
@@ -88,9 +88,9 @@ def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
 def source_of_features(fingerprint: Mapping[str, Any]) -> str:
     """Describes in words the network that made the features of data.
 
-    For example "efficientnet-lite0, grid 7 of 224 pixels, weights 6d3f...": name, regions, size of
-    the pictures and the beginning of the SHA-256 of the weights. Features that were read from files
-    are "ready features".
+    The text has the name of the network, the regions, the size of the pictures, and the beginning
+    of the SHA-256 of the weights. An example is "efficientnet_lite2, grid 7 of 224 pixels, weights
+    6d3f...". For features that were read from files the text is "ready features".
 
     Args:
       fingerprint: the content of dataset.json, which describes the data.

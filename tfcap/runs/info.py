@@ -1,4 +1,4 @@
-"""info.json, the file beside a checkpoint: its scores, and the objective it was trained for."""
+"""Reads info.json, the file beside a checkpoint: its scores and the objective of its training."""
 
 import os
 from collections.abc import Mapping
@@ -33,10 +33,13 @@ def read_info(best: str) -> dict[str, Any]:
       best: the directory of the best checkpoint, see `best_directory`.
 
     Returns:
-      The content: the scores by name; `best_ckpt_global_step`, the step of the checkpoint;
-      `signature`, the objective of training; `images`, the number of validated images; and
-      `intervals`, the low and the high end of the 95 % interval of each score. Empty if there is no
-      such file yet.
+      The content, which is empty if there is no such file yet. It has the scores by name, and the
+      entries
+
+      * `best_ckpt_global_step`: the step of the checkpoint;
+      * `signature`: the objective of training;
+      * `images`: the number of validated images;
+      * `intervals`: the low and the high end of the 95 % interval of each score.
     """
     path = os.path.join(best, INFO)
     remedy = "Remove it: the scores beside the checkpoint are then unknown."
@@ -83,8 +86,9 @@ def info_of(checkpoint: str) -> dict[str, Any]:
 def signature_of(checkpoint: str, task: configs.Task | None) -> str:
     """Returns in one line the objective that a checkpoint was trained for, see `signature`.
 
-    For weights that this package did not train and whose objective is not stored beside the
-    checkpoint, the line is "unknown (converted or averaged)".
+    The objective stored beside the checkpoint is taken first, then that of `task`. The line is
+    "unknown (converted or averaged)" if no objective is stored and the checkpoint was not saved by
+    training, or `task` is None.
 
     Args:
       checkpoint: path of the checkpoint.
@@ -98,13 +102,13 @@ def signature_of(checkpoint: str, task: configs.Task | None) -> str:
 def signature(task: configs.Task, hook: bool = False) -> str:
     """Describes the objective of training in one line, for tables of results.
 
-    It is "cross-entropy", or for self-critical training a description in the form of SacreEOS (Hu
-    et al. 2023): whether the end mark counts, the reward, the baseline with the number of samples
-    of an image, and the version of this package.
+    For training with cross-entropy the line is "cross-entropy". For self-critical training it is a
+    signature in the form of SacreEOS (Hu et al. 2023): whether the end mark counts, the reward, the
+    baseline, the number of samples of an image, and the version of this package.
 
     Args:
       task: the configuration.
-      hook: whether a reward that the user defined is added. Then the description names it, too.
+      hook: whether a reward that the user defined is added. Then the signature names it, too.
     """
     if task.objective == "xe":
         return CROSS_ENTROPY

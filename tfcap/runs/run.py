@@ -73,7 +73,7 @@ class Run:
 
     @property
     def described(self) -> str:
-        """The path of the checkpoint and its training step, as text for people."""
+        """The path of the checkpoint and its training step, as a text for messages."""
         return ", ".join(
             f"{path} (step {step})" if (step := step_of(path)) else path  # 0 without a training
             for path in self.checkpoint.split(", ")
@@ -83,7 +83,7 @@ class Run:
     def whole(self) -> Captioner:
         """The model whose weights the checkpoint has.
 
-        If a backbone was trained with the captioner, the model is both together. Otherwise it is
+        If a backbone was trained with the captioner, the result is a model of both. Otherwise it is
         the captioner.
         """
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
@@ -129,7 +129,7 @@ class Run:
         Args:
           changes: the changed options as text, for example "beam=3,max_length=20", see
             `configs.decoding`.
-          beam: beam width, which takes precedence over `changes`; 0 changes nothing.
+          beam: beam width, which takes precedence over that in `changes`; 0 changes nothing.
         """
         options = configs.decoding(self.params.task, changes, beam)
         if options == self.params.task.decoding:
@@ -146,8 +146,8 @@ class Run:
             `frequencies_directory`.
 
         Raises:
-          ValueError: the options do not fit the vocabulary (see `build.build_search`), or there are
-            no document frequencies.
+          ValueError: the options do not fit the vocabulary (see `build.build_search`), or they need
+            document frequencies and there are none.
         """
 
         def frequencies() -> DocumentFrequencies:
@@ -289,7 +289,7 @@ def _backbone_of(run: Run) -> Backbone:
     assert not isinstance(backbone, Backbones)  # which an ensemble has
     if isinstance(backbone, Detector):
         raise ValueError(
-            f"The runs of an ensemble need the same detector, and {run.directory} has another. "
+            f"The runs of an ensemble need the same detector, but that of {run.directory} differs. "
             "Leave one run out."
         )
     return backbone
@@ -327,8 +327,8 @@ def load_data(run: Run, data_dir: str | None) -> PreparedData:
     """
     if not data_dir and not files.exists(os.path.join(run.data_dir, FINGERPRINT)):
         raise ValueError(
-            f"The data of {run.directory} is not in {run.data_dir}. Give its directory as "
-            "`data_dir`."
+            f"The data that {run.directory} was trained on is not in {run.data_dir}. Give the "
+            "directory of the data as `data_dir`."
         )
     data = PreparedData.load(data_dir or run.data_dir)
     check_vocabulary(run, data)
